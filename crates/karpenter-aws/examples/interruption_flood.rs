@@ -22,7 +22,7 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::harness::{self, Queue, Stop};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -148,20 +148,20 @@ async fn main() -> Result<()> {
     let clock = Clock::system();
     let client = Client::new(ApiServer::new(Config::default()), "default");
     define_kinds(&client).await?;
-    let (mirrors, _watches) = Mirrors::watch(&client, Cloud.node_class_kinds());
-    mirrors.synced().await;
+    let (stores, _watches) = Stores::watch(&client, Cloud.node_class_kinds());
+    stores.synced().await;
     let makings: Vec<Result<()>> = stream::iter((0..messages).map(|number| machine(&client, number)))
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
     makings.into_iter().collect::<Result<()>>()?;
-    while mirrors.node_claims.len() < messages || mirrors.nodes.len() < messages {
+    while stores.node_claims.len() < messages || stores.nodes.len() < messages {
         clock.sleep(Duration::from_millis(10)).await;
     }
     let aws = FakeAws::new(clock, "us-west-2");
     (0..messages).for_each(|number| aws.send_message(QUEUE, body(number)));
 
-    let context = Context::new(client.clone(), mirrors.clone(), Arc::new(Cloud), clock);
+    let context = Context::new(client.clone(), stores.clone(), Arc::new(Cloud), clock);
     let stop = Stop::default();
     let handler = Handler::new(context, Arc::new(Nobody));
     let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, stop.clone());
@@ -175,7 +175,7 @@ async fn main() -> Result<()> {
     }
     let took = started.elapsed();
     let ending =
-        mirrors.node_claims.list().iter().filter(|claim| claim.metadata.deletion_timestamp.is_some()).count();
+        stores.node_claims.list().iter().filter(|claim| claim.metadata.deletion_timestamp.is_some()).count();
     let per_second = messages as f64 / took.as_secs_f64();
     println!(
         "{messages} messages, {ending} claims ending: {:.2} s, {per_second:.0} messages/s",

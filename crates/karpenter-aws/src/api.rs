@@ -1,8 +1,8 @@
-//! What is asked of AWS, in our own vocabulary: one narrow trait per service, plain requests and answers, and errors
-//! that say what kind of no they are.
+//! The AWS calls that the provider makes: one trait per service with the methods in use, plain request and response
+//! types, and errors classified by kind.
 //!
-//! A call answers with everything: reading page after page, retrying what may be retried, and signing are the
-//! implementor's business. Nothing here decides anything about Karpenter.
+//! A method returns the complete result. The implementation of a trait does pagination, retries and signing. This
+//! module has no logic of Karpenter.
 
 pub mod ec2;
 pub mod eks;
@@ -28,10 +28,10 @@ pub use ssm::Ssm;
 pub use tags::{TagFilter, Tags, tag_filters};
 pub use zonal_shift::ZonalShift;
 
-/// An answer of AWS that takes a while.
+/// The future of an AWS call.
 pub type AwsFuture<'a, T> = BoxFuture<'a, Result<T, AwsError>>;
 
-/// All services together.
+/// One client per service.
 #[derive(Clone)]
 pub struct AwsApis {
     pub ec2: Arc<dyn Ec2>,

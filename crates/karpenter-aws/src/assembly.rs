@@ -165,7 +165,7 @@ impl Assembly {
             unavailable: types.unavailable().clone(),
             reservations: types.reservations().counts().clone(),
             placement_groups: types.placement_groups().clone(),
-            kubelet_of: Arc::new(ClassKubelet {
+            kubelet_configs: Arc::new(ClassKubelet {
                 types: types.clone(),
                 gates: options.aws_feature_gates,
                 expressions: Expressions::new(clock),
@@ -232,10 +232,10 @@ impl Assembly {
     /// Lets the provider see what the operator watches, and the operator tell what the provider counts. To be called
     /// once, before anything starts.
     pub fn attach(&self, context: &Context) {
-        if let Some(classes) = NodeClasses::of(&context.mirrors) {
-            self.objects.set(WatchedObjects { classes, pools: context.mirrors.node_pools.clone() });
+        if let Some(classes) = NodeClasses::of(&context.stores) {
+            self.objects.set(WatchedObjects { classes, pools: context.stores.node_pools.clone() });
         }
-        self.overlays.set(context.overlays.clone(), context.mirrors.node_pools.clone());
+        self.overlays.set(context.overlays.clone(), context.stores.node_pools.clone());
         // Registered twice it would be told once; that is all that can go wrong.
         let _ = context.metrics.registry().register(Box::new(Forwarded::new(self.registry.clone())));
     }
@@ -243,7 +243,7 @@ impl Assembly {
     /// Starts the controllers of this provider. To be called once the operator has started its own.
     pub fn start(&self, operator: &mut Operator) {
         let context = operator.context().clone();
-        let Some(classes) = NodeClasses::of(&context.mirrors) else { return };
+        let Some(classes) = NodeClasses::of(&context.stores) else { return };
         self.start_classes(operator, &context, classes);
         self.start_market(operator, &context);
         self.start_machines(operator, &context);

@@ -1,10 +1,10 @@
-//! A cloud in process: the traits of [`crate::api`] answered from memory, for tests and demonstrations.
+//! A fake of AWS in memory that implements the traits of [`crate::api`], for tests and demonstrations.
 //!
-//! It knows nothing of Karpenter. Its types, zones and prices are those of the embedded catalog; ids are counted, time
-//! is the injected clock's, and nothing is random, so equal calls in equal order give equal answers. What EC2 does
-//! later it does by the clock: machines are seen a while after their launch, run a while after that, and are gone a
-//! while after their end was asked for. Everything in the [`World`] may be changed between calls, and any call may be
-//! made to fail.
+//! The fake has no logic of Karpenter. Instance types, zones and prices come from the embedded catalog. Ids are
+//! counted, time comes from the injected clock, and nothing is random: equal calls in equal order have equal results.
+//! State changes follow the clock: an instance becomes visible some time after its launch, then runs, and is terminated
+//! some time after the request to terminate it. A test can change everything in the [`World`] between calls, and can
+//! make any call fail.
 
 mod ec2;
 mod fleets;
@@ -26,7 +26,7 @@ use crate::api::{AwsApis, AwsError, AwsFuture};
 pub use instances::FakeInstance;
 pub use world::{Pool, QueuedMessage, StoredTemplate, World};
 
-/// Every call that can be made, by AWS's name for it.
+/// The calls of the fake, by AWS's name of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
     CheckAccess,
@@ -62,7 +62,7 @@ pub enum Call {
     GetManagedResource,
 }
 
-/// The cloud.
+/// The fake of AWS.
 pub struct FakeAws {
     clock: Clock,
     state: Mutex<State>,
@@ -98,7 +98,7 @@ impl FakeAws {
         Arc::new(Self { clock, state: Mutex::new(state), message_came: Notify::new() })
     }
 
-    /// The cloud as callers know it.
+    /// The clients of all services, backed by this fake.
     pub fn apis(self: &Arc<Self>) -> AwsApis {
         AwsApis {
             ec2: Arc::clone(self) as _,
@@ -111,17 +111,17 @@ impl FakeAws {
         }
     }
 
-    /// Looks at the world, or changes it.
-    pub fn world<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
-        look(&mut self.lock().world)
+    /// Reads or changes the state.
+    pub fn world<T>(&self, access: impl FnOnce(&mut World) -> T) -> T {
+        access(&mut self.lock().world)
     }
 
-    /// The next of these calls fail, one error each, in this order.
+    /// Makes the next calls of this kind fail, one per error, in this order.
     pub fn fail_next(&self, call: Call, errors: impl IntoIterator<Item = AwsError>) {
         self.lock().faults.entry(call).or_default().extend(errors);
     }
 
-    /// Every such call fails from now on, until it is given `None`.
+    /// Makes all calls of this kind fail until `error` is `None`.
     pub fn fail_always(&self, call: Call, error: Option<AwsError>) {
         let mut state = self.lock();
         match error {
@@ -130,7 +130,7 @@ impl FakeAws {
         };
     }
 
-    /// How long every call takes.
+    /// Sets the duration of every call.
     pub fn set_latency(&self, latency: Duration) {
         self.lock().latency = latency;
     }
@@ -140,13 +140,13 @@ impl FakeAws {
         self.lock().calls.clone()
     }
 
-    /// How often a call was made since the last [`FakeAws::forget_calls`].
+    /// The number of calls of this kind since the last [`FakeAws::forget_calls`].
     pub fn count(&self, call: Call) -> usize {
         self.lock().calls.iter().filter(|made| **made == call).count()
     }
 
-    /// The most calls that were under way at the same time since the last [`FakeAws::forget_calls`]; on a wire each of
-    /// them would have a connection of its own.
+    /// The maximum number of concurrent calls since the last [`FakeAws::forget_calls`]. A real client would use one
+    /// connection for each.
     pub fn under_way_max(&self) -> usize {
         self.lock().under_way_max
     }
@@ -157,7 +157,7 @@ impl FakeAws {
         state.under_way_max = state.under_way;
     }
 
-    /// Puts a message into a queue, which need not exist yet.
+    /// Sends a message to a queue; the queue is created if it does not exist.
     pub fn send_message(&self, queue_name: &str, body: impl Into<String>) {
         let now = self.clock.now();
         self.lock().world.send_message(queue_name, body.into(), now);
@@ -168,7 +168,8 @@ impl FakeAws {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call: it is written down, it takes its time, it fails if told to, and then it acts on the world.
+    /// Makes one call: records it, waits for the configured latency, returns the configured error if there is one, and
+    /// otherwise applies `act` to the state.
     fn call<'a, T: Send + 'a>(
         &'a self,
         call: Call,
@@ -200,7 +201,7 @@ impl FakeAws {
     }
 }
 
-/// A call that has not been answered; one that is given up ends too.
+/// Counts a call as concurrent until it is finished or cancelled.
 struct UnderWay<'a>(&'a FakeAws);
 
 impl Drop for UnderWay<'_> {

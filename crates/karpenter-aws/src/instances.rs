@@ -1,11 +1,11 @@
 //! Machines that exist: found, listed, tagged and ended.
 //!
-//! What EC2 said about a machine is kept until the next list; a question may insist on a fresh answer. Questions and
+//! What EC2 said about a provider_instance is kept until the next list; a question may insist on a fresh answer. Questions and
 //! requests for the end of machines are put together, and what a joint call does not settle is asked one by one,
 //! because one id that EC2 does not know fails a whole call. While a zone is shifted, EC2 is not asked about its
 //! machines and nothing is done to them: calls into an impaired zone only make it worse.
 
-mod machine;
+mod provider_instance;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::cache::Cache;
 use crate::launch::LaunchMetrics;
 use crate::launch::templates::CLUSTER_TAG;
 use crate::zonal_shift::ZonalShifts;
-pub use machine::{Machine, capacity_type};
+pub use provider_instance::{ProviderInstance, capacity_type};
 
 const WINDOWS: Windows = Windows {
     idle: Duration::from_millis(100),
@@ -74,7 +74,7 @@ impl Instances {
                 let ec2 = Arc::clone(&asks);
                 Box::pin(async move { describe_together(&*ec2, &ids).await })
             },
-            move |batch| tells.tell_batch(batch),
+            move |batch| tells.record_batch(batch),
         );
         let terminate = Batcher::new(
             "terminate_instances",
@@ -84,7 +84,7 @@ impl Instances {
                 let ec2 = Arc::clone(&ends);
                 Box::pin(async move { terminate_together(&*ec2, &ids).await })
             },
-            move |batch| tells_too.tell_batch(batch),
+            move |batch| tells_too.record_batch(batch),
         );
         let known = Arc::new(Cache::without_expiry(clock));
         Self {
@@ -99,7 +99,7 @@ impl Instances {
         }
     }
 
-    /// One machine that is not over; an error of kind `NotFound` if there is none.
+    /// One provider_instance that is not over; an error of kind `NotFound` if there is none.
     pub async fn get(&self, id: &str, freshness: Freshness) -> Result<Arc<Ec2Instance>, AwsError> {
         let key = id.to_owned();
         if let Some(known) = self.known.get(&key)
@@ -146,7 +146,7 @@ impl Instances {
         Ok(found)
     }
 
-    /// Asks for a machine's end. `Ok` while it is under way; an error of kind `NotFound` once it is gone.
+    /// Asks for a provider_instance's end. `Ok` while it is under way; an error of kind `NotFound` once it is gone.
     pub async fn terminate(&self, id: &str) -> Result<(), AwsError> {
         let instance = self.get(id, Freshness::Now).await?;
         if self.is_shifted(&instance) {

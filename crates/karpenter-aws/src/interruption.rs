@@ -1,8 +1,10 @@
-//! What happens to machines by itself, and what is done about it before it is too late.
+//! Interruption handling: deletes NodeClaims whose instances EC2 interrupts, so that their nodes are drained in time.
 //!
-//! [`message`] reads what is in the queue, [`decide`] is the table of what each kind means, [`Handler`] carries it out
-//! on the claims of the machines concerned, and [`queue`] receives. Whatever is found twice is done once: a claim that
-//! ends already is left alone, and events are not repeated.
+//! [`queue`] receives messages, [`message`] parses them, [`decide`] has the reaction to each kind, and [`Handler`]
+//! applies it to the NodeClaims of the instances. Handling is idempotent: a terminating NodeClaim is not deleted again,
+//! and events are not repeated.
+//!
+//! Upstream: pkg/controllers/interruption (karpenter-provider-aws)
 
 pub mod decide;
 pub mod message;
@@ -17,9 +19,9 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::whole_seconds;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
 use karpenter_controllers::Context;
-use karpenter_controllers::events::Notice;
-use karpenter_controllers::mirrors::BY_INSTANCE_ID;
+use karpenter_controllers::events::ObjectEvent;
 use karpenter_controllers::nodeclaim::termination_mode;
+use karpenter_controllers::stores::BY_INSTANCE_ID;
 use karpenter_controllers::writes;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -28,31 +30,32 @@ use self::decide::{Ending, Reaction, Told, reaction};
 use self::message::Kind;
 pub use self::metrics::InterruptionMetrics;
 
-/// So many events are on their way to the API server at once: telling must not slow down doing.
-const TELLING_MAX: usize = 32;
+/// Maximum number of concurrent event publications. Events are published in the background, so that they do not delay
+/// deletions.
+const CONCURRENT_EVENTS_MAX: usize = 32;
 
-/// What launches should know about machines that were taken away.
+/// Marks capacity as unavailable for launches after an interruption.
 pub trait Feedback: Send + Sync + 'static {
-    /// A spot machine was taken back: its pool is not worth trying for a while.
+    /// A spot instance was interrupted: its spot offering becomes unavailable for some minutes.
     fn close_spot_pool(&self, instance_type: &str, zone: &str);
 
-    /// A reservation was taken back: it has nothing left.
+    /// A capacity reservation was interrupted: it has no available capacity.
     fn close_reservation(&self, reservation_id: &str);
 }
 
-/// Carries out what a kind of message means for the claims of an instance. Clones share everything.
+/// Applies the reaction to a message to the NodeClaims of an instance. Clones share all state.
 #[derive(Clone)]
 pub struct Handler {
     context: Context,
     feedback: Arc<dyn Feedback>,
     metrics: InterruptionMetrics,
-    telling: Arc<Semaphore>,
+    event_permits: Arc<Semaphore>,
 }
 
 impl Handler {
     pub fn new(context: Context, feedback: Arc<dyn Feedback>) -> Self {
         let metrics = InterruptionMetrics::new(context.metrics.registry());
-        Self { context, feedback, metrics, telling: Arc::new(Semaphore::new(TELLING_MAX)) }
+        Self { context, feedback, metrics, event_permits: Arc::new(Semaphore::new(CONCURRENT_EVENTS_MAX)) }
     }
 
     pub fn context(&self) -> &Context {
@@ -63,13 +66,13 @@ impl Handler {
         &self.metrics
     }
 
-    /// Acts on every claim of the instance; whether there is one. Instances of others are ignored. `queue` is where the message
-    /// came from, for the log.
+    /// Acts on every managed NodeClaim of the instance; returns whether there is one. `queue` is the name of the queue,
+    /// for the log.
     pub async fn handle(&self, kind: Kind, instance_id: &str, queue: Option<&str>) -> kube::Result<bool> {
         let reaction = reaction(kind);
-        let Context { mirrors, .. } = &self.context;
-        let claims = mirrors.node_claims.by(BY_INSTANCE_ID, instance_id);
-        let node = mirrors.nodes.by(BY_INSTANCE_ID, instance_id).into_iter().next();
+        let Context { stores, .. } = &self.context;
+        let claims = stores.node_claims.by(BY_INSTANCE_ID, instance_id);
+        let node = stores.nodes.by(BY_INSTANCE_ID, instance_id).into_iter().next();
         let mut is_found = false;
         for claim in claims.iter().filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) {
             is_found = true;
@@ -86,21 +89,21 @@ impl Handler {
         node: Option<&Arc<Node>>,
         queue: Option<&str>,
     ) -> kube::Result<()> {
-        // First what needs no answer, so that replacements already avoid what is closed.
+        // First mark capacity as unavailable, so that replacements avoid it.
         self.close(reaction, claim);
         if let Some(told) = reaction.told {
             self.tell(told, told.message, told.message, claim, node);
         }
         let has_deadline = annotation(&**claim, labels::ANNOTATION_TERMINATION_TIMESTAMP).is_some();
         let wanted = decide::writes(reaction.ending, is_deleting(&**claim), has_deadline);
-        let Context { client, mirrors, clock, .. } = &self.context;
+        let Context { client, stores, clock, .. } = &self.context;
         if wanted.deadline_now {
             let now = whole_seconds(clock.now()).to_string();
             let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_TERMINATION_TIMESTAMP: now}}});
-            writes::merge(client, &mirrors.node_claims, &**claim, patch).await?;
+            writes::merge(client, &stores.node_claims, &**claim, patch).await?;
         }
         if wanted.delete {
-            writes::delete(client, &mirrors.node_claims, &**claim).await?;
+            writes::delete(client, &stores.node_claims, &**claim).await?;
             tracing::info!(
                 queue,
                 messageKind = kind.name(),
@@ -137,7 +140,7 @@ impl Handler {
         self.context.metrics.nodeclaims_disrupted.with_label_values(&series).inc();
     }
 
-    /// Tells on the claim and on its node, in its own time.
+    /// Publishes an event for the NodeClaim and its Node in the background.
     fn tell(
         &self,
         told: Told,
@@ -148,11 +151,11 @@ impl Handler {
     ) {
         let on_claim = notice(&**claim, told, of_claim);
         let on_node = node.map(|node| notice(&**node, told, of_node));
-        let notices: Vec<Notice> = std::iter::once(on_claim).chain(on_node).collect();
-        let (recorder, telling) = (self.context.recorder.clone(), self.telling.clone());
+        let notices: Vec<ObjectEvent> = std::iter::once(on_claim).chain(on_node).collect();
+        let (recorder, event_permits) = (self.context.recorder.clone(), self.event_permits.clone());
         tokio::spawn(async move {
-            // Never closed, so this only waits.
-            let _turn = telling.acquire().await;
+            // The semaphore is never closed, so this cannot fail.
+            let _permit = event_permits.acquire().await;
             for notice in notices {
                 recorder.publish(notice).await;
             }
@@ -160,11 +163,11 @@ impl Handler {
     }
 }
 
-fn notice<K: kube::Resource<DynamicType = ()>>(about: &K, told: Told, message: &str) -> Notice {
+fn notice<K: kube::Resource<DynamicType = ()>>(about: &K, told: Told, message: &str) -> ObjectEvent {
     let notice = if told.is_warning {
-        Notice::warning(about, told.reason, message)
+        ObjectEvent::warning(about, told.reason, message)
     } else {
-        Notice::normal(about, told.reason, message)
+        ObjectEvent::normal(about, told.reason, message)
     };
-    notice.of_episode(uid_of(about))
+    notice.dedupe_by(uid_of(about))
 }

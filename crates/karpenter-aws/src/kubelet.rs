@@ -1,8 +1,8 @@
-//! `spec.kubelet` of a class: read, judged, and worked out for one instance type.
+//! `spec.kubelet` of an EC2NodeClass: parsing, validation, and resolution for one instance type.
 //!
-//! The schema of the class leaves these settings open, so every rule lives here. Some values may be expressions over
-//! an instance type (gate `NodeClassCEL`). How settings reach a machine is the business of `karpenter-userdata`, what
-//! they take away from a node's capacity that of `karpenter-catalog`.
+//! The CRD schema accepts any object in `spec.kubelet`, so all rules are here. Some values may be CEL expressions over
+//! an instance type (feature gate `NodeClassCEL`). `karpenter-userdata` renders the settings into user data;
+//! `karpenter-catalog` computes the overhead of a node from them.
 
 mod class;
 mod expression;

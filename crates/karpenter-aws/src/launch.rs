@@ -1,18 +1,21 @@
-//! From a claim to a machine: types are filtered, templates made, a fleet asked for, and whatever EC2 refuses is learned
-//! from.
+//! Launches the EC2 instance of a NodeClaim: filters instance types, ensures launch templates, calls `CreateFleet` and
+//! marks offerings unavailable that EC2 could not launch.
 //!
-//! The decisions are in files of their own ([`filters`], [`groups`], [`template_data`], [`fleet`], [`refusals`]); here
-//! is the order in which they are asked and acted upon. A launch that finds its template gone is tried once more; any
-//! other failure is the caller's to try again. What a machine is called and how it ends is not decided here.
+//! The decisions are pure functions in [`filters`], [`template_groups`], [`template_data`], [`fleet`] and [`errors`];
+//! this file calls them in order and makes the AWS calls. If EC2 reports that a launch template does not exist, the
+//! launch is retried once; every other failure is returned to the caller. Provider ids and termination are not handled
+//! here.
+//!
+//! Upstream: `pkg/providers/instance`, `pkg/providers/launchtemplate`
 
+pub mod constraints;
+pub mod errors;
 pub mod filters;
 pub mod fleet;
-pub mod groups;
 mod metrics;
-pub mod refusals;
 pub mod template_data;
+pub mod template_groups;
 pub mod templates;
-pub mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use karpenter_api::types::{EC2NodeClass, NodeClaim};
 use karpenter_catalog::aws::{AWS_EFA, PlacementGroup};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::events::{Notice, Recorder};
+use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::resources::PODS;
 use karpenter_model::taints::{Effect, Taint};
@@ -36,35 +39,35 @@ use crate::api::ec2::{CreateFleet, FleetAnswer};
 use crate::api::{AwsError, Ec2, Tags};
 use crate::batcher::{Batcher, Windows};
 use crate::cluster_facts::{ClusterCidr, ClusterFacts};
-use crate::instances::Machine;
+use crate::instances::ProviderInstance;
 use crate::node_class::TemplateRequest;
 use crate::node_class::tags::{add_provisioner, launch_tags};
 use crate::placement_groups::{PlacementGroups, facts, launch_partition};
 use crate::reservations::Counts;
 use crate::subnets::{LaunchSubnet, Subnets};
 use crate::unavailable::Unavailable;
+use constraints::LaunchConstraints;
+use errors::{Placement, Unavailability, create_error, no_instance_error, unavailabilities};
 use filters::{Candidate, Reservation, capacity_type, filter};
 use fleet::{FleetTerms, ReadyTemplate};
-use groups::{Group, KubeletOf, groups};
 pub use metrics::LaunchMetrics;
-use refusals::{Lesson, Placement, lessons, refused, without_machine};
 use template_data::{TemplateInput, template_data};
+use template_groups::{KubeletConfigs, TemplateGroup, template_groups};
 use templates::LaunchTemplates;
-use wanted::Wanted;
 
-/// Requests for fleets wait for each other this long.
+/// How long equal `CreateFleet` requests are collected before they become one call.
 const FLEET_WINDOWS: Windows = Windows {
     idle: Duration::from_millis(35),
     longest: Duration::from_secs(1),
     items_max: 1000,
     concurrent_calls_max: 100,
 };
-/// Falling back from spot with fewer types than this is asking for trouble.
-const FLEXIBLE_TYPES_MIN: usize = 5;
+/// A warning is logged if a claim that allows spot falls back to on-demand with fewer instance types than this.
+const RECOMMENDED_TYPES_MIN: usize = 5;
 const ENCLAVE_RESOURCE: &str = "eks.amazonaws.com/nitro-sandbox";
 const TEMPLATES_FAILED: &str = "Error getting launch template configs";
 
-/// What a launch needs to know and to use.
+/// Dependencies and settings of a [`Launcher`].
 #[derive(Clone)]
 pub struct LaunchParts {
     pub ec2: Arc<dyn Ec2>,
@@ -76,9 +79,9 @@ pub struct LaunchParts {
     pub unavailable: Unavailable,
     pub reservations: Counts,
     pub placement_groups: PlacementGroups,
-    pub kubelet_of: Arc<dyn KubeletOf>,
+    pub kubelet_configs: Arc<dyn KubeletConfigs>,
     pub metrics: LaunchMetrics,
-    /// Tells of what a claim's owner should know; none where there is no cluster to tell.
+    /// Publishes events on NodeClaims; `None` without a cluster.
     pub recorder: Option<Recorder>,
     pub settings: LaunchSettings,
 }
@@ -87,22 +90,22 @@ pub struct LaunchParts {
 pub struct LaunchSettings {
     /// The feature gate ReservedCapacity.
     pub reserved_capacity: bool,
-    /// Whether too few values for minValues are a reason not to launch.
+    /// Whether a launch fails if the remaining instance types do not satisfy `minValues`.
     pub min_values_are_strict: bool,
 }
 
-/// Launches machines. Clones are the same launcher.
+/// Launches instances. Clones share their state.
 #[derive(Clone)]
 pub struct Launcher {
     parts: LaunchParts,
-    fleets: Batcher<String, CreateFleet, Answered>,
+    fleets: Batcher<String, CreateFleet, FleetResponse>,
 }
 
-/// Everything about one launch that does not change when it is tried again.
+/// The inputs of one launch; a retry uses the same ones.
 struct Launch<'a> {
     class: &'a EC2NodeClass,
     claim: &'a NodeClaim,
-    wanted: Wanted,
+    constraints: LaunchConstraints,
     candidates: Vec<Candidate<'a>>,
     capacity_type: &'static str,
     tenancy: &'static str,
@@ -111,19 +114,19 @@ struct Launch<'a> {
     tags: Tags,
 }
 
-/// What EC2 said about a fleet.
+/// The answer to a `CreateFleet` call.
 #[derive(Clone)]
-struct Answered {
-    /// When it was asked: what it counts from then on has the new machines in it.
-    asked_at: Timestamp,
+struct FleetResponse {
+    /// When the call was made. Reservation counts that EC2 reports after this time include the launched instances.
+    requested_at: Timestamp,
     answer: FleetAnswer,
 }
 
-/// How one try ended.
-enum Tried {
-    Machine(Box<Machine>),
-    /// The templates were gone; they are made anew.
-    TemplatesGone(CloudError),
+/// The result of one attempt to launch, if it did not fail for good.
+enum AttemptOutcome {
+    Launched(Box<ProviderInstance>),
+    /// EC2 does not have the launch templates; the next attempt creates them again.
+    TemplatesNotFound(CloudError),
 }
 
 impl Launcher {
@@ -133,8 +136,8 @@ impl Launcher {
             let ec2 = Arc::clone(&ec2);
             Box::pin(async move { call_fleet(&*ec2, clock, requests).await }) as _
         };
-        let tell = move |batch| metrics.tell_batch(batch);
-        let fleets = Batcher::new("create_fleet", parts.clock, FLEET_WINDOWS, execute, tell);
+        let record = move |batch| metrics.record_batch(batch);
+        let fleets = Batcher::new("create_fleet", parts.clock, FLEET_WINDOWS, execute, record);
         Self { parts, fleets }
     }
 
@@ -142,27 +145,28 @@ impl Launcher {
         &self.parts.templates
     }
 
-    /// The class is gone: so are its templates, and what is told about it.
+    /// Deletes the launch templates and the metric series of a deleted node class.
     pub async fn forget_class(&self, class_name: &str) -> Result<(), AwsError> {
         self.parts.templates.delete_all(class_name).await?;
-        // There may be nothing to take back.
+        // The series does not exist if nothing was launched with the class.
         let _ = self.parts.metrics.user_data_bytes.remove_label_values(&[class_name]);
         Ok(())
     }
 
-    /// Launches one machine of one of the types. The class is ready; see [`crate::node_class::readiness`].
+    /// Launches one instance of one of `types`. The caller checks that the class is ready
+    /// ([`crate::node_class::readiness`]).
     pub async fn launch(
         &self,
         class: &EC2NodeClass,
         claim: &NodeClaim,
         types: &[InstanceType],
-    ) -> Result<Machine, CloudError> {
+    ) -> Result<ProviderInstance, CloudError> {
         let launch = self.prepare(class, claim, types).await?;
         match self.attempt(&launch).await? {
-            Tried::Machine(machine) => Ok(*machine),
-            Tried::TemplatesGone(_) => match self.attempt(&launch).await? {
-                Tried::Machine(machine) => Ok(*machine),
-                Tried::TemplatesGone(error) => Err(error),
+            AttemptOutcome::Launched(instance) => Ok(*instance),
+            AttemptOutcome::TemplatesNotFound(_) => match self.attempt(&launch).await? {
+                AttemptOutcome::Launched(instance) => Ok(*instance),
+                AttemptOutcome::TemplatesNotFound(error) => Err(error),
             },
         }
     }
@@ -180,37 +184,37 @@ impl Launcher {
         if let Some(provisioner) = label(labels::PROVISIONER_NAME) {
             add_provisioner(&mut tags, provisioner);
         }
-        let wanted = Wanted::of(claim);
-        let candidates = filter(types, &wanted, self.parts.settings.min_values_are_strict)
+        let constraints = LaunchConstraints::of(claim);
+        let candidates = filter(types, &constraints, self.parts.settings.min_values_are_strict)
             .map_err(|error| CloudError::InsufficientCapacity { message: error.to_string() })?;
-        let capacity_type = capacity_type(&candidates, &wanted);
+        let capacity_type = capacity_type(&candidates, &constraints);
         let (group, partition) = self
-            .placement(class, &wanted)
+            .placement(class, &constraints)
             .await
             .map_err(|message| CloudError::NodeClassNotReady { message })?;
-        let tenancy = wanted.tenancy();
-        Ok(Launch { class, claim, wanted, candidates, capacity_type, tenancy, group, partition, tags })
+        let tenancy = constraints.tenancy();
+        Ok(Launch { class, claim, constraints, candidates, capacity_type, tenancy, group, partition, tags })
     }
 
-    /// The group and the partition to launch into. A class that selects a group has no machines outside of it, so one
-    /// that is not there, or not any longer, is a problem.
+    /// The placement group and partition to launch into. If the class selects a group that does not exist, the launch
+    /// fails, because instances of that class must not run outside of the group.
     async fn placement(
         &self,
         class: &EC2NodeClass,
-        wanted: &Wanted,
+        constraints: &LaunchConstraints,
     ) -> Result<(Option<PlacementGroup>, Option<u32>), String> {
         let Some(selector) = &class.spec.placement_group_selector else { return Ok((None, None)) };
         let group = self.parts.placement_groups.find_or_recall(selector).await;
         let Some(group) = group.as_ref().and_then(facts) else {
             let selected = selector.id.as_deref().or(selector.name.as_deref()).unwrap_or_default();
-            return Err(format!("placement group {selected:?} is not there"));
+            return Err(format!("placement group {selected:?} not found"));
         };
-        let asked = wanted.requirements.get(labels::AWS_PLACEMENT_GROUP_PARTITION);
+        let asked = constraints.requirements.get(labels::AWS_PLACEMENT_GROUP_PARTITION);
         let partition = launch_partition(&group, asked);
         Ok((Some(group), partition))
     }
 
-    async fn attempt(&self, launch: &Launch<'_>) -> Result<Tried, CloudError> {
+    async fn attempt(&self, launch: &Launch<'_>) -> Result<AttemptOutcome, CloudError> {
         let subnets = launch.class.status.as_ref().map_or(&[][..], |status| &status.subnets);
         if subnets.is_empty() {
             let (reason, message) = ("SubnetResolutionFailed".to_owned(), "Error getting subnets".to_owned());
@@ -218,49 +222,49 @@ impl Launcher {
         }
         let needed = |zone: &str| addresses_needed(&launch.candidates, launch.capacity_type, zone);
         let chosen = self.parts.subnets.choose(subnets, needed);
-        let answer = self.ask_for_fleet(launch, &chosen).await;
+        let answer = self.create_fleet(launch, &chosen).await;
         let used: BTreeSet<&str> = match &answer {
             Ok((_, answer)) => {
-                let bought = answer.iter().flat_map(|answered| &answered.answer.instances);
-                bought.filter_map(|bought| bought.launched_as.subnet_id.as_deref()).collect()
+                let launched = answer.iter().flat_map(|response| &response.answer.instances);
+                launched.filter_map(|launched| launched.launched_as.subnet_id.as_deref()).collect()
             }
             Err(_) => BTreeSet::new(),
         };
         self.parts.subnets.settle(chosen.values(), &used);
         let (templates, answer) = answer?;
         match answer {
-            Ok(answered) => {
-                // EC2 may also tell it offer by offer; every use of a template that is not forgotten prolongs the error.
+            Ok(response) => {
+                // EC2 may report a missing template per override. The cache entry must go: every use would renew it.
                 let is_template_gone =
-                    answered.answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
+                    response.answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
                 if is_template_gone {
                     templates.iter().for_each(|name| self.parts.templates.forget(name));
                 }
-                match self.conclude(launch, &chosen, answered).await {
-                    Err(error) if is_template_gone => Ok(Tried::TemplatesGone(error)),
-                    outcome => outcome.map(|machine| Tried::Machine(Box::new(machine))),
+                match self.process_response(launch, &chosen, response).await {
+                    Err(error) if is_template_gone => Ok(AttemptOutcome::TemplatesNotFound(error)),
+                    outcome => outcome.map(|instance| AttemptOutcome::Launched(Box::new(instance))),
                 }
             }
             Err(error) => {
-                tracing::warn!(claim = launch.claim.metadata.name, %error, "fleet request was refused");
+                tracing::warn!(claim = launch.claim.metadata.name, %error, "create fleet request failed");
                 if error.is_launch_template_gone() {
                     templates.iter().for_each(|name| self.parts.templates.forget(name));
                     let doing = "Launch templates not found when creating fleet request";
-                    return Ok(Tried::TemplatesGone(refused(doing, &error.to_string())));
+                    return Ok(AttemptOutcome::TemplatesNotFound(create_error(doing, &error.to_string())));
                 }
-                Err(refused("Error creating fleet request", &error.to_string()))
+                Err(create_error("Error creating fleet request", &error.to_string()))
             }
         }
     }
 
-    /// Makes sure of the templates and asks; the names of the templates, and EC2's answer.
-    async fn ask_for_fleet(
+    /// Ensures the launch templates and calls `CreateFleet`; returns the names of the templates and EC2's answer.
+    async fn create_fleet(
         &self,
         launch: &Launch<'_>,
         chosen: &BTreeMap<String, LaunchSubnet>,
-    ) -> Result<(Vec<String>, Result<Answered, AwsError>), CloudError> {
+    ) -> Result<(Vec<String>, Result<FleetResponse, AwsError>), CloudError> {
         let templates = self.ready_templates(launch).await?;
-        self.warn_if_inflexible(launch);
+        self.warn_if_too_few_types(launch);
         let annotations = launch.claim.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
         let is_relaxed =
@@ -269,14 +273,14 @@ impl Launcher {
         let terms = FleetTerms {
             capacity_type: launch.capacity_type,
             reservation: reservation.as_ref(),
-            has_own_prices: annotation(labels::ANNOTATION_PRICE_OVERLAY_APPLIED).is_some(),
+            has_price_overlay: annotation(labels::ANNOTATION_PRICE_OVERLAY_APPLIED).is_some(),
             context: launch.class.spec.context.as_deref().filter(|_| !is_relaxed),
             tags: &launch.tags,
         };
         let Some(request) = fleet::fleet(&templates, chosen, &terms) else {
             let problem = "no capacity offerings are currently available given the constraints";
-            tracing::warn!(claim = launch.claim.metadata.name, problem, "nothing to ask a fleet for");
-            return Err(refused(TEMPLATES_FAILED, problem));
+            tracing::warn!(claim = launch.claim.metadata.name, problem, "no fleet overrides to request");
+            return Err(create_error(TEMPLATES_FAILED, problem));
         };
         let names = templates.into_iter().map(|template| template.name).collect();
         Ok((names, self.fleets.call(fleet::batch_key(&request), request).await))
@@ -285,14 +289,22 @@ impl Launcher {
     async fn ready_templates<'a>(&self, launch: &Launch<'a>) -> Result<Vec<ReadyTemplate<'a>>, CloudError> {
         let status = launch.class.status.as_ref();
         if status.is_none_or(|status| status.security_groups.is_empty()) {
-            return Err(refused(TEMPLATES_FAILED, "no security groups are present in the status"));
+            return Err(create_error(
+                TEMPLATES_FAILED,
+                "no security template_groups are present in the status",
+            ));
         }
-        let kubelet_of = &*self.parts.kubelet_of;
-        let found =
-            groups(launch.class, &launch.candidates, &launch.wanted, launch.capacity_type, kubelet_of);
+        let kubelet_configs = &*self.parts.kubelet_configs;
+        let found = template_groups(
+            launch.class,
+            &launch.candidates,
+            &launch.constraints,
+            launch.capacity_type,
+            kubelet_configs,
+        );
         let found = found.map_err(|problem| {
-            tracing::warn!(claim = launch.claim.metadata.name, %problem, "no launch template can be made");
-            refused(TEMPLATES_FAILED, &problem.to_string())
+            tracing::warn!(claim = launch.claim.metadata.name, %problem, "cannot group instance types into launch templates");
+            create_error(TEMPLATES_FAILED, &problem.to_string())
         })?;
         try_join_all(found.into_iter().map(|group| self.ready_template(launch, group))).await
     }
@@ -300,7 +312,7 @@ impl Launcher {
     async fn ready_template<'a>(
         &self,
         launch: &Launch<'a>,
-        group: Group<'a>,
+        group: TemplateGroup<'a>,
     ) -> Result<ReadyTemplate<'a>, CloudError> {
         let class = launch.class;
         let family = family_of(class);
@@ -309,8 +321,8 @@ impl Launcher {
         let user_data = user_data.map_err(|error| match error {
             UserDataError::ClusterCidrMissing => CloudError::NodeClassNotReady { message: error.to_string() },
             error => {
-                tracing::warn!(claim = launch.claim.metadata.name, %error, "user data cannot be made");
-                refused(TEMPLATES_FAILED, &error.to_string())
+                tracing::warn!(claim = launch.claim.metadata.name, %error, "cannot render user data");
+                create_error(TEMPLATES_FAILED, &error.to_string())
             }
         })?;
         let data = template_data(&TemplateInput {
@@ -323,7 +335,7 @@ impl Launcher {
             capacity_type: launch.capacity_type,
             tenancy: launch.tenancy,
             efa_count: group.efa_count,
-            is_enclave_enabled: launch.wanted.requests_resource(ENCLAVE_RESOURCE),
+            is_enclave_enabled: launch.constraints.requests_resource(ENCLAVE_RESOURCE),
             reservation: group.reservation.clone(),
             targets_reservations: self.parts.settings.reserved_capacity,
             placement_group_id: launch.group.as_ref().map(|group| &*group.id),
@@ -331,22 +343,22 @@ impl Launcher {
             tags: &launch.tags,
         });
         let template = self.parts.templates.ensure(data, &launch.tags).await.map_err(|error| {
-            tracing::warn!(claim = launch.claim.metadata.name, %error, "launch template cannot be made");
-            refused(TEMPLATES_FAILED, &error.to_string())
+            tracing::warn!(claim = launch.claim.metadata.name, %error, "cannot create launch template");
+            create_error(TEMPLATES_FAILED, &error.to_string())
         })?;
         let image_id = group.image.id.clone();
         Ok(ReadyTemplate { name: template.name, image_id, candidates: group.candidates })
     }
 
-    /// The template by which a launch with a class is tried out, for on-demand machines and no claim.
-    pub async fn ensure_for_trial(&self, request: TemplateRequest<'_>) -> Result<String, AwsError> {
+    /// Ensures the launch template for the dry run that validates a class: on-demand, without a NodeClaim.
+    pub async fn ensure_for_dry_run(&self, request: TemplateRequest<'_>) -> Result<String, AwsError> {
         let class = request.class;
         let family = family_of(class);
         let problem = |problem: String| AwsError::new("", problem);
-        let kubelet = self.parts.kubelet_of.kubelet(class, request.instance_type).map_err(problem)?;
+        let kubelet = self.parts.kubelet_configs.kubelet(class, request.instance_type).map_err(problem)?;
         let capacity_type = labels::CAPACITY_TYPE_ON_DEMAND;
         let user_data = self.user_data(class, None, family, capacity_type, &kubelet);
-        let (group, _) = self.placement(class, &Wanted::default()).await.map_err(problem)?;
+        let (group, _) = self.placement(class, &LaunchConstraints::default()).await.map_err(problem)?;
         let data = template_data(&TemplateInput {
             class,
             family,
@@ -367,7 +379,7 @@ impl Launcher {
         Ok(self.parts.templates.ensure(data, request.tags).await?.name)
     }
 
-    /// In base64.
+    /// Renders the user data, in base64.
     fn user_data(
         &self,
         class: &EC2NodeClass,
@@ -399,12 +411,12 @@ impl Launcher {
         let rendered = karpenter_userdata::render(&input)?;
         let name = class.metadata.name.as_deref().unwrap_or_default();
         for warning in &rendered.warnings {
-            tracing::debug!(nodeclass = name, %warning, "user data");
+            tracing::debug!(nodeclass = name, %warning, "user data warning");
         }
         let size = rendered.size();
         let bytes = i64::try_from(size.bytes).unwrap_or(i64::MAX);
         self.parts.metrics.user_data_bytes.with_label_values(&[name]).set(bytes);
-        // EC2 has the last word; this only makes growth visible before it comes.
+        // Only a notice; EC2 enforces the limit.
         if size.verdict != SizeVerdict::Fits {
             tracing::info!(
                 userdata_bytes = bytes,
@@ -414,29 +426,29 @@ impl Launcher {
         Ok(rendered.base64())
     }
 
-    fn warn_if_inflexible(&self, launch: &Launch<'_>) {
+    fn warn_if_too_few_types(&self, launch: &Launch<'_>) {
         let is_fallback = launch.capacity_type == labels::CAPACITY_TYPE_ON_DEMAND
-            && launch.wanted.allows_capacity_type(labels::CAPACITY_TYPE_SPOT);
-        if is_fallback && launch.candidates.len() < FLEXIBLE_TYPES_MIN {
+            && launch.constraints.allows_capacity_type(labels::CAPACITY_TYPE_SPOT);
+        if is_fallback && launch.candidates.len() < RECOMMENDED_TYPES_MIN {
             tracing::warn!(
                 claim = launch.claim.metadata.name,
                 instance_types = launch.candidates.len(),
-                "at least {FLEXIBLE_TYPES_MIN} instance types are recommended when flexible to spot but requesting on-demand"
+                "at least {RECOMMENDED_TYPES_MIN} instance types are recommended when flexible to spot but requesting on-demand"
             );
         }
     }
 
-    /// Learns from what was refused, and takes the machine if there is one.
-    async fn conclude(
+    /// Records metrics and unavailable offerings for the errors, and returns the launched instance if there is one.
+    async fn process_response(
         &self,
         launch: &Launch<'_>,
         chosen: &BTreeMap<String, LaunchSubnet>,
-        Answered { asked_at, answer }: Answered,
-    ) -> Result<Machine, CloudError> {
+        FleetResponse { requested_at, answer }: FleetResponse,
+    ) -> Result<ProviderInstance, CloudError> {
         for failed in &answer.errors {
             let zone = failed.tried.zone.as_deref().unwrap_or_default();
             let zone_id = chosen.get(zone).and_then(|subnet| subnet.zone_id.as_deref()).unwrap_or_default();
-            let (reason, _) = refusals::reason_and_message(&failed.error.to_string());
+            let (reason, _) = errors::reason_and_message(&failed.error.to_string());
             let values = [zone, zone_id, launch.capacity_type, reason];
             self.parts.metrics.launch_failures.with_label_values(&values).inc();
         }
@@ -444,29 +456,31 @@ impl Launcher {
             group_id: launch.group.as_ref().map(|group| group.id.to_string()),
             partition: launch.partition,
         };
-        let learned = lessons(&answer.errors, launch.capacity_type, &launch.candidates, &placement);
-        for lesson in learned {
-            self.learn(launch, lesson).await;
+        let unavailable =
+            unavailabilities(&answer.errors, launch.capacity_type, &launch.candidates, &placement);
+        for unavailability in unavailable {
+            self.record_unavailable(launch, unavailability).await;
         }
-        let Some(bought) = answer.instances.first() else { return Err(without_machine(&answer.errors)) };
-        let zone = bought.launched_as.zone.clone().or_else(|| {
-            let subnet = bought.launched_as.subnet_id.as_deref();
-            let there = chosen.values().find(|chosen| Some(chosen.id.as_str()) == subnet);
-            there.map(|chosen| chosen.zone.clone())
+        let Some(launched) = answer.instances.first() else { return Err(no_instance_error(&answer.errors)) };
+        let zone = launched.launched_as.zone.clone().or_else(|| {
+            let subnet_id = launched.launched_as.subnet_id.as_deref();
+            let subnet = chosen.values().find(|chosen| Some(chosen.id.as_str()) == subnet_id);
+            subnet.map(|subnet| subnet.zone.clone())
         });
         let zone = zone.unwrap_or_default();
         let reservation = (launch.capacity_type == labels::CAPACITY_TYPE_RESERVED)
-            .then(|| filters::reservation(&launch.candidates, &bought.instance_type, &zone))
+            .then(|| filters::reservation(&launch.candidates, &launched.instance_type, &zone))
             .flatten();
         if let Some(reservation) = &reservation {
-            self.parts.reservations.launched(&reservation.id, asked_at);
+            self.parts.reservations.launched(&reservation.id, requested_at);
         }
         let zone_id = chosen.get(&zone).and_then(|subnet| subnet.zone_id.clone());
-        let efa_count = efa_count(launch, &bought.instance_type);
-        let machine = Machine::from_fleet(bought, zone, self.parts.clock.now()).ok_or_else(|| {
-            CloudError::Transient { message: "EC2 told of a machine without an id".to_owned() }
-        })?;
-        Ok(Machine {
+        let efa_count = efa_count(launch, &launched.instance_type);
+        let instance =
+            ProviderInstance::from_fleet(launched, zone, self.parts.clock.now()).ok_or_else(|| {
+                CloudError::Transient { message: "EC2 returned an instance without an id".to_owned() }
+            })?;
+        Ok(ProviderInstance {
             zone_id,
             capacity_type: launch.capacity_type.to_owned(),
             tenancy: launch.tenancy.to_owned(),
@@ -475,23 +489,23 @@ impl Launcher {
             efa_count,
             placement_group_id: launch.group.as_ref().map(|group| group.id.to_string()),
             partition: launch.partition,
-            ..machine
+            ..instance
         })
     }
 
-    async fn learn(&self, launch: &Launch<'_>, lesson: Lesson) {
+    async fn record_unavailable(&self, launch: &Launch<'_>, unavailability: Unavailability) {
         let parts = &self.parts;
-        match lesson {
-            Lesson::Pool(pool, word) => parts.unavailable.mark_pool(pool, &word),
-            Lesson::Subnet(id) => {
+        match unavailability {
+            Unavailability::Offering(pool, code) => parts.unavailable.mark_pool(pool, &code),
+            Unavailability::Subnet(id) => {
                 parts.unavailable.mark_subnet(&id);
                 parts.subnets.exhausted(&id);
             }
-            Lesson::Reservation(id) => {
+            Unavailability::Reservation(id) => {
                 tracing::debug!(capacity_reservation_id = id, "marking capacity reservation unavailable");
                 parts.reservations.exhausted(&id);
             }
-            Lesson::SpotRoleMissing => {
+            Unavailability::SpotRoleMissing => {
                 parts.unavailable.mark_capacity_type(labels::CAPACITY_TYPE_SPOT);
                 tracing::error!(
                     "spot instances need the role AWSServiceRoleForEC2Spot; create it with \
@@ -501,9 +515,9 @@ impl Launcher {
                     let message = "Attempted to launch a spot instance but failed due to \
                                    \"AuthFailure.ServiceLinkedRoleCreationNotPermitted\"";
                     let notice =
-                        Notice::warning(launch.claim, "SpotServiceLinkedRoleCreationFailure", message);
+                        ObjectEvent::warning(launch.claim, "SpotServiceLinkedRoleCreationFailure", message);
                     let episode = launch.claim.metadata.uid.clone().unwrap_or_default();
-                    recorder.publish(notice.of_episode(episode)).await;
+                    recorder.publish(notice.dedupe_by(episode)).await;
                 }
             }
         }
@@ -514,21 +528,21 @@ async fn call_fleet(
     ec2: &dyn Ec2,
     clock: Clock,
     requests: Vec<CreateFleet>,
-) -> Vec<Result<Answered, AwsError>> {
+) -> Vec<Result<FleetResponse, AwsError>> {
     let count = requests.len();
     let Some(mut request) = requests.into_iter().next() else { return Vec::new() };
     request.total_target_capacity = i32::try_from(count).unwrap_or(i32::MAX);
-    let asked_at = clock.now();
+    let requested_at = clock.now();
     match ec2.create_fleet(&request).await {
         Ok(answer) => {
             let shares = fleet::share(answer, count).into_iter();
-            shares.map(|answer| Ok(Answered { asked_at, answer })).collect()
+            shares.map(|share| Ok(FleetResponse { requested_at, answer: share })).collect()
         }
         Err(error) => vec![Err(error); count],
     }
 }
 
-/// Enough for the pods of the smallest machine that a launch could become in a zone.
+/// How many IP addresses a subnet in the zone needs: the pod capacity of the smallest candidate offered there.
 fn addresses_needed(candidates: &[Candidate<'_>], capacity_type: &str, zone: &str) -> i64 {
     let there = candidates.iter().filter(|candidate| {
         candidate.offerings.iter().any(|offering| {
@@ -539,7 +553,7 @@ fn addresses_needed(candidates: &[Candidate<'_>], capacity_type: &str, zone: &st
     there.map(|candidate| candidate.instance_type.capacity.get(PODS)).min().unwrap_or(0)
 }
 
-/// All reservations of a launch are of one kind, so any of them tells it.
+/// A reservation that stands for all of the launch: after [`filter`] all are of one kind.
 fn first_reservation(launch: &Launch<'_>) -> Option<Reservation> {
     if launch.capacity_type != labels::CAPACITY_TYPE_RESERVED {
         return None;
@@ -551,13 +565,13 @@ fn first_reservation(launch: &Launch<'_>) -> Option<Reservation> {
         .find_map(|offering| Reservation::of(offering))
 }
 
-/// Machines have EFA interfaces only if somebody asked for them.
+/// An instance has EFA interfaces only if the claim requests EFA or the class lists network interfaces.
 fn efa_count(launch: &Launch<'_>, instance_type: &str) -> i64 {
-    if !launch.wanted.requests_resource(AWS_EFA) && launch.class.spec.network_interfaces.is_none() {
+    if !launch.constraints.requests_resource(AWS_EFA) && launch.class.spec.network_interfaces.is_none() {
         return 0;
     }
-    let bought = launch.candidates.iter().find(|candidate| &*candidate.instance_type.name == instance_type);
-    bought.map_or(0, |candidate| candidate.instance_type.capacity.get(AWS_EFA))
+    let launched = launch.candidates.iter().find(|candidate| &*candidate.instance_type.name == instance_type);
+    launched.map_or(0, |candidate| candidate.instance_type.capacity.get(AWS_EFA))
 }
 
 fn family_of(class: &EC2NodeClass) -> AmiFamily {
@@ -578,7 +592,7 @@ fn ami_version(class: &EC2NodeClass) -> Option<String> {
     version::of_class(&terms.collect::<Vec<_>>(), &images.collect::<Vec<_>>())
 }
 
-/// A taint whose effect nobody knows was refused by the API server.
+/// `None` for an unknown effect, which the API server rejects.
 fn taint(written: &karpenter_api::types::Taint) -> Option<Taint> {
     Some(Taint {
         key: written.key.as_str().into(),

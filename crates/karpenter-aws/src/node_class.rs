@@ -1,14 +1,17 @@
-//! EC2NodeClass: a class's status is kept up to date, its hash is stamped, and nothing of it is left when it goes.
+//! The EC2NodeClass controllers: status and conditions, hash annotations, and cleanup on deletion.
 //!
-//! Every pass observes (EC2, IAM and the rest of the provider are asked at the same time), decides (one file per
-//! concern says what an answer means for its condition) and acts (one write of the status). A concern that fails does
-//! not keep the others from being told, and a class that fails does not keep other classes waiting: it is tried again
-//! by itself, later each time. Classes are read one by one, so that one that cannot be read harms nobody else.
+//! Each reconcile observes (calls EC2, IAM and the rest of the provider concurrently), decides (one file per condition)
+//! and acts (one status patch). A failure of one condition does not prevent the others from being updated. A class that
+//! fails is retried with back-off and does not delay other classes. Classes are parsed one by one, so that a class that
+//! cannot be parsed does not affect others.
+//!
+//! Upstream: `pkg/controllers/nodeclass`
 
 mod classes;
 pub mod conditions;
 mod controller;
 mod decide;
+mod failure_log;
 mod finalize;
 pub mod hash;
 mod image_of_type;
@@ -23,7 +26,6 @@ mod security_groups;
 mod sources;
 mod subnets;
 pub mod tags;
-mod telling;
 pub mod validation;
 mod writes;
 
@@ -32,4 +34,4 @@ pub use controller::{ClassParts, ClassSettings, NodeClassStatus};
 pub use hash::NodeClassHash;
 pub use image_of_type::image_of_type;
 pub use live::LiveSources;
-pub use sources::{ImagesError, KubeletProblem, NotYet, Sources, TemplateRequest};
+pub use sources::{ImagesError, KubeletProblem, Sources, TemplateRequest, TypesNotDiscovered};

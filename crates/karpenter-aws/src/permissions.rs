@@ -1,7 +1,7 @@
-//! What the provider may do in an account, as policies for IAM, and what it does, as a table: the two are compared.
+//! The IAM policies of the controller, and the table of AWS calls that the provider makes; tests compare the two.
 //!
-//! Values only. Which account, region and partition are meant may be left open, as text that CloudFormation, Terraform
-//! or a shell fills in; the name of the cluster may not, because it is part of the names of tags.
+//! This module makes no calls. Account, region and partition may be variables that CloudFormation, Terraform or a shell
+//! substitutes. The cluster name is always literal, because it is part of tag keys.
 
 mod controller;
 mod names;
@@ -19,23 +19,23 @@ pub use policies::policies;
 pub use queue::{RULES, Rule, queue_policy};
 pub use templates::{cli, cloudformation, json, terraform};
 
-/// What an account shall have for a cluster.
+/// The IAM and SQS resources to create for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
     pub cluster: String,
-    /// Roles that machines may have, and no others.
+    /// The only roles that the controller may pass to instances.
     pub node_roles: Vec<RoleName>,
-    /// Whether they are made; otherwise they are there already.
+    /// Whether the node roles are created; otherwise they exist already.
     pub makes_node_roles: bool,
     pub queue: String,
-    /// Names or ARNs of SSM parameters besides AWS's own, with ids of images.
+    /// Names or ARNs of SSM parameters with AMI ids, in addition to AWS's public ones.
     pub ssm_parameters: Vec<String>,
-    /// The role of the controller, if it is to be made.
+    /// The controller role, if it is to be created.
     pub controller: Option<Controller>,
 }
 
 impl Wishes {
-    /// With the usual names.
+    /// With the default names.
     pub fn of(cluster: &str) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -48,7 +48,7 @@ impl Wishes {
     }
 }
 
-/// Whose machines, where. The parts other than the wishes may be variables of a template.
+/// The resources, and the account and region they are in. All fields but the wishes may be template variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub wishes: Wishes,
@@ -62,12 +62,12 @@ pub struct Target {
 /// A managed policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Without the cluster's name.
+    /// Without the cluster name.
     pub name: &'static str,
     pub statements: Vec<Statement>,
 }
 
-/// One permission: these actions on these resources, if all conditions hold.
+/// An IAM statement: allows the actions on the resources if all conditions hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statement {
     pub id: &'static str,
@@ -88,7 +88,7 @@ impl Policy {
         names::policy(self.name, &target.wishes.cluster)
     }
 
-    /// The document as IAM reads it.
+    /// The policy document as JSON.
     pub fn document(&self) -> Value {
         let statements: Vec<Value> = self.statements.iter().map(Statement::document).collect();
         json!({"Version": "2012-10-17", "Statement": statements})
@@ -118,10 +118,10 @@ impl Statement {
     }
 }
 
-/// A call that the provider makes, and every action that AWS asks permission for when it is made.
+/// An AWS call that the provider makes, and all IAM actions that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// As the traits of `api` name it in their documentation.
+    /// The name in the doc comments of the traits of `api`.
     pub name: &'static str,
     pub actions: &'static [&'static str],
 }
@@ -156,7 +156,7 @@ pub const CALLS: &[Call] = &[
     plain(&["ec2:TerminateInstances"]),
     plain(&["ec2:CreateTags"]),
     plain(&["iam:GetInstanceProfile"]),
-    // Tags that are given at birth need the permission to tag.
+    // Tags on creation need the permission to tag.
     Call {
         name: "iam:CreateInstanceProfile",
         actions: &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],

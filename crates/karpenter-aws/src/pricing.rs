@@ -1,8 +1,10 @@
-//! What machines cost: on demand from the price list, on spot from the price history, and from a shipped table until
-//! either has answered.
+//! Prices of instance types: on-demand from the AWS Price List, spot from the spot price history, and from a built-in
+//! table until the first response.
 //!
-//! What is known is a value; each answer makes a new one, with the old prices under the new ones, so a failing service
-//! or a list with gaps never takes a price away. Reading answers is in [`price_list`]; asking, in [`controller`].
+//! [`Prices`] is immutable. Each response is merged over the previous prices, so that a failure or a gap in the list
+//! never removes a price. [`price_list`] parses responses; [`controller`] requests them.
+//!
+//! Upstream: pkg/providers/pricing (karpenter-provider-aws)
 
 mod controller;
 pub mod price_list;
@@ -22,14 +24,14 @@ pub use controller::PricingController;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prices {
     on_demand: BTreeMap<Arc<str>, f64>,
-    /// By type and zone; nothing until the first answer.
+    /// By instance type and zone; `None` until the first response.
     spot: Option<BTreeMap<Arc<str>, ZonalPrices>>,
 }
 
 type ZonalPrices = BTreeMap<Arc<str>, f64>;
 
 impl Prices {
-    /// What the shipped tables say about a region, or else about its partition.
+    /// The built-in prices of the region, or else of its partition.
     pub fn shipped(region: &str) -> Self {
         let listed = aws::catalog().on_demand_prices(region).into_iter();
         Self { on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(), spot: None }
@@ -39,12 +41,12 @@ impl Prices {
         self.on_demand.get(instance_type).copied()
     }
 
-    /// Until spot prices are known, spot is taken to cost what on demand does: better to launch than to wait.
+    /// Until spot prices are known, the on-demand price is used, so that launches need not wait.
     pub fn spot(&self, instance_type: &str, zone: &str) -> Option<f64> {
         self.spot_in_zones(instance_type).in_zone(zone)
     }
 
-    /// For those who ask about several zones of a type.
+    /// The spot prices of an instance type, for lookups of several zones.
     pub(crate) fn spot_in_zones(&self, instance_type: &str) -> SpotPrices<'_> {
         match &self.spot {
             Some(spot) => SpotPrices::Zonal(spot.get(instance_type)),
@@ -52,7 +54,7 @@ impl Prices {
         }
     }
 
-    /// These prices over what was known.
+    /// Merges the prices over the known ones.
     pub fn with_on_demand(&self, prices: &BTreeMap<String, f64>) -> Self {
         let mut merged = self.clone();
         for (name, price) in prices {
@@ -61,7 +63,7 @@ impl Prices {
         merged
     }
 
-    /// These prices over what was known. Of several for one pool the newest counts.
+    /// Merges the prices over the known ones. The newest price of an instance type and zone wins.
     pub fn with_spot(&self, history: &[SpotPrice]) -> Self {
         let mut ordered: Vec<&SpotPrice> = history
             .iter()
@@ -85,10 +87,10 @@ impl Prices {
     }
 }
 
-/// What a type costs on spot.
+/// The spot prices of an instance type.
 pub(crate) enum SpotPrices<'a> {
     Zonal(Option<&'a ZonalPrices>),
-    /// The same everywhere, as nothing is known.
+    /// The on-demand price in every zone, because spot prices are unknown.
     Guessed(Option<f64>),
 }
 
@@ -101,26 +103,26 @@ impl SpotPrices<'_> {
     }
 }
 
-/// Whether a number can be what something costs: a free machine is a gap in the list, not an offer.
+/// Whether a number is a valid price. A price of 0 is a gap in the list.
 pub(crate) fn is_price(price: f64) -> bool {
     price.is_finite() && price > 0.0
 }
 
-/// Prices and how often they have changed.
+/// Prices and the number of changes so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Quotes {
     pub version: u64,
     pub prices: Prices,
 }
 
-/// What is known right now. Clones share it.
+/// The current prices. Clones share them.
 #[derive(Debug, Clone)]
 pub struct PriceBook {
     current: Arc<RwLock<Arc<Quotes>>>,
 }
 
 impl PriceBook {
-    /// Starts with the shipped tables.
+    /// Starts with the built-in prices.
     pub fn new(region: &str) -> Self {
         let quotes = Quotes { version: 0, prices: Prices::shipped(region) };
         Self { current: Arc::new(RwLock::new(Arc::new(quotes))) }
@@ -130,7 +132,7 @@ impl PriceBook {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether anything changed.
+    /// Applies a change; returns whether the prices changed.
     pub fn update(&self, change: impl FnOnce(&Prices) -> Prices) -> bool {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let prices = change(&current.prices);

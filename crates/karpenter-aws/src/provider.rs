@@ -22,12 +22,12 @@ use karpenter_cloud::{
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::is_deleting;
 use karpenter_cluster::mirror::Mirror;
-use karpenter_controllers::events::{Notice, Recorder};
+use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::cache::Cache;
-use crate::instances::{Freshness, Instances, Machine};
+use crate::instances::{Freshness, Instances, ProviderInstance};
 use crate::launch::Launcher;
 use crate::machines::instance_id;
 use crate::node_class::hash::stamp;
@@ -220,20 +220,20 @@ impl Inner {
             return Err(CloudError::NotFound { message: format!("{provider_id:?} is no instance of EC2") });
         };
         let found = self.parts.instances.get(id, Freshness::Now).await.map_err(cloud_error)?;
-        Ok(self.tell(&Machine::from_ec2(&found, self.parts.reserved_capacity)).await)
+        Ok(self.tell(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
     }
 
     async fn list(&self) -> Result<Vec<Instance>, CloudError> {
         let found = self.parts.instances.list().await.map_err(cloud_error)?;
         let mut told = Vec::with_capacity(found.len());
         for instance in found {
-            told.push(self.tell(&Machine::from_ec2(&instance, self.parts.reserved_capacity)).await);
+            told.push(self.tell(&ProviderInstance::from_ec2(&instance, self.parts.reserved_capacity)).await);
         }
         Ok(told)
     }
 
     /// What is known about a machine that was launched earlier; its pool or class may be gone.
-    async fn tell(&self, machine: &Machine) -> Instance {
+    async fn tell(&self, machine: &ProviderInstance) -> Instance {
         let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
         let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
         let types = match of_pool.and_then(|name| self.class(&name)) {
@@ -281,8 +281,8 @@ impl Inner {
 
     async fn tell_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
         if let Some(recorder) = &self.parts.recorder {
-            let notice = Notice::warning(about, "FailedResolvingNodeClass", FAILED_RESOLVING);
-            recorder.publish(notice.of_episode(uid.unwrap_or_default())).await;
+            let notice = ObjectEvent::warning(about, "FailedResolvingNodeClass", FAILED_RESOLVING);
+            recorder.publish(notice.dedupe_by(uid.unwrap_or_default())).await;
         }
     }
 }

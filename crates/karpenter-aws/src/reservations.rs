@@ -1,7 +1,9 @@
-//! Capacity that was paid for ahead: which of it a class selects, and how much of it is left.
+//! Capacity reservations that an EC2NodeClass selects, and their available capacity.
 //!
-//! What selector terms mean and how a reservation is shown in a class's status is decided by [`queries`] and [`status`];
-//! how many machines still fit, by [`Counts`]. Which claims have to leave a reservation is decided elsewhere.
+//! [`queries`] translates selector terms, [`status`] builds the status of the node class, and [`Counts`] tracks the
+//! available instances. [`crate::reserved_claims`] handles NodeClaims of expiring reservations.
+//!
+//! Upstream: pkg/providers/capacityreservation (karpenter-provider-aws)
 
 mod counts;
 #[cfg(test)]
@@ -24,15 +26,16 @@ use crate::single_flight::SingleFlight;
 
 pub use counts::{Counts, Left};
 
-/// How old an answer may be.
+/// How long a response of EC2 is cached.
 const REFRESH: Duration = Duration::from_secs(60);
-/// EC2 takes the machines of a capacity block half an hour before its end; ten minutes earlier nothing new is started.
+/// A capacity block is expiring from this time before its end. EC2 terminates its instances 30 minutes before the end;
+/// launches stop ten minutes earlier.
 const EXPIRING_BEFORE_END: Duration = Duration::from_secs(40 * 60);
 
 const ACTIVE: &str = "active";
 const EXPIRING: &str = "expiring";
 
-/// What has to be asked for the terms. One question for each id: one that is gone would spoil the answer for others.
+/// The queries for the selector terms. Each id has its own query, because one unknown id fails the whole call.
 pub fn queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<ReservationQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let mut queries = Vec::new();
@@ -42,7 +45,7 @@ pub fn queries(terms: &[CapacityReservationSelectorTerm]) -> Vec<ReservationQuer
         }
         let tags = term.tags.as_ref().map(tag_filters).unwrap_or_default();
         let instance_match_criteria = given(&term.instance_match_criteria);
-        // An owner alone is no selection; the API server refuses it.
+        // A term with only an owner selects nothing; the API server rejects it.
         if !tags.is_empty() || instance_match_criteria.is_some() {
             queries.push(ReservationQuery {
                 ids: Vec::new(),
@@ -68,7 +71,7 @@ pub enum Unusable {
     Kind { id: String, kind: String },
 }
 
-/// A reservation as a class's status shows it. Only capacity blocks expire: others end without a warning from EC2.
+/// A reservation in the status of a node class. Only capacity blocks become `expiring`; EC2 announces no end of others.
 pub fn shown(
     reservation: &CapacityReservation,
     now: Timestamp,
@@ -95,7 +98,7 @@ pub fn shown(
     })
 }
 
-/// All of them that can be shown, by id, and what is wrong with the others.
+/// The usable reservations, sorted by id, and the errors of the others.
 pub fn status(
     reservations: &[CapacityReservation],
     now: Timestamp,
@@ -111,7 +114,7 @@ pub fn status(
     (usable, unusable)
 }
 
-/// Each reservation once, by id, without those that have ended.
+/// The reservations that have not ended, sorted by id, without duplicates.
 fn current(reservations: &[CapacityReservation], now: Timestamp) -> Vec<&CapacityReservation> {
     let by_id: BTreeMap<&str, &CapacityReservation> = reservations
         .iter()
@@ -121,8 +124,8 @@ fn current(reservations: &[CapacityReservation], now: Timestamp) -> Vec<&Capacit
     by_id.into_values().collect()
 }
 
-/// What a status says, as instance types are resolved with it. A status is written by us, but by whichever version:
-/// a reservation of an unknown kind is left out.
+/// The reservations of a status, as input for resolving instance types. Another version of the controller may have
+/// written the status: reservations of unknown type are ignored.
 pub fn facts(status: &[CapacityReservationStatus]) -> Vec<aws::CapacityReservation> {
     status
         .iter()
@@ -141,7 +144,7 @@ pub fn facts(status: &[CapacityReservationStatus]) -> Vec<aws::CapacityReservati
 
 type Answer = Result<Arc<Vec<CapacityReservation>>, AwsError>;
 
-/// Asks EC2 for reservations, not too often, and keeps count of what is left. Clones share everything.
+/// Reads reservations from EC2 through a cache, and updates the counts. Clones share all state.
 #[derive(Clone)]
 pub struct Reservations {
     ec2: Arc<dyn Ec2>,
@@ -166,7 +169,7 @@ impl Reservations {
         &self.counts
     }
 
-    /// The reservations that the terms select, each once, by id, as EC2 told not longer than a minute ago.
+    /// The reservations that the terms select, sorted by id, without duplicates, at most a minute old.
     pub async fn list(
         &self,
         terms: &[CapacityReservationSelectorTerm],
@@ -179,14 +182,14 @@ impl Reservations {
         Ok(current(&found, self.clock.now()).into_iter().cloned().collect())
     }
 
-    /// What the terms select, as a class's status shows it.
+    /// The status entries for the reservations that the terms select.
     pub async fn status(
         &self,
         terms: &[CapacityReservationSelectorTerm],
     ) -> Result<Vec<CapacityReservationStatus>, AwsError> {
         let (usable, unusable) = status(&self.list(terms).await?, self.clock.now());
         for why in unusable {
-            tracing::error!(error = %why, "a capacity reservation is left out");
+            tracing::error!(error = %why, "ignoring capacity reservation");
         }
         Ok(usable)
     }
@@ -198,7 +201,7 @@ impl Reservations {
         let (ec2, clock) = (Arc::clone(&self.ec2), self.clock);
         let (answers, counts, asked) = (Arc::clone(&self.answers), self.counts.clone(), query.clone());
         let question = move || async move {
-            // Launches that are answered while the question is under way may or may not be in the answer.
+            // The response may or may not include launches that finish during the call.
             let asked_at = clock.now();
             let found = match ec2.describe_capacity_reservations(&asked).await {
                 Ok(found) => Arc::new(found),

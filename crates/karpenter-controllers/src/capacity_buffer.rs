@@ -27,7 +27,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::mirrors::{Mirrors, listed};
+use crate::stores::{Stores, listed};
 
 /// A buffer is looked at again this often, in case nobody tells.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -40,8 +40,8 @@ pub struct CapacityBuffers {
 
 impl CapacityBuffers {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
-        if let Some(buffers) = &mirrors.capacity_buffers {
+        let stores = &self.context.stores;
+        if let Some(buffers) = &stores.capacity_buffers {
             let to = queue.clone();
             buffers.observe(move |change| {
                 if !change.is_deleted() {
@@ -49,7 +49,7 @@ impl CapacityBuffers {
                 }
             });
         }
-        for_buffers_of(mirrors, {
+        observe_referenced_objects(stores, {
             let to = queue.clone();
             move |buffer| to.add(ObjectKey::of(&buffer.metadata))
         });
@@ -57,7 +57,7 @@ impl CapacityBuffers {
 }
 
 /// Whether a buffer stands for the same pods as before: what became of them is not its wish.
-pub(crate) fn is_same_wish(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
+pub(crate) fn asks_for_same_pods(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
     let wish = |buffer: &CapacityBuffer| {
         let status = buffer.status.clone().unwrap_or_default();
         let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
@@ -67,28 +67,28 @@ pub(crate) fn is_same_wish(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
 }
 
 /// Calls `tell` with every buffer that refers to an object whose wishes changed.
-pub(crate) fn for_buffers_of(
-    mirrors: &Mirrors,
+pub(crate) fn observe_referenced_objects(
+    stores: &Stores,
     tell: impl Fn(&CapacityBuffer) + Clone + Send + Sync + 'static,
 ) {
-    let Some(buffers) = &mirrors.capacity_buffers else { return };
-    referred(mirrors.pod_templates.as_ref(), buffers, tell.clone(), "PodTemplate");
-    referred(mirrors.deployments.as_ref(), buffers, tell.clone(), "Deployment");
-    referred(mirrors.stateful_sets.as_ref(), buffers, tell.clone(), "StatefulSet");
-    referred(mirrors.replica_sets.as_ref(), buffers, tell, "ReplicaSet");
+    let Some(buffers) = &stores.capacity_buffers else { return };
+    referred(stores.pod_templates.as_ref(), buffers, tell.clone(), "PodTemplate");
+    referred(stores.deployments.as_ref(), buffers, tell.clone(), "Deployment");
+    referred(stores.stateful_sets.as_ref(), buffers, tell.clone(), "StatefulSet");
+    referred(stores.replica_sets.as_ref(), buffers, tell, "ReplicaSet");
 }
 
 fn referred<K>(
-    mirror: Option<&Mirror<K>>,
+    store: Option<&Mirror<K>>,
     buffers: &Mirror<CapacityBuffer>,
     tell: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
     kind: &'static str,
 ) where
     K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    let Some(mirror) = mirror else { return };
+    let Some(store) = store else { return };
     let buffers = buffers.clone();
-    mirror.observe(move |change| {
+    store.observe(move |change| {
         if let Change::Applied { old: Some(old), new } = change
             && old.meta().generation == new.meta().generation
             && old.meta().generation.is_some()
@@ -116,7 +116,7 @@ fn is_reference_to(buffer: &CapacityBuffer, kind: &str, name: &str) -> bool {
     }
 }
 
-impl Workloads for Mirrors {
+impl Workloads for Stores {
     fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>> {
         self.pod_templates.as_ref()?.get(namespace, name)
     }
@@ -136,10 +136,10 @@ impl Workloads for Mirrors {
 
 impl Reconcile for CapacityBuffers {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let buffer = mirrors.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
+        let stores = &self.context.stores;
+        let buffer = stores.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
         let Some(buffer) = buffer else { return Ok(After::Done) };
-        let resolved = buffers::resolve(&buffer, mirrors);
+        let resolved = buffers::resolve(&buffer, stores);
         let new = decide_status(&buffer, &resolved, self.context.clock.now());
         match write_status(&self.context, &buffer, &new).await {
             Ok(()) => Ok(After::Again(LOOK_AGAIN_AFTER)),
@@ -215,8 +215,8 @@ pub(crate) async fn write_status(
     let patch = Patch::Merge(json!({"metadata": metadata, "status": difference}));
     match api.patch_status(name_of(buffer), &PatchParams::default(), &patch).await {
         Ok(written) => {
-            if let Some(mirror) = &context.mirrors.capacity_buffers {
-                mirror.apply(written);
+            if let Some(store) = &context.stores.capacity_buffers {
+                store.apply(written);
             }
             Ok(())
         }
@@ -230,13 +230,13 @@ pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
     if !context.gates.capacity_buffer {
         return Vec::new();
     }
-    let mirrors = &context.mirrors;
-    let ready = listed(mirrors.capacity_buffers.as_ref());
+    let stores = &context.stores;
+    let ready = listed(stores.capacity_buffers.as_ref());
     let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
     let pods = ready.filter_map(|buffer| {
         // As counted in the status, so that everybody sees the same number.
         let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
-        let resolved = buffers::resolve(buffer, mirrors).ok()?;
+        let resolved = buffers::resolve(buffer, stores).ok()?;
         Some(buffers::virtual_pods(buffer, &resolved.template, count))
     });
     pods.flatten().collect()

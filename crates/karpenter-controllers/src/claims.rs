@@ -14,7 +14,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use karpenter_api::hash::{NODE_POOL_HASH_VERSION, node_pool_hash};
 use karpenter_api::labels::{self, LabelRules, Provider};
-use karpenter_api::types::{NodeClaim, NodeClaimSpec, NodePool, Requirement as WrittenRequirement};
+use karpenter_api::types::{NodeClaim, NodeClaimSpec, NodePool, Requirement as ApiRequirement};
 use karpenter_api::types::{Quantities, ResourceRequests};
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::plan::PlannedNode;
@@ -23,10 +23,10 @@ use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use karpenter_model::resources::ResourceList;
 
 pub(crate) use creation::values;
-pub use creation::{Doubts, create, settle_doubts};
+pub use creation::{UnconfirmedCreates, create, resolve_unconfirmed_creates};
 
 /// The claim for a planned node. `pool` is the object behind the plan's pool.
-pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {
+pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {
     let catalog = problem
         .pools
         .get(planned.pool)
@@ -43,7 +43,7 @@ pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeC
         spec: NodeClaimSpec {
             taints: template.taints.clone(),
             startup_taints: template.startup_taints.clone(),
-            requirements: requirements.iter().flat_map(written).collect(),
+            requirements: requirements.iter().flat_map(to_api_requirements).collect(),
             resources: Some(ResourceRequests { requests: Some(quantities(&planned.requests)) }),
             node_class_ref: template.node_class_ref.clone(),
             termination_grace_period: template.termination_grace_period,
@@ -54,16 +54,16 @@ pub fn build(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeC
 }
 
 /// A claim of a pool of fixed size: what its template says, and nothing about pods.
-pub fn build_static(pool: &NodePool) -> NodeClaim {
+pub fn claim_from_template(pool: &NodePool) -> NodeClaim {
     let template = &pool.spec.template.spec;
     let stated = pool.spec.template.metadata.as_ref();
-    let mut labels = made_up_labels(pool);
+    let mut labels = custom_labels(pool);
     labels.extend(stated.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
     let class = &template.node_class_ref;
     labels.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone().unwrap_or_default());
     labels.insert(labels::node_class_label(&class.group, &class.kind), class.name.clone());
     let is_stated = |key: &str| template.requirements.iter().any(|one| one.key == key);
-    let of_labels = labels.iter().filter(|(key, _)| !is_stated(key)).map(|(key, value)| WrittenRequirement {
+    let of_labels = labels.iter().filter(|(key, _)| !is_stated(key)).map(|(key, value)| ApiRequirement {
         key: key.clone(),
         operator: Operator::In.as_str().to_owned(),
         values: vec![value.clone()],
@@ -90,7 +90,7 @@ pub fn build_static(pool: &NodePool) -> NodeClaim {
 }
 
 /// One value for every label that users made up in the requirements of a template.
-fn made_up_labels(pool: &NodePool) -> BTreeMap<String, String> {
+fn custom_labels(pool: &NodePool) -> BTreeMap<String, String> {
     let template = &pool.spec.template.spec;
     let provider = Provider::from_group(&template.node_class_ref.group);
     let rules = provider.map_or_else(LabelRules::for_all_providers, LabelRules::for_provider);
@@ -101,15 +101,19 @@ fn made_up_labels(pool: &NodePool) -> BTreeMap<String, String> {
             requirements.add(Requirement::new(key, operator, one.values.iter().map(String::as_str)));
         }
     }
-    let made_up = requirements.iter().filter(|requirement| {
+    let custom = requirements.iter().filter(|requirement| {
         let key = &*requirement.key;
         !rules.is_well_known(key) && rules.check_unrestricted(key).is_ok()
     });
-    made_up.filter_map(|one| Some((one.key.to_string(), one.any_value()?.to_string()))).collect()
+    custom.filter_map(|one| Some((one.key.to_string(), one.any_value()?.to_string()))).collect()
 }
 
 /// Why a planned claim must not be created after all, judged by the pool as it is now.
-pub fn refusal(current: &NodePool, planned_from: &NodePool, usage: &ResourceList) -> Option<String> {
+pub fn check_still_launchable(
+    current: &NodePool,
+    planned_from: &NodePool,
+    usage: &ResourceList,
+) -> Option<String> {
     let name = current.metadata.name.as_deref().unwrap_or_default();
     if current.metadata.uid != planned_from.metadata.uid || current.metadata.deletion_timestamp.is_some() {
         return Some(format!("nodepool {name} is gone"));
@@ -229,8 +233,8 @@ fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements
 }
 
 /// A requirement as the API writes it: one entry per statement, the wish for several values on the first.
-fn written(requirement: &Requirement) -> Vec<WrittenRequirement> {
-    let entry = |operator: Operator, values: Vec<String>| WrittenRequirement {
+fn to_api_requirements(requirement: &Requirement) -> Vec<ApiRequirement> {
+    let entry = |operator: Operator, values: Vec<String>| ApiRequirement {
         key: requirement.key.to_string(),
         operator: operator.as_str().to_owned(),
         values,

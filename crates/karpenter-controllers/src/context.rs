@@ -1,4 +1,4 @@
-//! What every controller is given: the API server, the mirrors, the cloud, the time, and where to tell about things.
+//! What every controller is given: the API server, the stores, the cloud, the time, and where to tell about things.
 
 use std::sync::Arc;
 
@@ -7,34 +7,34 @@ use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use kube::Client;
 
-use crate::claims::Doubts;
-use crate::complaints::Complaints;
+use crate::claims::UnconfirmedCreates;
+use crate::decision_journal::DecisionJournal;
 use crate::disruption::standings::Standings;
 use crate::events::Recorder;
-use crate::journal::Journal;
+use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
-use crate::mirrors::Mirrors;
 use crate::node::repair::Repairs;
-use crate::offers::OverlayStore;
+use crate::offerings::OverlayStore;
 use crate::operator::options::FeatureGates;
-use crate::provisioning::SharedBackOff;
+use crate::provisioning::SharedLaunchBackoff;
 use crate::settings::Settings;
-use crate::state::State;
-use crate::static_capacity::NodeReservations;
+use crate::state::ClusterState;
+use crate::static_capacity::NodeLimitGrants;
+use crate::stores::Stores;
 
 /// Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
-    pub mirrors: Mirrors,
+    pub stores: Stores,
     pub cloud: Arc<dyn CloudProvider>,
     pub clock: Clock,
     pub recorder: Recorder,
     /// What no object says: plans, nominations, what is about to go.
-    pub state: State,
+    pub state: ClusterState,
     /// Claims that may or may not have been created.
-    pub doubts: Doubts,
-    pub journal: Journal,
+    pub unconfirmed_creates: UnconfirmedCreates,
+    pub journal: DecisionJournal,
     /// Why nodes are (not) being disrupted.
     pub standings: Standings,
     pub metrics: Metrics,
@@ -46,38 +46,38 @@ pub struct Context {
     /// What is known about sick nodes beyond what they say.
     pub repairs: Repairs,
     /// Places under limits that are promised to nodes of pools of fixed size.
-    pub node_reservations: NodeReservations,
+    pub node_limit_grants: NodeLimitGrants,
     /// Pools whose launches keep failing.
-    pub back_off: SharedBackOff,
+    pub launch_backoff: SharedLaunchBackoff,
     /// Errors that were logged lately.
-    pub complaints: Complaints,
+    pub log_throttle: LogThrottle,
     /// What NodeOverlays come to; consulted only while their gate is on.
     pub overlays: OverlayStore,
 }
 
 impl Context {
     /// A context that has seen and decided nothing yet.
-    pub fn new(client: Client, mirrors: Mirrors, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
+    pub fn new(client: Client, stores: Stores, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
         let recorder = Recorder::new(client.clone(), clock);
         let metrics = Metrics::of(&*cloud);
         Self {
             client,
-            mirrors,
+            stores,
             cloud,
             clock,
             recorder,
-            state: State::default(),
-            doubts: Doubts::default(),
-            journal: Journal::default(),
+            state: ClusterState::default(),
+            unconfirmed_creates: UnconfirmedCreates::default(),
+            journal: DecisionJournal::default(),
             standings: Standings::default(),
             metrics,
             nominates_pods: true,
             gates: FeatureGates::default(),
             settings: Arc::default(),
             repairs: Repairs::default(),
-            node_reservations: NodeReservations::default(),
-            back_off: SharedBackOff::default(),
-            complaints: Complaints::default(),
+            node_limit_grants: NodeLimitGrants::default(),
+            launch_backoff: SharedLaunchBackoff::default(),
+            log_throttle: LogThrottle::default(),
             overlays: OverlayStore::default(),
         }
     }

@@ -111,17 +111,17 @@ impl Disruption {
     /// Each loop works on a queue of its own.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
-        self.changes.watch(&self.context.mirrors);
-        self.flux.watch(&self.context.mirrors, self.context.clock);
+        self.changes.watch(&self.context.stores);
+        self.flux.watch(&self.context.stores, self.context.clock);
         let changes = self.changes.clone();
         self.context.overlays.on_change(move || changes.note());
         let changes = self.changes.clone();
-        self.context.state.on_moved_room(move || changes.note());
+        self.context.state.on_buffer_hosts_changed(move || changes.note());
         commands.add(commands_key());
         evaluations.add(evaluation_key());
         // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.
         let to = commands.clone();
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_replacement = resume::is_replacement(change.object());
             let is_lost = change.is_deleted() || change.object().metadata.deletion_timestamp.is_some();
             if is_replacement && (is_lost || becomes_ready(change)) {
@@ -129,13 +129,13 @@ impl Disruption {
             }
         });
         // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
-        let (to, mirrors) = (evaluations.clone(), self.context.mirrors.clone());
+        let (to, stores) = (evaluations.clone(), self.context.stores.clone());
         let (flights, clock) = (self.flights.clone(), self.context.clock);
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
             if change.is_deleted() {
                 let is_awaited = lock(&flights).hasten(clock.now());
-                if is_awaited || !mirrors.node_claims.list().iter().any(is_going) {
+                if is_awaited || !stores.node_claims.list().iter().any(is_going) {
                     to.add(evaluation_key());
                 }
             }

@@ -1,6 +1,6 @@
 //! Events on objects, as core `v1` Events. The same reason on the same object is not repeated for a while, whatever the
 //! message says by then, because messages carry numbers that change all the time. A caller that separates occasions names
-//! them ([`Notice::of_episode`]). What is left goes through client-go's correlation before it is written.
+//! them ([`ObjectEvent::dedupe_by`]). What is left goes through client-go's correlation before it is written.
 
 mod correlator;
 
@@ -31,7 +31,7 @@ const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// Something worth telling about an object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Notice {
+pub struct ObjectEvent {
     pub about: ObjectReference,
     pub is_warning: bool,
     pub reason: Cow<'static, str>,
@@ -41,7 +41,7 @@ pub struct Notice {
     pub episode: String,
 }
 
-impl Notice {
+impl ObjectEvent {
     pub fn normal<K: Resource<DynamicType = ()>>(
         about: &K,
         reason: impl Into<Cow<'static, str>>,
@@ -89,7 +89,7 @@ impl Notice {
     }
 
     /// Tells it from the same reason on another occasion.
-    pub fn of_episode(mut self, episode: impl Into<String>) -> Self {
+    pub fn dedupe_by(mut self, episode: impl Into<String>) -> Self {
         self.episode = episode.into();
         self
     }
@@ -128,7 +128,7 @@ impl Recorder {
     }
 
     /// Writes it, unless it was published lately. A failure is not worth failing for: the event is lost.
-    pub async fn publish(&self, mut notice: Notice) {
+    pub async fn publish(&self, mut notice: ObjectEvent) {
         if !self.begin(&notice) {
             return;
         }
@@ -161,7 +161,12 @@ impl Recorder {
         events.patch(&observed.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    async fn create(&self, events: &Api<Event>, notice: &Notice, observed: &Observed) -> kube::Result<()> {
+    async fn create(
+        &self,
+        events: &Api<Event>,
+        notice: &ObjectEvent,
+        observed: &Observed,
+    ) -> kube::Result<()> {
         let event = Event {
             metadata: ObjectMeta { name: Some(observed.name.clone()), ..ObjectMeta::default() },
             type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
@@ -195,13 +200,13 @@ impl Recorder {
     }
 
     /// Whether it would be published now.
-    pub fn would_tell(&self, notice: &Notice) -> bool {
+    pub fn is_due(&self, notice: &ObjectEvent) -> bool {
         let now = self.clock.now();
         locked(&self.told).get(&key(notice)).is_none_or(|at| since(now, *at) >= notice.repeat_after)
     }
 
     /// Whether it was not published lately; from now on it was.
-    fn begin(&self, notice: &Notice) -> bool {
+    fn begin(&self, notice: &ObjectEvent) -> bool {
         let key = key(notice);
         let now = self.clock.now();
         let mut told = locked(&self.told);
@@ -224,10 +229,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What makes a notice the same as another.
-fn key(notice: &Notice) -> Key {
+fn key(notice: &ObjectEvent) -> Key {
     let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
     let mut occasion = notice.episode.clone();
-    if has_telling_words(notice) {
+    if is_message_part_of_key(notice) {
         occasion.push_str(&notice.message);
     }
     (about, notice.reason.clone(), occasion)
@@ -235,7 +240,7 @@ fn key(notice: &Notice) -> Key {
 
 /// Whether the words name what it is about and nothing that changes by itself: why a node is disrupted, what the budgets
 /// of a pool hold up, which annotation or budget is wrong.
-fn has_telling_words(notice: &Notice) -> bool {
+fn is_message_part_of_key(notice: &ObjectEvent) -> bool {
     match &*notice.reason {
         "DisruptionLaunching" | "DisruptionTerminating" => true,
         "InvalidConsolidationAnnotation" | "InvalidDisruptionBudget" | "InvalidHostnameSpreadShare" => true,
@@ -284,9 +289,9 @@ mod tests {
     async fn events_are_core_events_with_source_times_and_count() {
         let (client, recorder) = world();
         let pool = pool();
-        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Reason", "words")).await;
         tokio::time::advance(Duration::from_secs(150)).await;
-        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Reason", "words")).await;
         let events = listed(&client).await;
         assert_eq!(events.len(), 1, "{events:#?}");
         let event = serde_json::to_value(&events[0]).expect("JSON");
@@ -312,13 +317,14 @@ mod tests {
     async fn reason_is_published_once_in_two_minutes_and_same_message_is_counted() {
         let (client, recorder) = world();
         let pool = pool();
-        let publish = |message: &'static str| recorder.publish(Notice::warning(&pool, "Reason", message));
+        let publish =
+            |message: &'static str| recorder.publish(ObjectEvent::warning(&pool, "Reason", message));
         publish("7 of 9").await;
         publish("7 of 9").await;
         publish("6 of 9").await;
         assert_eq!(messages(&client).await, expected(&[("7 of 9", 1)]), "numbers that change are no news");
-        recorder.publish(Notice::warning(&pool, "Another", "6 of 9")).await;
-        recorder.publish(Notice::warning(&pool, "Reason", "again").of_episode("2")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Another", "6 of 9")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Reason", "again").dedupe_by("2")).await;
         assert_eq!(messages(&client).await, expected(&[("6 of 9", 1), ("7 of 9", 1), ("again", 1)]));
         for message in ["7 of 9", "7 of 9", "5 of 9"] {
             tokio::time::advance(Duration::from_secs(121)).await;
@@ -332,11 +338,11 @@ mod tests {
     async fn event_that_is_gone_is_created_again_with_its_count() {
         let (client, recorder) = world();
         let pool = pool();
-        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Reason", "words")).await;
         let events: Api<Event> = Api::namespaced(client.clone(), "default");
         events.delete_collection(&Default::default(), &ListParams::default()).await.expect("deleted");
         tokio::time::advance(Duration::from_secs(3600)).await;
-        recorder.publish(Notice::warning(&pool, "Reason", "words")).await;
+        recorder.publish(ObjectEvent::warning(&pool, "Reason", "words")).await;
         assert_eq!(messages(&client).await, expected(&[("words", 2)]));
     }
 
@@ -346,7 +352,7 @@ mod tests {
         let pool = pool();
         for (episode, text) in ["x".repeat(2000), "ü".repeat(600), "€".repeat(400)].into_iter().enumerate()
         {
-            recorder.publish(Notice::normal(&pool, "Reason", text).of_episode(episode.to_string())).await;
+            recorder.publish(ObjectEvent::normal(&pool, "Reason", text).dedupe_by(episode.to_string())).await;
         }
         let lengths: Vec<usize> = messages(&client).await.iter().map(|(message, _)| message.len()).collect();
         assert_eq!(lengths, [1024, 1024, 1023]);
@@ -354,10 +360,10 @@ mod tests {
 
     #[test]
     fn every_reason_that_a_budget_holds_up_is_told() {
-        let blocked = |words: &str| Notice::normal(&pool(), "DisruptionBlocked", words);
+        let blocked = |words: &str| ObjectEvent::normal(&pool(), "DisruptionBlocked", words);
         assert_ne!(key(&blocked("Empty")), key(&blocked("Drifted")));
         let node = k8s_openapi::api::core::v1::Node::default();
-        let blocked = |words: &str| Notice::normal(&node, "DisruptionBlocked", words);
+        let blocked = |words: &str| ObjectEvent::normal(&node, "DisruptionBlocked", words);
         assert_eq!(key(&blocked("pod a")), key(&blocked("pod b")));
     }
 }

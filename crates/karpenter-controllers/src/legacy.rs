@@ -1,12 +1,12 @@
 //! Serves the API before v1: keeps v1 objects behind Provisioners and AWSNodeTemplates, and tells them how they fare.
 //!
-//! What is derived is decided in `karpenter-legacy`; here it is applied with a field manager of its own, so that edits of
+//! What is derived is decided in `karpenter-legacy`; here it is applied with a field manager of its own, so that revert of
 //! derived objects are undone, and deleted with its owner by the cluster's garbage collection. Objects that were not
 //! derived are never written.
 
 pub mod adoption;
-mod edits;
 pub mod emptiness;
+mod revert;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,12 +35,12 @@ const NODES_AT_ONCE: usize = 10;
 
 /// Serves the old kinds. To be called once the operator has started; waits until their definitions are there.
 pub async fn serve(operator: &mut Operator, options: Options) {
-    let kinds = OldKinds::watch(operator.context());
+    let kinds = LegacyKinds::watch(operator.context());
     serve_kinds(operator, kinds, options).await;
 }
 
 /// The same with kinds that are watched already, so that a process that waits for its turn can say what is missing.
-pub async fn serve_kinds(operator: &mut Operator, kinds: OldKinds, options: Options) {
+pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: Options) {
     let context = operator.context().clone();
     let derived = LegacyApi::start(context.clone(), kinds, options).await;
     operator.spawn("legacy", derived, LegacyApi::watch, 1);
@@ -59,14 +59,14 @@ fn everything() -> ObjectKey {
 }
 
 /// What is watched for the old API: the old kinds, and the classes behind them.
-pub struct OldKinds {
+pub struct LegacyKinds {
     provisioners: Kind,
     templates: Kind,
     classes: Kind,
     watches: Vec<JoinHandle<()>>,
 }
 
-impl OldKinds {
+impl LegacyKinds {
     /// Begins to watch. Whatever stands in the way is logged, and readiness names it.
     pub fn watch(context: &Context) -> Self {
         let mut watches = Vec::new();
@@ -77,14 +77,14 @@ impl OldKinds {
         ];
         let [provisioners, templates, classes] = kinds.map(|(group, version, name)| {
             let kind = Kind::watch(&context.client, group, version, name, &mut watches);
-            context.mirrors.follow(name, &kind.mirror);
+            context.stores.require_synced(name, &kind.store);
             kind
         });
         Self { provisioners, templates, classes, watches }
     }
 }
 
-impl Drop for OldKinds {
+impl Drop for LegacyKinds {
     fn drop(&mut self) {
         self.watches.iter().for_each(JoinHandle::abort);
     }
@@ -94,7 +94,7 @@ impl Drop for OldKinds {
 pub struct LegacyApi {
     context: Context,
     options: Options,
-    kinds: OldKinds,
+    kinds: LegacyKinds,
     /// What was applied last, with the generation that came of it: writes that would change nothing are not made.
     applied: Mutex<BTreeMap<(String, String), (Value, i64)>>,
     /// What was last logged about templates, whose status has no place for it.
@@ -104,7 +104,7 @@ pub struct LegacyApi {
 /// One kind without a type here: how to speak about it, and what there is of it.
 struct Kind {
     resource: ApiResource,
-    mirror: Mirror<DynamicObject>,
+    store: Mirror<DynamicObject>,
 }
 
 impl Kind {
@@ -117,9 +117,9 @@ impl Kind {
     ) -> Self {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let empty = Mirror::empty(keep_all, &[]);
-        let (mirror, task) = empty.fed_with(client, &resource, |object: DynamicObject| object);
+        let (store, task) = empty.fed_with(client, &resource, |object: DynamicObject| object);
         tasks.push(task);
-        Self { resource, mirror }
+        Self { resource, store }
     }
 
     fn api(&self, client: &Client) -> Api<DynamicObject> {
@@ -129,9 +129,9 @@ impl Kind {
 
 impl LegacyApi {
     /// Waits until the old kinds were seen.
-    pub async fn start(context: Context, kinds: OldKinds, options: Options) -> Self {
+    pub async fn start(context: Context, kinds: LegacyKinds, options: Options) -> Self {
         for kind in [&kinds.provisioners, &kinds.templates, &kinds.classes] {
-            kind.mirror.synced().await;
+            kind.store.synced().await;
         }
         Self { context, options, kinds, applied: Mutex::default(), logged: Mutex::default() }
     }
@@ -140,18 +140,18 @@ impl LegacyApi {
         let clock = self.context.clock;
         for kind in [&self.kinds.provisioners, &self.kinds.templates, &self.kinds.classes] {
             let to = queue.clone();
-            kind.mirror
+            kind.store
                 .observe(move |_: &Change<DynamicObject>| to.add_at(everything(), clock.deadline(SETTLE)));
         }
         let to = queue.clone();
-        self.context.mirrors.node_pools.observe(move |_| to.add_at(everything(), clock.deadline(SETTLE)));
+        self.context.stores.node_pools.observe(move |_| to.add_at(everything(), clock.deadline(SETTLE)));
         queue.add(everything());
     }
 
     /// Names of v1 objects that are not ours to write.
     fn foreign(&self) -> Foreign {
-        let pools = self.context.mirrors.node_pools.list();
-        let classes = self.kinds.classes.mirror.list();
+        let pools = self.context.stores.node_pools.list();
+        let classes = self.kinds.classes.store.list();
         Foreign {
             pools: pools
                 .iter()
@@ -171,11 +171,11 @@ impl LegacyApi {
         match kind {
             "NodePool" => self
                 .context
-                .mirrors
+                .stores
                 .node_pools
                 .get("", name)
                 .and_then(|pool| serde_json::to_value(&*pool).ok()),
-            _ => self.kinds.classes.mirror.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
+            _ => self.kinds.classes.store.get("", name).and_then(|class| serde_json::to_value(&*class).ok()),
         }
     }
 
@@ -201,9 +201,9 @@ impl LegacyApi {
         let api: Api<DynamicObject> = Api::all_with(self.context.client.clone(), &resource);
         let mut written =
             api.patch(&key.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(object)).await?;
-        if let Some(undoing) = edits::undoing(&written.metadata, MANAGER) {
+        if let Some(revert_patch) = revert::revert_patch(&written.metadata, MANAGER) {
             let by_us = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-            written = api.patch(&key.1, &by_us, &Patch::Merge(undoing)).await?;
+            written = api.patch(&key.1, &by_us, &Patch::Merge(revert_patch)).await?;
         }
         let came_of_it = written.metadata.generation.unwrap_or(0);
         self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), came_of_it));
@@ -242,7 +242,7 @@ impl LegacyApi {
         }
         let api = kind.api(&self.context.client);
         match api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(written) => kind.mirror.apply(written),
+            Ok(written) => kind.store.apply(written),
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
             Err(error) => return Err(error),
         }
@@ -253,7 +253,7 @@ impl LegacyApi {
 impl LegacyApi {
     /// Classes that an old object no longer needs, such as one for kubelet settings that were removed.
     async fn prune(&self, owners: &BTreeMap<String, usize>, derived: &Derived) -> kube::Result<()> {
-        for class in self.kinds.classes.mirror.list() {
+        for class in self.kinds.classes.store.list() {
             let owner = class.owner_references().iter().find_map(|owner| owners.get(&owner.uid));
             let is_wanted = derived.objects.iter().any(|(_, object)| {
                 object["kind"] == "EC2NodeClass" && object["metadata"]["name"] == class.name_any()
@@ -274,8 +274,8 @@ impl LegacyApi {
     }
 
     /// Pools whose Provisioner was deleted without them: they go too, and their nodes stay.
-    async fn let_go(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
-        for pool in self.context.mirrors.node_pools.list() {
+    async fn delete_orphaned_pools(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
+        for pool in self.context.stores.node_pools.list() {
             let is_orphan = provisioner_of(&pool.metadata).is_some() && pool.owner_references().is_empty();
             let is_claimed = provisioners.iter().any(|one| derived_name(&one.name_any()) == pool.name_any());
             if is_orphan && !is_claimed && pool.metadata.deletion_timestamp.is_none() {
@@ -304,8 +304,8 @@ impl LegacyApi {
 
 impl Reconcile for LegacyApi {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let provisioners = self.kinds.provisioners.mirror.list();
-        let templates = self.kinds.templates.mirror.list();
+        let provisioners = self.kinds.provisioners.store.list();
+        let templates = self.kinds.templates.store.list();
         let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
         let objects: Vec<Value> = provisioners.iter().chain(&templates).map(|object| value(object)).collect();
         let mut derived = derive(&objects, &self.foreign(), &self.options);
@@ -327,7 +327,7 @@ impl Reconcile for LegacyApi {
         let now = self.context.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         for (input, object) in provisioners.iter().enumerate() {
             let refusal = derived.refusals.get(&input);
-            let pool = self.context.mirrors.node_pools.get("", &derived_name(&object.name_any()));
+            let pool = self.context.stores.node_pools.get("", &derived_name(&object.name_any()));
             let pool = pool
                 .filter(|pool| is_derived(pool.labels()))
                 .and_then(|pool| serde_json::to_value(&*pool).ok());
@@ -341,14 +341,14 @@ impl Reconcile for LegacyApi {
         }
         for (input, object) in (provisioners.len()..).zip(&templates) {
             self.log(&object.name_any(), derived.refusals.get(&input));
-            let class = self.kinds.classes.mirror.get("", &derived_name(&object.name_any()));
+            let class = self.kinds.classes.store.get("", &derived_name(&object.name_any()));
             let class = class.filter(|class| is_derived(class.labels())).map(|class| value(&class));
             self.tell(&self.kinds.templates, object, template_status(class.as_ref())).await?;
         }
         let uids = provisioners.iter().chain(&templates).enumerate();
         let owners = uids.filter_map(|(input, object)| Some((object.uid()?, input))).collect();
         self.prune(&owners, &derived).await?;
-        self.let_go(&provisioners).await?;
+        self.delete_orphaned_pools(&provisioners).await?;
         first_error.map_or(Ok(After::Done), Err)
     }
 }

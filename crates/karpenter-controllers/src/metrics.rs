@@ -1,6 +1,6 @@
 //! Every number that this process tells about itself, declared in one place, with upstream's names and labels.
 //!
-//! Most of them follow from the objects and are counted by watching the mirrors ([`follow`]) or worked out when somebody
+//! Most of them follow from the objects and are counted by watching the stores ([`follow`]) or worked out when somebody
 //! asks ([`page`]), so controllers need not know about them. What only a controller knows, it counts itself. Nothing is
 //! ever decided from a metric. Prices and availability of single offerings are the provider's to tell, and only with
 //! `--offering-metrics`: they are tens of thousands of series that depend on nothing in the cluster.
@@ -75,7 +75,7 @@ fn powers(first: f64, count: i32) -> Vec<f64> {
     (0..count).map(|power| first * 2f64.powi(power)).collect()
 }
 
-/// Since when the mirrors have not been filled, as far as anybody asked.
+/// Since when the stores have not been filled, as far as anybody asked.
 #[derive(Debug, Default)]
 struct Unsynced {
     began: Mutex<Option<Timestamp>>,

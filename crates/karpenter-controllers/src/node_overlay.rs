@@ -19,31 +19,31 @@ use karpenter_state::overlays::{self, OfferedPool};
 use kube::Resource;
 
 use crate::context::Context;
-use crate::mirrors::listed;
-use crate::offers::Offers;
+use crate::offerings::Offerings;
+use crate::stores::listed;
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-/// Prices and offers change without anybody telling.
+/// Prices and offerings change without anybody telling.
 const EVALUATED_AGAIN_AFTER: Duration = Duration::from_secs(6 * 3600);
-/// A pool whose offers are not known is asked for again.
+/// A pool whose offerings are not known is asked for again.
 const POOL_FAILED_RETRY_AFTER: Duration = Duration::from_secs(10);
 
 /// Evaluates overlays whenever one of them, a pool or a node class changes.
 pub struct NodeOverlays {
     pub context: Context,
-    pub offers: Arc<Offers>,
+    pub offerings: Arc<Offerings>,
 }
 
 impl NodeOverlays {
     pub fn watch(&self, queue: &Queue) {
         // Without overlays too: a pool that was not evaluated cannot be used.
         queue.add(key());
-        if let Some(overlays) = &self.context.mirrors.node_overlays {
+        if let Some(overlays) = &self.context.stores.node_overlays {
             on_new_generation(overlays, queue);
         }
-        on_new_generation(&self.context.mirrors.node_pools, queue);
-        for (_, classes) in &self.context.mirrors.node_classes {
+        on_new_generation(&self.context.stores.node_pools, queue);
+        for (_, classes) in &self.context.stores.node_classes {
             on_new_generation(classes, queue);
         }
     }
@@ -54,12 +54,12 @@ fn key() -> ObjectKey {
     ObjectKey::new("", "overlays")
 }
 
-fn on_new_generation<K>(mirror: &Mirror<K>, queue: &Queue)
+fn on_new_generation<K>(store: &Mirror<K>, queue: &Queue)
 where
     K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
     let to = queue.clone();
-    mirror.observe(move |change| {
+    store.observe(move |change| {
         let is_news = match change {
             Change::Applied { old: Some(old), new } => old.meta().generation != new.meta().generation,
             Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
@@ -73,14 +73,14 @@ where
 impl Reconcile for NodeOverlays {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         let context = &self.context;
-        let overlays = listed(context.mirrors.node_overlays.as_ref());
+        let overlays = listed(context.stores.node_overlays.as_ref());
         let mut pools = Vec::new();
         let mut after = After::Again(EVALUATED_AGAIN_AFTER);
-        for pool in context.mirrors.node_pools.list() {
+        for pool in context.stores.node_pools.list() {
             if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
-            match self.offers.without_overlays(&pool).await {
+            match self.offerings.without_overlays(&pool).await {
                 Ok(instance_types) => pools.push(OfferedPool { pool, instance_types }),
                 Err(error) => {
                     let name = name_of(&*pool);
@@ -95,7 +95,7 @@ impl Reconcile for NodeOverlays {
             .collect();
         let valid = overlays.iter().filter(|one| !invalid.contains_key(name_of(&***one)));
         let evaluation =
-            overlays::evaluate(valid.map(AsRef::as_ref), &pools, &self.offers.well_known_labels());
+            overlays::evaluate(valid.map(AsRef::as_ref), &pools, &self.offerings.well_known_labels());
         let now = context.clock.now();
         for overlay in &overlays {
             let name = name_of(&**overlay);
@@ -125,10 +125,10 @@ impl NodeOverlays {
         problem: Option<(&str, &str)>,
         now: Timestamp,
     ) -> kube::Result<bool> {
-        let Some(mirror) = &self.context.mirrors.node_overlays else { return Ok(true) };
+        let Some(store) = &self.context.stores.node_overlays else { return Ok(true) };
         let old = overlay.status.clone().unwrap_or_default();
         let new = decide_status(overlay, problem, now);
-        match writes::status_unchanged(&self.context.client, mirror, overlay, &old, &new).await {
+        match writes::status_unchanged(&self.context.client, store, overlay, &old, &new).await {
             Ok(Some(_)) => Ok(true),
             // Nothing to write, or nothing to write to.
             Ok(None) => Ok(old == new),

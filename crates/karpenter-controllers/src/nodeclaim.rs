@@ -24,7 +24,7 @@ use karpenter_cluster::harness::Queue;
 use karpenter_cluster::mirror::{Change, ObjectKey};
 
 use crate::context::Context;
-use crate::mirrors::BY_PROVIDER_ID;
+use crate::stores::BY_PROVIDER_ID;
 
 pub const LAUNCHED: &str = "Launched";
 pub const REGISTERED: &str = "Registered";
@@ -76,19 +76,19 @@ pub(crate) fn change_conditions<T>(
 
 /// The nodes of a claim's machine: one, unless something is very wrong.
 pub(crate) fn nodes_of(context: &Context, claim: &NodeClaim) -> Vec<Arc<Node>> {
-    provider_id(claim).map(|id| context.mirrors.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()
+    provider_id(claim).map(|id| context.stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()
 }
 
 /// The managed claim of a key, if it still exists.
 pub(crate) fn managed_claim(context: &Context, key: &ObjectKey) -> Option<Arc<NodeClaim>> {
-    let claim = context.mirrors.node_claims.get_key(key)?;
+    let claim = context.stores.node_claims.get_key(key)?;
     context.is_managed(&claim.spec.node_class_ref).then_some(claim)
 }
 
 /// Every change of a claim is a reason to look at it.
 pub(crate) fn watch_claims(context: &Context, queue: &Queue) {
     let to = queue.clone();
-    context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+    context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
         to.add(ObjectKey::of(&change.object().metadata));
     });
 }

@@ -1,17 +1,22 @@
-//! Tells the scheduler where a pod was planned: names the node in the pod's status right before the node opens.
+//! Pod nomination: writes the planned node to `status.nominatedNodeName` of pending pods right before the node can
+//! receive pods.
 //!
-//! A plan that fits tightly is worth nothing if the scheduler fills the nodes in another order. A scheduler from 1.35
-//! on tries the nominated node first and keeps its room for the pod; one named too early is forgotten at the next
-//! failed attempt, so the name is written as the last thing before the last obstacle on the node goes. The scheduler's
-//! own nominations are never touched. So that the last obstacle is ours, our own taint stays a moment longer on a
-//! node that is about to become ready ([`Doors`]); where it cannot be, pods are told once more when the node is open
-//! ([`Renomination`]).
+//! A tight plan fails if the kube-scheduler binds pods to the nodes in another order. From Kubernetes 1.35 on the
+//! kube-scheduler tries the nominated node first and reserves its capacity for the pod. A nomination that is written too
+//! early is dropped at the next failed scheduling attempt. Therefore it is written just before the last obstacle on the
+//! node is removed. Nominations that the kube-scheduler wrote are never changed.
+//!
+//! To make our own taint the last obstacle, [`RegistrationGate`] keeps `karpenter.sh/unregistered` a little longer on
+//! a node that is about to become ready. Where that is not possible, [`NominationController`] nominates again once the
+//! node is open.
+//!
+//! A node is *open* if neither a taint nor its condition `Ready` keeps planned pods from being bound to it.
 
-mod again;
-mod door;
-mod gathering;
-mod room;
-mod standby;
+mod available_capacity;
+mod node_access;
+mod open_batch;
+mod renomination;
+mod replacement_hold;
 #[cfg(test)]
 mod tests;
 
@@ -31,112 +36,117 @@ use karpenter_cluster::mirror::ObjectKey;
 use karpenter_cluster::mirror::lean::Lean;
 use karpenter_disruption::fleet::Reason;
 use karpenter_model::problem::Mode;
-use karpenter_state::pod::{Pod, Slim};
+use karpenter_state::pod::{Pod, PodFields};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-pub use self::again::Renomination;
-use self::door::Door;
-use self::gathering::{Answer, Gathering};
-pub(crate) use self::room::Room;
-use self::standby::Standby;
-pub(crate) use self::standby::is_anyone_expected;
+pub(crate) use self::available_capacity::AvailableCapacity;
+use self::node_access::NodeAccess;
+use self::open_batch::{BatchAnswer, OpenBatch};
+pub use self::renomination::NominationController;
+use self::replacement_hold::ReplacementHold;
+pub(crate) use self::replacement_hold::expects_pods;
 use crate::context::Context;
 use crate::disruption::created_for;
-use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodeclaim::lifecycle::has_all_resources;
 use crate::pods;
-use crate::state::Place;
+use crate::state::PodReservation;
+use crate::stores::BY_PROVIDER_ID;
 
-/// Writes that are under way at the same time.
-const AT_ONCE: usize = 64;
-/// How often a write is tried again because the scheduler touched the pod meanwhile.
-const TRIES_MAX: usize = 3;
-/// Nodes that were held at the door and never opened are forgotten after this long.
-const DOOR_FORGOTTEN: Duration = Duration::from_secs(120);
-/// How often it is looked whether pods that commands move to a node are on their way.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Concurrent patches of pods.
+const CONCURRENT_WRITES_MAX: usize = 64;
+/// Attempts to patch a pod that changes at the same time.
+const CONFLICT_ATTEMPTS_MAX: usize = 3;
+/// How long the gate keeps its record of a node that never opens.
+const GATE_RECORD_TTL: Duration = Duration::from_secs(120);
+/// How often the gate checks whether the pods that a command moves to a node are pending.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Names the claim's node in the status of the pods that were planned for it. To be called right before the last
-/// obstacle on the node goes, and as often as it seems that it does: while anything else still keeps pods away,
-/// nothing is done. Whatever fails is left to the scheduler.
-pub async fn nominate_for(context: &Context, claim_name: &str) {
+/// Nominates the claim's node for the pods that have a reservation on it.
+///
+/// Call it right before the last obstacle on the node is removed. Calling it more often is harmless: while another
+/// obstacle remains, it does nothing. Pods whose patch fails are left to the kube-scheduler.
+pub async fn write_nominations(context: &Context, claim_name: &str) {
     if !context.nominates_pods {
         return;
     }
-    let told = places_at_the_door(context, claim_name);
-    let Some(name) = told.first().map(|(_, name)| name.clone()) else { return };
-    nominate_all(context, told.into_iter().map(|(place, _)| place).collect(), &name).await;
+    let found = reservations_to_nominate(context, claim_name);
+    let Some(name) = found.first().map(|(_, name)| name.clone()) else { return };
+    nominate_all(context, found.into_iter().map(|(reservation, _)| reservation).collect(), &name).await;
 }
 
-async fn nominate_all(context: &Context, places: Vec<Place>, node: &str) {
-    stream::iter(places)
-        .map(|place| nominate(context, place, node))
-        .buffered(AT_ONCE)
+async fn nominate_all(context: &Context, reservations: Vec<PodReservation>, node: &str) {
+    stream::iter(reservations)
+        .map(|reservation| nominate(context, reservation, node))
+        .buffered(CONCURRENT_WRITES_MAX)
         .for_each(|()| std::future::ready(()))
         .await;
 }
 
-/// Nodes on their way to being opened: those whose unregistered taint waits for other obstacles to go first, and those
-/// that wait for each other. Clones share everything.
+/// Decides when the taint `karpenter.sh/unregistered` is removed from a new node.
+///
+/// It waits until other obstacles are gone, until moved pods are pending, and until nodes that become ready at about the
+/// same time can be opened together. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub struct Doors {
+pub struct RegistrationGate {
+    /// When the gate first saw a node, by uid of the claim.
     seen_since: Arc<Mutex<BTreeMap<String, Timestamp>>>,
-    /// Nodes that wait for pods that commands move there, by uid of the claim.
-    standbys: Arc<Mutex<BTreeMap<String, Standby>>>,
-    gathering: Arc<Mutex<Gathering>>,
-    /// Where claims wait to be looked at.
+    /// Nodes that are kept closed for moved pods, by uid of the claim.
+    holds: Arc<Mutex<BTreeMap<String, ReplacementHold>>>,
+    batch: Arc<Mutex<OpenBatch>>,
+    /// The queue of the claim lifecycle.
     claims: Arc<OnceLock<Queue>>,
 }
 
-impl Doors {
-    /// Claims that are put there are looked at again at once.
+impl RegistrationGate {
+    /// Sets the queue through which the gate triggers a reconcile of a claim.
     pub fn connect(&self, claims: &Queue) {
-        // The first one stays: there is one controller of claims.
+        // Later calls have no effect: there is one controller of claims.
         let _ = self.claims.set(claims.clone());
     }
 
-    /// Tells the pods planned for the claim, and those of all nodes that open together with its node if it is the one
-    /// to do so. The others then open at once, those with the most pods first.
+    /// Nominates the claim's node before it opens. If the claim leads a batch, nominates the nodes of the whole batch and
+    /// then triggers the other claims, those with the most pods first.
     pub async fn open(&self, context: &Context, claim_name: &str) {
         if !context.nominates_pods {
             return;
         }
-        let together = self.gathering().take(claim_name);
+        let together = self.batch().take(claim_name);
         if together.is_empty() {
-            // Those that were told together are told once more, one by one: since the first node opened, the scheduler has
-            // tried pods whose own was still closed, and forgot the name. A pod that still has it costs no request. Where
-            // the node is open already others may have taken the room, which is [`Renomination`]'s to look at.
-            let (is_waiting, was_told) = {
-                let gathering = self.gathering();
-                (gathering.is_waiting(claim_name), gathering.was_told(claim_name))
+            // A node whose pods were nominated with its batch is nominated again: since the first node of the batch opened,
+            // the kube-scheduler may have tried pods whose node was still closed and dropped their nomination. Pods that
+            // still have it cost no request. If the node is open already, other pods may have taken its capacity, which
+            // [`NominationController`] checks.
+            let (is_waiting, was_nominated) = {
+                let batch = self.batch();
+                (batch.is_waiting(claim_name), batch.was_nominated(claim_name))
             };
-            let is_seen_to = is_waiting || (was_told && is_open(context, claim_name));
-            if !is_seen_to {
-                nominate_for(context, claim_name).await;
+            let is_handled_elsewhere = is_waiting || (was_nominated && is_open(context, claim_name));
+            if !is_handled_elsewhere {
+                write_nominations(context, claim_name).await;
             }
             return;
         }
-        let told: Vec<(Place, String)> =
-            together.iter().flat_map(|claim| places_at_the_door(context, claim)).collect();
-        stream::iter(told)
-            .map(|(place, node)| async move { nominate(context, place, &node).await })
-            .buffered(AT_ONCE)
+        let found: Vec<(PodReservation, String)> =
+            together.iter().flat_map(|claim| reservations_to_nominate(context, claim)).collect();
+        stream::iter(found)
+            .map(|(reservation, node)| async move { nominate(context, reservation, &node).await })
+            .buffered(CONCURRENT_WRITES_MAX)
             .for_each(|()| std::future::ready(()))
             .await;
-        self.gathering().told(claim_name, &together, context.clock.now());
+        self.batch().record_nominated(claim_name, &together, context.clock.now());
         if let Some(claims) = self.claims.get() {
             together.into_iter().for_each(|claim| claims.add(ObjectKey::new("", claim)));
         }
     }
 
-    /// How much longer the unregistered taint should stay on the node, looked at again whenever the node changes; `None`
-    /// if it should go now. Only nodes that pods were planned for are held, and only for moments.
+    /// How long to keep the unregistered taint before asking again; `None` if it should be removed now. Only nodes with
+    /// reservations are held. Ask again also whenever the node changes.
     pub fn hold(&self, context: &Context, claim: &NodeClaim, node: &Node) -> Option<Duration> {
-        context.state.set_standing_by(name_of(claim), false);
+        context.state.set_held_for_moved_pods(name_of(claim), false);
         let is_planned_for = || {
-            !context.state.places_on(name_of(claim)).is_empty()
-                || !context.state.vacancies_of_moves(name_of(claim)).is_empty()
+            !context.state.reservations_on(name_of(claim)).is_empty()
+                || !context.state.owners_of_moved_slots(name_of(claim)).is_empty()
         };
         if !context.nominates_pods || !is_planned_for() {
             return None;
@@ -144,129 +154,148 @@ impl Doors {
         let now = context.clock.now();
         let mut seen_since = self.seen_since.lock().unwrap_or_else(PoisonError::into_inner);
         let since_when = *seen_since.entry(uid_of(claim).to_owned()).or_insert(now);
-        let wait = door::hold(node, claim, since(now, since_when));
+        let wait = node_access::hold(node, claim, since(now, since_when));
         if wait.is_some() {
             return wait;
         }
         seen_since.remove(uid_of(claim));
-        seen_since.retain(|_, at| since(now, *at) < DOOR_FORGOTTEN);
+        seen_since.retain(|_, at| since(now, *at) < GATE_RECORD_TTL);
         drop(seen_since);
-        if door::door(node, Some(claim)) != Door::Ours {
+        if node_access::node_access(node, Some(claim)) != NodeAccess::OnlyOurTaint {
             return None;
         }
-        if self.stands_by(context, claim, node, now) {
-            context.state.set_standing_by(name_of(claim), true);
-            return Some(LOOK_AGAIN);
+        if self.waits_for_moved_pods(context, claim, node, now) {
+            context.state.set_held_for_moved_pods(name_of(claim), true);
+            return Some(POLL_INTERVAL);
         }
-        let pods = context.state.places_on(name_of(claim)).len();
-        let is_anyone_coming = |there: &BTreeMap<String, usize>| is_anyone_coming(context, there);
-        match self.gathering().ask(name_of(claim), pods, now, is_anyone_coming) {
-            Answer::Wait(wait) => Some(wait),
-            Answer::Lead | Answer::Go => None,
+        let pods = context.state.reservations_on(name_of(claim)).len();
+        let is_another_node_expected =
+            |there: &BTreeMap<String, usize>| is_another_node_expected(context, there);
+        match self.batch().ask(name_of(claim), pods, now, is_another_node_expected) {
+            BatchAnswer::Wait(wait) => Some(wait),
+            BatchAnswer::Lead | BatchAnswer::Open => None,
         }
     }
 
-    /// Whether the node, finished but for our taint, shall stay closed for pods that a command moves there.
-    fn stands_by(&self, context: &Context, claim: &NodeClaim, node: &Node, now: Timestamp) -> bool {
-        let is_finished =
+    /// Whether the node, which is ready except for our taint, stays closed for pods that a command moves there.
+    fn waits_for_moved_pods(
+        &self,
+        context: &Context,
+        claim: &NodeClaim,
+        node: &Node,
+        now: Timestamp,
+    ) -> bool {
+        let is_initializable =
             claim.spec.startup_taints.iter().flatten().next().is_none() && has_all_resources(claim, node);
-        // What is sick or expired goes when its replacement is open.
-        let stands_by = matches!(created_for(claim), Some(Reason::Underutilized | Reason::Drifted));
-        if !is_finished || !stands_by || context.settings.planner.mode != Mode::Cost {
+        // Unhealthy and expired nodes are deleted only when their replacement is open.
+        let can_wait = matches!(created_for(claim), Some(Reason::Underutilized | Reason::Drifted));
+        if !is_initializable || !can_wait || context.settings.planner.mode != Mode::Cost {
             return false;
         }
-        let coming = standby::coming(context, name_of(claim), now);
-        let mut standbys = self.standbys.lock().unwrap_or_else(PoisonError::into_inner);
-        standbys.retain(|_, standby| since(now, standby.since()) < DOOR_FORGOTTEN);
-        let standby = standbys.entry(uid_of(claim).to_owned()).or_insert_with(|| Standby::from(now));
-        standby.goes_on(coming, now)
+        let moved_pods = replacement_hold::moved_pods(context, name_of(claim), now);
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        holds.retain(|_, hold| since(now, hold.since()) < GATE_RECORD_TTL);
+        let hold = holds.entry(uid_of(claim).to_owned()).or_insert_with(|| ReplacementHold::from(now));
+        hold.is_still_needed(moved_pods, now)
     }
 
-    fn gathering(&self) -> MutexGuard<'_, Gathering> {
-        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+    fn batch(&self) -> MutexGuard<'_, OpenBatch> {
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a node that pods were planned for is there and not open yet, besides those at the door.
-fn is_anyone_coming(context: &Context, there: &BTreeMap<String, usize>) -> bool {
-    let others = context.state.claims_with_places().into_iter().filter(|claim| !there.contains_key(claim));
-    others.filter(|name| !context.state.is_standing_by(name)).any(|name| {
-        let claim = context.mirrors.node_claims.get("", &name);
+/// Whether a node with reservations exists that is not open yet and not in the batch.
+fn is_another_node_expected(context: &Context, batch: &BTreeMap<String, usize>) -> bool {
+    let others = context.state.hosts_with_pod_reservations().into_iter();
+    let others = others.filter(|claim| !batch.contains_key(claim));
+    others.filter(|name| !context.state.is_held_for_moved_pods(name)).any(|name| {
+        let claim = context.stores.node_claims.get("", &name);
         let node = node_of(context, &name, claim.as_deref());
-        node.is_some_and(|node| matches!(door::door(&node, claim.as_deref()), Door::Unready | Door::Ours))
+        node.is_some_and(|node| {
+            matches!(
+                node_access::node_access(&node, claim.as_deref()),
+                NodeAccess::NotReady | NodeAccess::OnlyOurTaint
+            )
+        })
     })
 }
 
 fn is_open(context: &Context, claim_name: &str) -> bool {
-    let claim = context.mirrors.node_claims.get("", claim_name);
+    let claim = context.stores.node_claims.get("", claim_name);
     node_of(context, claim_name, claim.as_deref())
-        .is_some_and(|node| door::door(&node, claim.as_deref()) == Door::Open)
+        .is_some_and(|node| node_access::node_access(&node, claim.as_deref()) == NodeAccess::Open)
 }
 
-/// The places on a claim whose node is about to open, with the node's name.
-fn places_at_the_door(context: &Context, claim_name: &str) -> Vec<(Place, String)> {
-    let claim = context.mirrors.node_claims.get("", claim_name);
+/// The reservations on a claim whose node is about to open, with the node's name.
+fn reservations_to_nominate(context: &Context, claim_name: &str) -> Vec<(PodReservation, String)> {
+    let claim = context.stores.node_claims.get("", claim_name);
     let Some(node) = node_of(context, claim_name, claim.as_deref()) else { return Vec::new() };
-    if !door::is_about_to_open(&node, claim.as_deref()) {
+    if !node_access::is_nomination_due(&node, claim.as_deref()) {
         return Vec::new();
     }
     let name = node.metadata.name.clone().unwrap_or_default();
-    context.state.places_on(claim_name).into_iter().map(|place| (place, name.clone())).collect()
+    context
+        .state
+        .reservations_on(claim_name)
+        .into_iter()
+        .map(|reservation| (reservation, name.clone()))
+        .collect()
 }
 
-/// Takes back names that this process wrote and that no longer hold. What fails is left to the scheduler, which forgets
-/// the name of a node that does not take the pod.
-pub async fn clear(context: &Context, places: &[Place]) {
-    for place in places {
-        let Some(node) = &place.nominated else { continue };
+/// Removes nominations that this process wrote and that are obsolete. Failures are ignored: the kube-scheduler drops a
+/// nomination when the pod does not fit the node.
+pub async fn clear(context: &Context, reservations: &[PodReservation]) {
+    for reservation in reservations {
+        let Some(node) = &reservation.nominated else { continue };
         let is_ours = |pod: &Pod| pods::nominated_node(pod) == Some(node.as_str());
-        if let Err(error) = write(context, place, is_ours, None).await {
-            tracing::debug!(pod = %place.pod, node, %error, "planned node of the pod could not be taken back");
+        if let Err(error) = write(context, reservation, is_ours, None).await {
+            tracing::debug!(pod = %reservation.pod, node, %error, "failed to clear nomination of pod");
         }
     }
 }
 
-async fn nominate(context: &Context, place: Place, node: &str) {
-    if !context.state.may_ask_for_nomination(context.clock.now()) {
+async fn nominate(context: &Context, reservation: PodReservation, node: &str) {
+    if !context.state.may_nominate(context.clock.now()) {
         return;
     }
-    let former = context.state.name_of_ours(&place.uid);
+    let former = context.state.nominated_by_us(&reservation.uid);
     let is_free = |pod: &Pod| pods::nominated_node(pod).is_none_or(|name| former.as_deref() == Some(name));
-    // Noted before it is written: the scheduler may take the name away before the answer is here, and a name that is
-    // gone is looked for among those that are noted.
-    context.state.set_nominated(&place.uid, Some(node));
-    context.state.set_name_of_ours(&place.uid, Some(node));
-    let outcome = write(context, &place, is_free, Some(node)).await;
+    // Recorded before it is written: the kube-scheduler may drop the nomination before the response arrives, and
+    // [`NominationController`] only restores nominations that are recorded.
+    context.state.set_nominated(&reservation.uid, Some(node));
+    context.state.set_nominated_by_us(&reservation.uid, Some(node));
+    let outcome = write(context, &reservation, is_free, Some(node)).await;
     if !matches!(outcome, Ok(true)) {
-        context.state.set_nominated(&place.uid, place.nominated.as_deref());
-        context.state.set_name_of_ours(&place.uid, former.as_deref());
+        context.state.set_nominated(&reservation.uid, reservation.nominated.as_deref());
+        context.state.set_nominated_by_us(&reservation.uid, former.as_deref());
     }
     match outcome {
-        Ok(true) => context.state.nomination_allowed(),
+        Ok(true) => context.state.nomination_succeeded(),
         Ok(false) => {}
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            if context.state.nomination_refused(context.clock.now()) {
+            if context.state.nomination_forbidden(context.clock.now()) {
                 let error = &status.message;
                 tracing::warn!(error, "cannot patch pods/status, pod nomination is disabled");
             }
         }
         Err(error) => {
-            tracing::debug!(pod = %place.pod, node, %error, "failed to nominate node for pod");
+            tracing::debug!(pod = %reservation.pod, node, %error, "failed to nominate node for pod");
         }
     }
 }
 
-/// Writes the name if the pod still waits and `may` says so of it; only over the version that was judged.
+/// Patches the nomination if the pod is still pending and `may` allows it. The patch carries the resource version that was
+/// checked. Returns whether the pod has the nomination now.
 async fn write(
     context: &Context,
-    place: &Place,
+    reservation: &PodReservation,
     may: impl Fn(&Pod) -> bool,
     node: Option<&str>,
 ) -> kube::Result<bool> {
-    let api = Api::<Lean<Slim>>::namespaced(context.client.clone(), &place.pod.namespace);
-    let mut pod = context.mirrors.pods.get(&place.pod.namespace, &place.pod.name);
-    for _ in 0..TRIES_MAX {
-        let Some(current) = pod.filter(|pod| pods::uid_of(pod) == place.uid) else { return Ok(false) };
+    let api = Api::<Lean<PodFields>>::namespaced(context.client.clone(), &reservation.pod.namespace);
+    let mut pod = context.stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
+    for _ in 0..CONFLICT_ATTEMPTS_MAX {
+        let Some(current) = pod.filter(|pod| pods::uid_of(pod) == reservation.uid) else { return Ok(false) };
         if pods::is_bound(&current) || !pods::is_active(&current) || !may(&current) {
             return Ok(false);
         }
@@ -274,18 +303,18 @@ async fn write(
             return Ok(true);
         }
         let patch = json!({
-            "metadata": {"uid": place.uid, "resourceVersion": current.resource_version()},
+            "metadata": {"uid": reservation.uid, "resourceVersion": current.resource_version()},
             "status": {"nominatedNodeName": node},
         });
         let patch = Patch::Merge(patch);
-        match api.patch_status(&place.pod.name, &PatchParams::default(), &patch).await {
+        match api.patch_status(&reservation.pod.name, &PatchParams::default(), &patch).await {
             Ok(Lean(written)) => {
-                context.mirrors.pods.apply(written.into());
+                context.stores.pods.apply(written.into());
                 return Ok(true);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                pod = api.get_opt(&place.pod.name).await?.map(|Lean(pod)| Arc::new(pod.into()));
+                pod = api.get_opt(&reservation.pod.name).await?.map(|Lean(pod)| Arc::new(pod.into()));
             }
             Err(error) => return Err(error),
         }
@@ -293,11 +322,11 @@ async fn write(
     Ok(false)
 }
 
-/// The node of a claim that stays, or the node of that name where there is no claim.
+/// The node of a claim that is not terminating, or the node of that name if it has no claim.
 fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
-    let nodes = &context.mirrors.nodes;
+    let nodes = &context.stores.nodes;
     let Some(claim) = claim else {
-        // A node of ours whose claim is gone goes too.
+        // A node of Karpenter without a claim will be deleted.
         let is_ours = |node: &Arc<Node>| label(&**node, labels::NODEPOOL).is_some();
         return nodes.get("", name).filter(|node| !is_ours(node));
     };

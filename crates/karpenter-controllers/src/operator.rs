@@ -5,10 +5,10 @@
 
 pub mod election;
 pub mod http;
-mod milestones;
+mod instrument;
+mod lifecycle_report;
 pub mod options;
 mod pages;
-mod supervise;
 pub mod throttle;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,15 +22,15 @@ use tokio::task::JoinHandle;
 
 pub use options::Options;
 
-use self::supervise::Supervised;
+use self::instrument::Instrumented;
 use crate::capacity_buffer::CapacityBuffers;
+use crate::condition_transitions::events::TransitionEvents;
 use crate::context::Context;
 use crate::disruption::Disruption;
 use crate::logs::PassIds;
 use crate::metrics::Metrics;
 use crate::metrics::cloud::MeasuredCloud;
 use crate::metrics::cost::PoolCosts;
-use crate::mirrors::{Extras, Mirrors};
 use crate::node::repair::{RepairUnavailable, check_policies};
 use crate::node::{EvictionQueue, Evictions, LegacyRepair, NodeHydration, NodeTermination};
 use crate::node_overlay::NodeOverlays;
@@ -44,21 +44,21 @@ use crate::nodeclaim::lifecycle::Lifecycle;
 use crate::nodeclaim::pod_events::PodEventsController;
 use crate::nodeclaim::reboot::RebootController;
 use crate::nodepool::{NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth};
-use crate::nomination::{Doors, Renomination};
-use crate::offers::{Offers, OverlayStore};
+use crate::nomination::{NominationController, RegistrationGate};
+use crate::offerings::{Offerings, OverlayStore};
 use crate::pod_deletion_cost::{CostQueue, CostWriter, PodDeletionCosts};
 use crate::provisioning::{self, Provisioner};
 use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
-use crate::transitions::events::TransitionEvents;
+use crate::stores::{OptionalKinds, Stores};
 
 /// How many objects of one kind are told about at once.
-const TELLERS: usize = 10;
+const STATUS_EVENT_WORKERS: usize = 10;
 
 /// All controllers of one process.
 pub struct Operator {
     context: Context,
     options: Options,
-    offers: Arc<Offers>,
+    offerings: Arc<Offerings>,
     health: RegistrationHealth,
     stop: Stop,
     queues: Arc<Mutex<Vec<(&'static str, Queue)>>>,
@@ -76,31 +76,31 @@ impl Operator {
         }
     }
 
-    /// Begins to fill the mirrors. Nothing is written yet.
+    /// Begins to fill the stores. Nothing is written yet.
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
         let metrics = Metrics::of(&*cloud);
         let measured: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
         let gates = options.feature_gates;
         let overlays = OverlayStore::default();
-        let offers = Arc::new(Offers::new(measured, gates, overlays.clone()));
-        let extras = Extras {
+        let offerings = Arc::new(Offerings::new(measured, gates, overlays.clone()));
+        let extras = OptionalKinds {
             node_overlays: gates.node_overlay,
             capacity_buffers: gates.capacity_buffer,
             default_spreads: !options.scheduler_config.is_empty(),
         };
-        let (mirrors, watches) = Mirrors::watch_with(&client, offers.node_class_kinds(), extras);
+        let (stores, watches) = Stores::watch_with(&client, offerings.node_class_kinds(), extras);
         let context = Context {
             nominates_pods: !options.disable_pod_nomination,
             metrics: metrics.clone(),
             gates,
             overlays,
             settings: Arc::new(options.settings()),
-            ..Context::new(client, mirrors, offers.clone(), clock)
+            ..Context::new(client, stores, offerings.clone(), clock)
         };
         Self {
             context,
             options,
-            offers,
+            offerings,
             health: RegistrationHealth::default(),
             stop: Stop::default(),
             queues: Arc::default(),
@@ -118,11 +118,11 @@ impl Operator {
         &self.options
     }
 
-    /// Starts every controller once all mirrors are filled.
+    /// Starts every controller once all stores are filled.
     pub async fn start(&mut self) {
-        self.context.mirrors.synced().await;
+        self.context.stores.synced().await;
         let in_detail = !self.options.disable_cluster_state_observability;
-        self.context.metrics.follow(&self.context.mirrors, self.context.clock, in_detail);
+        self.context.metrics.follow(&self.context.stores, self.context.clock, in_detail);
         if in_detail {
             self.start_transitions();
         }
@@ -154,7 +154,7 @@ impl Operator {
     fn hooks(&self) -> Hooks {
         let nominating = self.context.clone();
         let state = self.context.state.clone();
-        let (doors, holding) = (Doors::default(), self.context.clone());
+        let (doors, holding) = (RegistrationGate::default(), self.context.clone());
         let (opening, connected) = (doors.clone(), doors.clone());
         Hooks {
             hold_closed: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
@@ -164,27 +164,32 @@ impl Operator {
                 Box::pin(async move { doors.open(&context, name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
-                state.places_on(name_of(claim)).into_iter().map(|place| place.pod).collect()
+                state.reservations_on(name_of(claim)).into_iter().map(|reservation| reservation.pod).collect()
             }),
-            on_milestone: milestones::tell(
+            on_milestone: lifecycle_report::reporter(
                 self.context.metrics.clone(),
-                self.context.mirrors.clone(),
+                self.context.stores.clone(),
                 self.context.clock,
             ),
         }
     }
 
     fn start_transitions(&mut self) {
-        let Context { recorder, mirrors, .. } = self.context.clone();
-        let claims = TransitionEvents::new(recorder.clone(), mirrors.node_claims);
-        self.spawn("operatorpkg.nodeclaim.status", claims, TransitionEvents::watch, TELLERS);
-        let pools = TransitionEvents::new(recorder.clone(), mirrors.node_pools);
-        self.spawn("operatorpkg.nodepool.status", pools, TransitionEvents::watch, TELLERS);
-        let nodes = TransitionEvents::new(recorder.clone(), mirrors.nodes);
-        self.spawn("operatorpkg.node.status", nodes, TransitionEvents::watch, TELLERS);
-        if let Some(buffers) = mirrors.capacity_buffers {
+        let Context { recorder, stores, .. } = self.context.clone();
+        let claims = TransitionEvents::new(recorder.clone(), stores.node_claims);
+        self.spawn("operatorpkg.nodeclaim.status", claims, TransitionEvents::watch, STATUS_EVENT_WORKERS);
+        let pools = TransitionEvents::new(recorder.clone(), stores.node_pools);
+        self.spawn("operatorpkg.nodepool.status", pools, TransitionEvents::watch, STATUS_EVENT_WORKERS);
+        let nodes = TransitionEvents::new(recorder.clone(), stores.nodes);
+        self.spawn("operatorpkg.node.status", nodes, TransitionEvents::watch, STATUS_EVENT_WORKERS);
+        if let Some(buffers) = stores.capacity_buffers {
             let buffers = TransitionEvents::new(recorder, buffers);
-            self.spawn("operatorpkg.capacitybuffer.status", buffers, TransitionEvents::watch, TELLERS);
+            self.spawn(
+                "operatorpkg.capacitybuffer.status",
+                buffers,
+                TransitionEvents::watch,
+                STATUS_EVENT_WORKERS,
+            );
         }
     }
 
@@ -274,7 +279,7 @@ impl Operator {
     fn start_provisioning(&mut self) {
         let context = self.context.clone();
         if context.gates.node_overlay {
-            let overlays = NodeOverlays { context: context.clone(), offers: self.offers.clone() };
+            let overlays = NodeOverlays { context: context.clone(), offerings: self.offerings.clone() };
             self.spawn("nodeoverlay.controller", overlays, NodeOverlays::watch, 1);
         }
         if context.gates.capacity_buffer {
@@ -287,8 +292,13 @@ impl Operator {
         };
         let provisioner = Provisioner::new(self.context.clone(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
-        let renomination = Renomination::new(self.context.clone());
-        self.spawn("pod.nomination", renomination, Renomination::watch, self.options.workers(10, 100));
+        let renomination = NominationController::new(self.context.clone());
+        self.spawn(
+            "pod.nomination",
+            renomination,
+            NominationController::watch,
+            self.options.workers(10, 100),
+        );
     }
 
     /// Tells when this process stops working; for what waits long inside one pass.
@@ -296,7 +306,7 @@ impl Operator {
         self.stop.clone()
     }
 
-    /// Starts a controller of the provider's, counted and supervised like all others. To be called once the mirrors
+    /// Starts a controller of the provider's, counted and supervised like all others. To be called once the stores
     /// are filled, which is after [`Operator::start`].
     pub fn spawn<R: Reconcile>(
         &mut self,
@@ -317,7 +327,7 @@ impl Operator {
     fn run<R: Reconcile>(&mut self, name: &'static str, work: R, queue: Queue, workers: usize) {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
         let ids = self.pass_ids.clone();
-        let work = Arc::new(Supervised::new(name, work, &self.context.metrics, ids, workers));
+        let work = Arc::new(Instrumented::new(name, work, &self.context.metrics, ids, workers));
         let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
         self.workers.push(tokio::spawn(running));
     }

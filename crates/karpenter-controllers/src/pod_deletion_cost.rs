@@ -22,15 +22,15 @@ use karpenter_cluster::mirror::ObjectKey;
 use karpenter_model::problem::Mode;
 use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::pod::Pod;
-use karpenter_state::{FleetRound, assemble_fleet};
+use karpenter_state::{AssembledFleet, assemble_fleet};
 
 use self::rank::{Cost, Node as Ranked, planned_writes, rank};
 pub use self::writer::{CostQueue, CostWriter};
-use crate::contained::catch;
+use crate::compute::catch;
 use crate::context::Context;
 use crate::disruption::observe;
-use crate::mirrors::BY_NODE;
 use crate::provisioning::faults::report;
+use crate::stores::BY_NODE;
 
 const EVERY: Duration = Duration::from_secs(60);
 const UNTIL_SYNCED: Duration = Duration::from_secs(1);
@@ -52,15 +52,15 @@ impl PodDeletionCosts {
     }
 
     /// Every node of ours with the pods that a ReplicaSet controls.
-    fn nodes(&self, round: &FleetRound) -> Vec<Ranked> {
-        let mirrors = &self.context.mirrors;
+    fn nodes(&self, round: &AssembledFleet) -> Vec<Ranked> {
+        let stores = &self.context.stores;
         let machines = round.fleet.machines.iter().enumerate();
         let nodes = machines.filter_map(|(machine, seen)| {
-            let node = mirrors.nodes.get("", seen.node.as_deref()?)?;
-            let pods = mirrors.pods.by(BY_NODE, name_of(&*node));
+            let node = stores.nodes.get("", seen.node.as_deref()?)?;
+            let pods = stores.pods.by(BY_NODE, name_of(&*node));
             Some(Ranked {
                 machine,
-                is_going: seen.is_leaving || is_going(&node),
+                is_terminating: seen.is_leaving || is_terminating(&node),
                 is_pinned: pods.iter().any(|pod| is_pinning(pod)),
                 costs: pods
                     .iter()
@@ -76,10 +76,10 @@ impl PodDeletionCosts {
 impl Reconcile for PodDeletionCosts {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         let context = &self.context;
-        if !context.mirrors.is_synced() {
+        if !context.stores.is_synced() {
             return Ok(After::Again(UNTIL_SYNCED));
         }
-        let claims = context.mirrors.node_claims.list();
+        let claims = context.stores.node_claims.list();
         let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
         let Some(sight) = observe::observe(context, Vec::new(), &coming).await else {
             return Ok(After::Again(UNTIL_SYNCED));
@@ -107,7 +107,7 @@ impl Reconcile for PodDeletionCosts {
                 continue;
             };
             let node = machine.node.as_deref().unwrap_or_default();
-            let pods = context.mirrors.pods.by(BY_NODE, node).into_iter();
+            let pods = context.stores.pods.by(BY_NODE, node).into_iter();
             for pod in pods.filter(|pod| is_controlled_by(pod, &["ReplicaSet"]) && cost_of(pod) != cost) {
                 self.writes.add(&pod, cost);
             }
@@ -120,7 +120,7 @@ impl Reconcile for PodDeletionCosts {
     }
 }
 
-fn is_going(node: &Node) -> bool {
+fn is_terminating(node: &Node) -> bool {
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let is_disrupted = |key: &str, effect: &str| key == labels::TAINT_DISRUPTED && effect == "NoSchedule";
     is_deleting(node) || taints.any(|taint| is_disrupted(&taint.key, &taint.effect))

@@ -2,9 +2,9 @@
 
 pub use karpenter_state::pods::*;
 
-use crate::mirrors::{BY_NODE, Mirrors};
+use crate::stores::{BY_NODE, Stores};
 
 /// How many pods of a node need another one if it goes.
-pub(crate) fn reschedulable_on(mirrors: &Mirrors, node: &str) -> usize {
-    mirrors.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
+pub(crate) fn reschedulable_on(stores: &Stores, node: &str) -> usize {
+    stores.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
 }

@@ -1,19 +1,22 @@
-//! Pods that wait become NodeClaims: gather a batch, plan it, create what the plan asks for, remember the plan.
+//! The provisioner: collects unschedulable pods into a batch, plans nodes for them, creates NodeClaims, and reserves the
+//! planned capacity for the pods.
 //!
-//! One round at a time. A round reads mirrors only, plans off the event loop, has every plan judged by the
-//! validator, and writes nothing but claims and events. Unlike upstream it does not stand still while a claim waits
-//! for its launch: such a claim counts as the smallest node it may become, and the pods planned for it keep their
-//! places. Upstream: pkg/controllers/provisioning.
+//! One pass at a time. A pass reads stores only, plans on a separate thread, has every plan checked by the validator, and
+//! writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream it does not stop
+//! while a claim waits for its launch: the planner counts such a claim as the smallest node that it may become, and its
+//! pods keep their reservations.
+//!
+//! Upstream: pkg/controllers/provisioning.
 
 mod act;
-mod back_off;
 mod batcher;
 mod buffers;
 mod decide;
 pub(crate) mod faults;
-mod logged;
+mod fingerprint;
+mod launch_backoff;
+mod log_lines;
 mod observe;
-mod unchanged;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,31 +28,31 @@ use karpenter_cluster::clock::{since, until};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_model::problem::Options;
-use karpenter_scheduling::validated::{Engine, Solver};
+use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 
-use crate::capacity_buffer::{for_buffers_of, is_same_wish};
-use crate::contained::{self, Lane};
+use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::compute::{self, Lane};
 use crate::context::Context;
 use crate::{claims, nomination, pods};
 
-pub use back_off::{BackOff, SharedBackOff};
 pub use batcher::Batcher;
+pub use launch_backoff::{LaunchBackoff, SharedLaunchBackoff};
 pub use observe::is_launching_pool;
-pub(crate) use observe::{gather, revision, survey};
+pub(crate) use observe::{classify_pods_read_only, planning_input, revision};
 
-/// How long a pod that still waits is left alone before it is planned again.
+/// How long after a pass pods that are still pending are planned again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// What upstream's metrics call this controller.
+/// The value of the label `controller` in upstream's metrics.
 const METRIC_LABEL: &str = "provisioner";
-/// Nominations of nodes last at least this long.
-const NOMINATION_LEAST: Duration = Duration::from_secs(10);
+/// The shortest time for which a node stays nominated.
+const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
 
-/// The knobs of provisioning.
+/// Options of the provisioner.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A batch ends when this long nothing new came.
+    /// A batch closes when no new trigger arrived for this long.
     pub batch_idle: Duration,
-    /// A batch ends after this long, whatever comes.
+    /// A batch closes at the latest after this long.
     pub batch_max: Duration,
     pub engine: Options,
 }
@@ -65,26 +68,26 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long pods are expected on a node they were planned for, once it can take them.
-    pub fn nomination(&self) -> Duration {
-        nomination_time(self.batch_max)
+    /// How long a reservation on an open node lasts.
+    pub fn nomination_ttl(&self) -> Duration {
+        nomination_ttl(self.batch_max)
     }
 }
 
-/// How long pods are expected on an open node before they are given up.
-pub(crate) fn nomination_time(batch_max: Duration) -> Duration {
-    batch_max.saturating_mul(2).max(NOMINATION_LEAST)
+/// How long a reservation on an open node lasts: twice the longest batch, as upstream's nomination window.
+pub(crate) fn nomination_ttl(batch_max: Duration) -> Duration {
+    batch_max.saturating_mul(2).max(NOMINATION_TTL_MIN)
 }
 
 pub struct Provisioner {
     context: Context,
     settings: Settings,
     batcher: Arc<Mutex<Batcher>>,
-    /// What is remembered from round to round for telling only.
-    telling: Mutex<act::Telling>,
-    settled: Mutex<unchanged::Settled>,
+    /// State between passes that only affects what is published.
+    report_state: Mutex<act::ReportState>,
+    last_idle_pass: Mutex<fingerprint::LastIdlePass>,
     suspects: Mutex<faults::Suspects>,
-    engine: Arc<dyn Engine + Send>,
+    engine: Arc<dyn Planner + Send>,
 }
 
 impl Provisioner {
@@ -94,38 +97,42 @@ impl Provisioner {
             context,
             settings,
             batcher: Arc::new(Mutex::new(batcher)),
-            telling: Mutex::default(),
-            settled: Mutex::default(),
+            report_state: Mutex::default(),
+            last_idle_pass: Mutex::default(),
             suspects: Mutex::default(),
-            engine: Arc::new(Solver),
+            engine: Arc::new(DefaultPlanner),
         }
     }
 
-    /// With another engine than the real one.
-    pub fn with_engine(mut self, engine: Arc<dyn Engine + Send>) -> Self {
+    /// Replaces the planner, for tests.
+    pub fn with_engine(mut self, engine: Arc<dyn Planner + Send>) -> Self {
         self.engine = engine;
         self
     }
 
-    /// A pod that waits, a node that drains, a claim that failed and a pool that became ready start a batch.
+    /// Triggers of a batch: a pending pod, a disrupted node, a claim that is deleted, and a NodePool that changed or became
+    /// ready.
     pub fn watch(&self, queue: &Queue) {
         let trigger = self.trigger(queue);
-        let (state, mirrors) = (self.context.state.clone(), self.context.mirrors.clone());
-        self.context.mirrors.pods.observe(move |change| {
+        let (state, stores) = (self.context.state.clone(), self.context.stores.clone());
+        self.context.stores.pods.observe(move |change| {
             let pod = change.object();
             if let Change::Applied { old: Some(old), new } = change
                 && let Some(node) = pods::node_name(new)
                 && !pods::is_bound(old)
             {
-                state.bound(pods::uid_of(new), |claim| observe::is_node_of(&mirrors, claim, node));
+                state.record_binding(pods::uid_of(new), |claim| observe::is_node_of(&stores, claim, node));
             }
-            if !change.is_deleted() && pods::is_waiting(pod) && state.place_of(pods::uid_of(pod)).is_none() {
+            if !change.is_deleted()
+                && pods::is_provisionable(pod)
+                && state.reservation_of(pods::uid_of(pod)).is_none()
+            {
                 trigger(pods::uid_of(pod));
             }
         });
-        self.context.state.on_lost_place(self.trigger(queue));
+        self.context.state.on_reservation_revoked(self.trigger(queue));
         let trigger = self.trigger(queue);
-        self.context.mirrors.nodes.observe(move |change| {
+        self.context.stores.nodes.observe(move |change| {
             let node = change.object();
             if !change.is_deleted() && is_disrupted(node) {
                 trigger(node.metadata.uid.as_deref().unwrap_or_default());
@@ -133,11 +140,11 @@ impl Provisioner {
         });
         let trigger = self.trigger(queue);
         let context = self.context.clone();
-        self.context.mirrors.node_claims.observe(move |change| note_claim(&context, change, &trigger));
+        self.context.stores.node_claims.observe(move |change| note_claim(&context, change, &trigger));
         let trigger = self.trigger(queue);
-        self.context.mirrors.node_pools.observe(move |change| {
+        self.context.stores.node_pools.observe(move |change| {
             if let Change::Applied { old, new } = change
-                && old.as_ref().is_none_or(|old| is_news(old, new))
+                && old.as_ref().is_none_or(|old| is_relevant_change(old, new))
             {
                 trigger(new.metadata.uid.as_deref().unwrap_or_default());
             }
@@ -145,21 +152,21 @@ impl Provisioner {
         self.watch_buffers(queue);
     }
 
-    /// A buffer that changed, or whose template did, starts a batch.
+    /// A CapacityBuffer that changed, or whose template changed, triggers a batch.
     fn watch_buffers(&self, queue: &Queue) {
-        let Some(buffers) = &self.context.mirrors.capacity_buffers else { return };
+        let Some(buffers) = &self.context.stores.capacity_buffers else { return };
         let trigger = self.trigger(queue);
         buffers.observe(move |change| {
-            let is_news = match change {
-                Change::Applied { old: Some(old), new } => !is_same_wish(old, new),
+            let is_relevant = match change {
+                Change::Applied { old: Some(old), new } => !asks_for_same_pods(old, new),
                 _ => true,
             };
-            if is_news {
+            if is_relevant {
                 trigger(change.object().metadata.uid.as_deref().unwrap_or_default());
             }
         });
         let trigger = Arc::new(self.trigger(queue));
-        for_buffers_of(&self.context.mirrors, move |buffer| {
+        observe_referenced_objects(&self.context.stores, move |buffer| {
             trigger(buffer.metadata.uid.as_deref().unwrap_or_default());
         });
     }
@@ -174,8 +181,8 @@ impl Provisioner {
         }
     }
 
-    fn settled(&self) -> std::sync::MutexGuard<'_, unchanged::Settled> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_idle_pass(&self) -> std::sync::MutexGuard<'_, fingerprint::LastIdlePass> {
+        self.last_idle_pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn suspects(&self) -> std::sync::MutexGuard<'_, faults::Suspects> {
@@ -186,29 +193,29 @@ impl Provisioner {
         self.batcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One batch, from what is known now.
-    async fn round(&self) -> kube::Result<After> {
+    /// Plans and executes one batch.
+    async fn run_batch(&self) -> kube::Result<After> {
         let context = &self.context;
-        claims::settle_doubts(context).await?;
+        claims::resolve_unconfirmed_creates(context).await?;
         let now = context.clock.now();
         context.state.expire(now);
-        let pods = observe::sort_pods(context, self.settings.nomination(), now);
+        let pods = observe::classify_pods(context, self.settings.nomination_ttl(), now);
         context.metrics.pods.acknowledge(pods.pending.iter().map(|pod| &**pod), now);
-        nomination::clear(context, &pods.given_up).await;
-        self.nominate_successors(&pods).await;
-        let after = self.next_look(&pods);
+        nomination::clear(context, &pods.expired_reservations).await;
+        self.nominate_inherited(&pods).await;
+        let after = self.next_pass(&pods);
         if pods.pending.is_empty() {
-            act::tell_metrics(context, &[]);
+            act::set_scheduler_gauges(context, &[]);
             buffers::record(context, buffers::Outcome::default(), now).await;
             return Ok(after);
         }
-        let revision = observe::revision(&context.mirrors);
+        let revision = observe::revision(&context.stores);
         let pools = observe::launching_pools(context).await;
-        let live = observe::gather(context, pods, pools);
-        let fingerprint = unchanged::Fingerprint::of(&live, &context.mirrors);
-        let repeated = self.settled().repeats(&fingerprint);
+        let live = observe::planning_input(context, pods, pools);
+        let fingerprint = fingerprint::Fingerprint::of(&live, &context.stores);
+        let repeated = self.last_idle_pass().repeats(&fingerprint);
         if let Some(notices) = repeated {
-            act::tell(context, notices).await;
+            act::publish(context, notices).await;
             return Ok(after);
         }
         let mut options = self.settings.engine.clone();
@@ -219,11 +226,11 @@ impl Provisioner {
         options.mode = self.suspects().mode(asked, started);
         let mode = options.mode;
         let (suspects, engine) = (self.suspects().current(started), self.engine.clone());
-        let names = logged::names(&live.pending);
+        let names = log_lines::names(&live.pending);
         let work = move || decide::decide(&live, options, &suspects, &*engine);
-        let decided = match contained::run(Lane::Provisioning, work).await {
+        let decided = match compute::run(Lane::Provisioning, work).await {
             Ok(decided) => decided,
-            // Nothing can be said about single pods; the whole batch is tried again.
+            // No single pod is known to be the cause; the whole batch is retried.
             Err(fault) => decide::Decided {
                 faults: faults::Faults::of_assembly(fault, mode),
                 ..decide::Decided::default()
@@ -233,26 +240,26 @@ impl Provisioner {
         self.suspects().remember(&decided.faults, context.clock.now());
         let took = since(context.clock.now(), started);
         context.metrics.scheduling_duration.with_label_values(&[METRIC_LABEL]).observe(took.as_secs_f64());
-        logged::log(&decided, &names, took);
-        let (outcome, settled) = act::act(self, decided, revision).await;
-        self.settled().remember(fingerprint, settled);
-        outcome.map(|wish| after.earlier(wish))
+        log_lines::log(&decided, &names, took);
+        let (outcome, last_idle_pass) = act::act(self, decided, revision).await;
+        self.last_idle_pass().remember(fingerprint, last_idle_pass);
+        outcome.map(|requeue| after.earlier(requeue))
     }
 
-    /// Pods that have taken the place of others hear of it at once if the node is open already.
-    async fn nominate_successors(&self, pods: &observe::SortedPods) {
-        for claim in &pods.taken_over {
-            nomination::nominate_for(&self.context, claim).await;
+    /// Nominates nodes for pods that inherited a reservation, if the node is open already.
+    async fn nominate_inherited(&self, pods: &observe::ClassifiedPods) {
+        for claim in &pods.inherited_on {
+            nomination::write_nominations(&self.context, claim).await;
         }
     }
 
-    /// Pods that wait or are expected are looked at again, in case nobody tells.
-    fn next_look(&self, pods: &observe::SortedPods) -> After {
-        let is_quiet = pods.pending.is_empty()
+    /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
+    fn next_pass(&self, pods: &observe::ClassifiedPods) -> After {
+        let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
-            && !pods.is_anything_leaving
-            && !pods.is_room_being_made;
-        if is_quiet { After::Done } else { After::Again(RETRY_AFTER) }
+            && !pods.is_any_node_terminating
+            && !pods.is_preempting;
+        if is_idle { After::Done } else { After::Again(RETRY_AFTER) }
     }
 }
 
@@ -264,27 +271,27 @@ impl Reconcile for Provisioner {
             Some(at) if at > now => Ok(After::Again(until(now, at))),
             Some(_) => {
                 self.batcher().close();
-                self.round().await
+                self.run_batch().await
             }
             None => {
-                // Nobody triggered: a look at what still waits.
-                let pods = observe::sort_pods(&self.context, self.settings.nomination(), now);
-                nomination::clear(&self.context, &pods.given_up).await;
-                self.nominate_successors(&pods).await;
+                // A requeue without a trigger: put pods that are still pending into a batch.
+                let pods = observe::classify_pods(&self.context, self.settings.nomination_ttl(), now);
+                nomination::clear(&self.context, &pods.expired_reservations).await;
+                self.nominate_inherited(&pods).await;
                 let mut batcher = self.batcher();
                 for pod in &pods.pending {
                     batcher.trigger(pods::uid_of(pod), now);
                 }
                 match batcher.closes_at() {
                     Some(at) => Ok(After::Again(until(now, at))),
-                    None => Ok(self.next_look(&pods)),
+                    None => Ok(self.next_pass(&pods)),
                 }
             }
         }
     }
 }
 
-/// The only key: all rounds are one piece of work.
+/// The only key of this controller.
 fn key() -> ObjectKey {
     ObjectKey::new("", "provisioning")
 }
@@ -294,24 +301,24 @@ fn is_disrupted(node: &Node) -> bool {
     taints.into_iter().any(|taint| taint.key == labels::TAINT_DISRUPTED)
 }
 
-/// A pool whose wishes changed, or that can be used now and could not before.
-fn is_news(old: &NodePool, new: &NodePool) -> bool {
+/// Whether the NodePool's spec changed, or whether it became usable or unusable.
+fn is_relevant_change(old: &NodePool, new: &NodePool) -> bool {
     old.metadata.generation != new.metadata.generation || is_launching_pool(old) != is_launching_pool(new)
 }
 
-/// Learns from a claim's fate whether its pool can be launched from, and plans the pods of a lost claim anew.
+/// Records successful and failed launches for the back-off, and triggers a batch for the pods of a deleted claim.
 fn note_claim(context: &Context, change: &Change<NodeClaim>, trigger: &impl Fn(&str)) {
-    context.back_off.note(change, context.clock.now());
+    context.launch_backoff.note(change, context.clock.now());
     let claim = change.object();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     if change.is_deleted() || claim.metadata.deletion_timestamp.is_some() {
-        for place in context.state.places_on(name) {
-            trigger(&place.uid);
+        for reservation in context.state.reservations_on(name) {
+            trigger(&reservation.uid);
         }
     }
 }
 
-/// How long ago a node opened, for those who judge whether pods are late.
-pub(crate) fn is_overdue(opened: jiff::Timestamp, now: jiff::Timestamp, patience: Duration) -> bool {
-    since(now, opened) >= patience
+/// Whether at least `limit` has passed since then.
+pub(crate) fn is_overdue(started: jiff::Timestamp, now: jiff::Timestamp, limit: Duration) -> bool {
+    since(now, started) >= limit
 }

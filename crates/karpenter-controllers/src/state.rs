@@ -1,12 +1,15 @@
-//! What the controllers know and no object says: which pods were planned for which claim, which nodes pods are on
-//! their way to, and which claims are about to go.
+//! Cluster state that no object holds: pod reservations, node nominations, and claims that are marked for deletion.
 //!
-//! Held in memory and lost with the process. That is safe: without it pods are planned anew onto the nodes that are
-//! coming up, and a node that was about to go is found again by whoever wanted it gone. Only what pools bound over time
-//! ([`moves`]) is written down as well, see [`crate::disruption`].
+//! The state is kept in memory and is lost when the process ends. That is safe: without it pending pods are planned again
+//! onto the in-flight nodes, and disruption finds its candidates again. Only the move history, which NodePools limit over
+//! time ([`move_history`]), is also written to objects; see [`crate::disruption`].
+//!
+//! A *host* is the name of a NodeClaim, or of a Node that has no NodeClaim.
+//!
+//! Upstream: pkg/controllers/state/cluster.go.
 
-pub mod moves;
-mod refusal;
+pub mod move_history;
+mod permission_backoff;
 #[cfg(test)]
 mod tests;
 
@@ -18,220 +21,227 @@ use jiff::Timestamp;
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_state::pod::Pod;
 
-use self::moves::Moves;
-use self::refusal::Refusal;
-use crate::mirrors::key_of_pod;
+use self::move_history::MoveHistory;
+use self::permission_backoff::PermissionBackoff;
+use crate::stores::key_of_pod;
 
-/// A pod's place on a node that is still coming up, or on one that a command moves it to.
+/// Capacity of a host that is set aside for a planned pod until the pod is bound.
+///
+/// The host is either in flight, or a command moves the pod to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PodReservation {
     pub pod: ObjectKey,
     pub uid: String,
-    /// The claim the pod was planned for, or the node where there is no claim.
-    pub claim: String,
-    /// Since when it has been the pod's.
+    /// The claim that the pod was planned for, or the node if it has no claim.
+    pub host: String,
     pub since: Timestamp,
-    /// A command moves the pod there, or moved its predecessor.
+    /// A command moves the pod, or moved its predecessor, to the host.
     pub is_move: bool,
-    /// The node this process has named in the pod's status, if it has.
+    /// The node that this process wrote to the pod's `status.nominatedNodeName`, if any.
     pub nominated: Option<String>,
-    /// What makes pods like this one: a pod that comes back under another name takes the place of its predecessor.
+    /// Uid of the pod's controller. If the pod is deleted, a new pod of the same controller inherits the reservation.
     pub owner: Option<String>,
 }
 
-/// Clones share everything.
+/// Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub struct ClusterState {
     shared: Arc<Mutex<Inner>>,
     listeners: Arc<Listeners>,
 }
 
-type OfPod = Box<dyn Fn(&str) + Send + Sync>;
-type OfRoom = Box<dyn Fn() + Send + Sync>;
+type PodListener = Box<dyn Fn(&str) + Send + Sync>;
+type BufferListener = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Listeners {
-    /// Who plans pods that have lost their place.
-    on_lost_place: OnceLock<OfPod>,
-    /// Who looks for nodes on which no room is kept.
-    on_moved_room: OnceLock<OfRoom>,
+    /// The provisioner, which plans such pods again.
+    on_reservation_revoked: OnceLock<PodListener>,
+    /// Disruption, which evaluates nodes that no longer hold capacity for buffers.
+    on_buffer_hosts_changed: OnceLock<BufferListener>,
 }
 
 impl fmt::Debug for Listeners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_heard = (self.on_lost_place.get().is_some(), self.on_moved_room.get().is_some());
-        f.debug_tuple("Listeners").field(&is_heard).finish()
+        let is_set =
+            (self.on_reservation_revoked.get().is_some(), self.on_buffer_hosts_changed.get().is_some());
+        f.debug_tuple("Listeners").field(&is_set).finish()
     }
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     /// By pod uid.
-    places: BTreeMap<String, Place>,
-    by_claim: BTreeMap<String, BTreeSet<String>>,
-    /// Places of pods that went away, by owner, free for the pods that replace them.
-    vacant: BTreeMap<String, Vec<Vacancy>>,
-    moves: Moves,
+    reservations: BTreeMap<String, PodReservation>,
+    /// Uids of pods with a reservation, by host.
+    by_host: BTreeMap<String, BTreeSet<String>>,
+    /// Reservations of deleted pods, by uid of the pod's controller.
+    successor_slots: BTreeMap<String, Vec<SuccessorSlot>>,
+    moves: MoveHistory,
+    /// By name of the node or claim.
     nominated_until: BTreeMap<String, Timestamp>,
-    leaving: BTreeSet<String>,
-    /// Claims whose nodes only wait for the pods that commands move there.
-    standing_by: BTreeSet<String>,
-    /// Since when a claim's node has been open to its pods.
+    /// Claims that commands selected and that are not deleted yet.
+    marked_for_deletion: BTreeSet<String>,
+    /// Claims whose nodes are ready and keep their taint only until the pods that commands move there arrive.
+    held_for_moved_pods: BTreeSet<String>,
+    /// When pods could first be bound to the node of a claim.
     open_since: BTreeMap<String, Timestamp>,
-    bindings: Bindings,
-    refusal: Refusal,
-    /// Names of nodes in the status of pods that wait, by uid of the pod.
-    names: BTreeMap<String, Name>,
-    /// Nodes that pods which stand for buffers were planned onto, by uid of the pod.
+    bindings: BindingCounts,
+    nomination_backoff: PermissionBackoff,
+    /// Nominations in the status of pending pods, by uid of the pod.
+    nominations: BTreeMap<String, NominationRecord>,
+    /// The nodes that virtual pods of buffers were planned onto, by uid of the pod.
     buffer_hosts: BTreeMap<String, String>,
 }
 
-/// A node's name in a pod's status: it outlives the place that it was written for.
+/// The `status.nominatedNodeName` of a pod. It outlives the reservation that it was written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Name {
+enum NominationRecord {
+    /// Written by this process.
     Ours(String),
-    /// Somebody else's, and since when it has been seen.
+    /// Written by another process, usually the kube-scheduler, and when it was first seen.
     Others(String, Timestamp),
 }
 
-/// A place whose pod went away.
+/// The reservation of a deleted pod, kept for its successor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Vacancy {
-    claim: String,
+struct SuccessorSlot {
+    host: String,
     since: Timestamp,
     is_move: bool,
 }
 
-/// How many pods that had a place were bound to it, and how many to another node.
+/// How many pods with a reservation were bound to the reserved host, and how many to another node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Bindings {
+pub struct BindingCounts {
     pub as_planned: u64,
     pub elsewhere: u64,
 }
 
-impl State {
-    /// Remembers that a pod was planned for a claim. A new plan replaces the old one.
-    pub fn expect(&self, pod: &Pod, claim: &str, now: Timestamp) {
-        self.inner().put(pod, claim, now, false);
+impl ClusterState {
+    /// Reserves capacity of the host for the pod. Replaces an earlier reservation of the pod.
+    pub fn reserve(&self, pod: &Pod, host: &str, now: Timestamp) {
+        self.inner().put(pod, host, now, false);
     }
 
-    /// Counts pods that were moved away from a pool's nodes.
+    /// Counts pods that a command moves away from the NodePool's nodes.
     pub fn count_moves(&self, pool: &str, pods: u32, now: Timestamp) {
-        self.inner().moves.left_pool(pool, pods, now);
+        self.inner().moves.count_moves_from_pool(pool, pods, now);
     }
 
-    /// These are not moved after all.
+    /// Undoes [`Self::count_moves`] after a rollback.
     pub fn uncount_moves(&self, pool: &str, pods: u32, at: Timestamp) {
-        self.inner().moves.stayed(pool, pods, at);
+        self.inner().moves.uncount_moves_from_pool(pool, pods, at);
     }
 
-    /// A process before this one moved pods there.
-    pub fn recall_moved_onto(&self, claim: &str, at: Timestamp) {
+    /// Restores what an earlier process recorded: a command moved pods onto the claim.
+    pub fn restore_moved_onto(&self, claim: &str, at: Timestamp) {
         self.inner().moves.moved_onto(claim, at);
     }
 
-    /// What moved is remembered at least so long.
-    pub fn remember_moves_for(&self, cool_down_secs: i64) {
-        self.inner().moves.remember_for(cool_down_secs);
+    /// Keeps the move history at least for the longest cool-down of any NodePool.
+    pub fn keep_moves_for(&self, cool_down_secs: i64) {
+        self.inner().moves.keep_for(cool_down_secs);
     }
 
-    /// Pods are moved for a poor yield.
-    pub fn note_thorough(&self, now: Timestamp) {
-        self.inner().moves.note_thorough(now);
+    /// Records that a command with a low saving per disruption started.
+    pub fn record_low_yield_move(&self, now: Timestamp) {
+        self.inner().moves.record_low_yield_move(now);
     }
 
-    /// What was moved lately.
-    pub fn moves(&self) -> Moves {
+    pub fn move_history(&self) -> MoveHistory {
         self.inner().moves.clone()
     }
 
-    pub fn place_of(&self, uid: &str) -> Option<Place> {
-        self.inner().places.get(uid).cloned()
+    pub fn reservation_of(&self, uid: &str) -> Option<PodReservation> {
+        self.inner().reservations.get(uid).cloned()
     }
 
-    /// Everything planned, by pod uid.
-    pub fn places(&self) -> Vec<Place> {
-        self.inner().places.values().cloned().collect()
+    /// All reservations, by pod uid.
+    pub fn reservations(&self) -> Vec<PodReservation> {
+        self.inner().reservations.values().cloned().collect()
     }
 
-    /// What was planned for a claim, by pod name.
-    pub fn places_on(&self, claim: &str) -> Vec<Place> {
+    /// The reservations on a host, sorted by pod name.
+    pub fn reservations_on(&self, host: &str) -> Vec<PodReservation> {
         let inner = self.inner();
-        let uids = inner.by_claim.get(claim).into_iter().flatten();
-        let mut places: Vec<Place> = uids.filter_map(|uid| inner.places.get(uid)).cloned().collect();
-        places.sort_by(|one, other| one.pod.cmp(&other.pod));
-        places
+        let uids = inner.by_host.get(host).into_iter().flatten();
+        let mut reservations: Vec<PodReservation> =
+            uids.filter_map(|uid| inner.reservations.get(uid)).cloned().collect();
+        reservations.sort_by(|one, other| one.pod.cmp(&other.pod));
+        reservations
     }
 
-    /// Claims, or nodes without one, that pods have places on.
-    pub fn claims_with_places(&self) -> Vec<String> {
-        self.inner().by_claim.keys().cloned().collect()
+    /// Hosts with reservations of pods that exist.
+    pub fn hosts_with_pod_reservations(&self) -> Vec<String> {
+        self.inner().by_host.keys().cloned().collect()
     }
 
-    /// Remembers that this process named `node` in the pod's status, or took the name back.
+    /// Records on the reservation that this process nominated `node` for the pod, or removed the nomination.
     pub fn set_nominated(&self, uid: &str, node: Option<&str>) {
-        if let Some(place) = self.inner().places.get_mut(uid) {
-            place.nominated = node.map(str::to_owned);
+        if let Some(reservation) = self.inner().reservations.get_mut(uid) {
+            reservation.nominated = node.map(str::to_owned);
         }
     }
 
-    /// The node that this process named last in the pod's status, whatever became of the place there.
-    pub fn name_of_ours(&self, uid: &str) -> Option<String> {
-        match self.inner().names.get(uid) {
-            Some(Name::Ours(node)) => Some(node.clone()),
+    /// The node that this process nominated last for the pod, even if the reservation is gone.
+    pub fn nominated_by_us(&self, uid: &str) -> Option<String> {
+        match self.inner().nominations.get(uid) {
+            Some(NominationRecord::Ours(node)) => Some(node.clone()),
             _ => None,
         }
     }
 
-    /// Notes that it does so.
-    pub fn set_name_of_ours(&self, uid: &str, node: Option<&str>) {
+    /// Records the nomination that [`Self::nominated_by_us`] returns; `None` removes the record.
+    pub fn set_nominated_by_us(&self, uid: &str, node: Option<&str>) {
         let mut inner = self.inner();
         match node {
-            Some(node) => inner.names.insert(uid.to_owned(), Name::Ours(node.to_owned())),
-            None => inner.names.remove(uid),
+            Some(node) => inner.nominations.insert(uid.to_owned(), NominationRecord::Ours(node.to_owned())),
+            None => inner.nominations.remove(uid),
         };
     }
 
-    /// Notes that somebody else named the node in the pod's status, and returns since when.
-    pub fn named_by_others(&self, uid: &str, node: &str, now: Timestamp) -> Timestamp {
+    /// Records that another process nominated the node for the pod, and returns when that was first seen.
+    pub fn nominated_by_others_since(&self, uid: &str, node: &str, now: Timestamp) -> Timestamp {
         let mut inner = self.inner();
-        match inner.names.get(uid) {
-            Some(Name::Others(name, since)) if name == node => *since,
+        match inner.nominations.get(uid) {
+            Some(NominationRecord::Others(name, since)) if name == node => *since,
             _ => {
-                inner.names.insert(uid.to_owned(), Name::Others(node.to_owned(), now));
+                inner.nominations.insert(uid.to_owned(), NominationRecord::Others(node.to_owned(), now));
                 now
             }
         }
     }
 
-    /// Forgets who named nodes in the status of pods that wait no longer.
-    pub fn retain_names(&self, is_waiting: impl Fn(&str) -> bool) {
-        self.inner().names.retain(|uid, _| is_waiting(uid));
+    /// Removes nomination records of pods that are no longer pending.
+    pub fn retain_nomination_records(&self, is_pending: impl Fn(&str) -> bool) {
+        self.inner().nominations.retain(|uid, _| is_pending(uid));
     }
 
-    /// The pod needs its place no longer: it is bound, or planned anew.
-    pub fn forget_pod(&self, uid: &str) -> Option<Place> {
+    /// Removes the reservation of a pod that is bound or will be planned again.
+    pub fn remove_reservation(&self, uid: &str) -> Option<PodReservation> {
         self.inner().remove(uid)
     }
 
-    /// Others took the pod's place: whoever plans hears of it at once.
-    pub fn lose_place(&self, uid: &str) {
-        if self.forget_pod(uid).is_some()
-            && let Some(listener) = self.listeners.on_lost_place.get()
+    /// Removes the reservation of a pod whose capacity other pods took, and triggers planning of the pod.
+    pub fn revoke_reservation(&self, uid: &str) {
+        if self.remove_reservation(uid).is_some()
+            && let Some(listener) = self.listeners.on_reservation_revoked.get()
         {
             listener(uid);
         }
     }
 
-    /// There is one who listens, the first.
-    pub fn on_lost_place(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
-        let _ = self.listeners.on_lost_place.set(Box::new(listener));
+    /// Sets the only listener; later calls have no effect.
+    pub fn on_reservation_revoked(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.listeners.on_reservation_revoked.set(Box::new(listener));
     }
 
-    /// The pod was bound: its place is its own now, or free. `is_there` says whether a claim's node is the pod's.
-    pub fn bound(&self, uid: &str, is_there: impl FnOnce(&str) -> bool) {
-        let Some(place) = self.forget_pod(uid) else { return };
-        let is_there = is_there(&place.claim);
+    /// Removes the reservation of a pod that was bound, and counts whether it was bound to the reserved host.
+    /// `is_there` says whether the pod's node is the node of a host.
+    pub fn record_binding(&self, uid: &str, is_there: impl FnOnce(&str) -> bool) {
+        let Some(reservation) = self.remove_reservation(uid) else { return };
+        let is_there = is_there(&reservation.host);
         let bindings = &mut self.inner().bindings;
         if is_there {
             bindings.as_planned += 1;
@@ -240,23 +250,24 @@ impl State {
         }
     }
 
-    pub fn bindings(&self) -> Bindings {
+    pub fn bindings(&self) -> BindingCounts {
         self.inner().bindings
     }
 
-    /// The pod is gone for good; a pod that its owner makes in its stead may take the place.
-    pub fn vacate(&self, uid: &str, now: Timestamp) {
+    /// Keeps the reservation of a deleted pod for a new pod of the same controller.
+    pub fn release_to_successor(&self, uid: &str, now: Timestamp) {
         let mut inner = self.inner();
-        let Some(place) = inner.remove(uid) else { return };
-        if let Some(owner) = place.owner {
-            let vacancy = Vacancy { claim: place.claim, since: now, is_move: place.is_move };
-            inner.vacant.entry(owner).or_default().push(vacancy);
+        let Some(reservation) = inner.remove(uid) else { return };
+        if let Some(owner) = reservation.owner {
+            let slot = SuccessorSlot { host: reservation.host, since: now, is_move: reservation.is_move };
+            inner.successor_slots.entry(owner).or_default().push(slot);
         }
     }
 
-    /// Gives a pod the place of a predecessor, if one is vacant on a claim for which `is_usable`, which is also told
-    /// since when it is vacant and whether a command had moved the predecessor there.
-    pub fn take_vacancy(
+    /// Gives a pod the reservation of a deleted pod of the same controller, and returns the host.
+    ///
+    /// Slots for which `is_usable(host, since, is_move)` is false are dropped.
+    pub fn inherit_slot(
         &self,
         pod: &Pod,
         now: Timestamp,
@@ -264,65 +275,66 @@ impl State {
     ) -> Option<String> {
         let owner = owner_of(pod)?;
         let mut inner = self.inner();
-        let vacant = inner.vacant.get_mut(&owner)?;
-        vacant.retain(|vacancy| is_usable(&vacancy.claim, vacancy.since, vacancy.is_move));
-        let vacancy = (!vacant.is_empty()).then(|| vacant.remove(0));
-        if vacant.is_empty() {
-            inner.vacant.remove(&owner);
+        let slots = inner.successor_slots.get_mut(&owner)?;
+        slots.retain(|slot| is_usable(&slot.host, slot.since, slot.is_move));
+        let slot = (!slots.is_empty()).then(|| slots.remove(0));
+        if slots.is_empty() {
+            inner.successor_slots.remove(&owner);
         }
-        let Vacancy { claim, is_move, .. } = vacancy?;
-        inner.put(pod, &claim, now, is_move);
+        let SuccessorSlot { host, is_move, .. } = slot?;
+        inner.put(pod, &host, now, is_move);
         if is_move {
             inner.moves.pod_moved(&pod.uid, now);
         }
-        Some(claim)
+        Some(host)
     }
 
-    /// The owners of pods that a command sent there, that are gone, and whose successors are not known yet.
-    pub fn vacancies_of_moves(&self, claim: &str) -> BTreeSet<String> {
+    /// Controllers of deleted pods that a command moved to the claim and whose successors are not known yet.
+    pub fn owners_of_moved_slots(&self, claim: &str) -> BTreeSet<String> {
         let inner = self.inner();
-        let is_meant = |vacancy: &Vacancy| vacancy.is_move && vacancy.claim == claim;
-        let vacant = inner.vacant.iter().filter(|(_, vacancies)| vacancies.iter().any(is_meant));
-        vacant.map(|(owner, _)| owner.clone()).collect()
+        let is_meant = |slot: &SuccessorSlot| slot.is_move && slot.host == claim;
+        let owners = inner.successor_slots.iter().filter(|(_, slots)| slots.iter().any(is_meant));
+        owners.map(|(owner, _)| owner.clone()).collect()
     }
 
-    /// Claims, or nodes without one, that places are kept on: for pods, or for the successors of pods that commands moved.
-    pub fn hosts(&self) -> BTreeSet<String> {
+    /// Hosts with reservations: of pods, or of successors of pods that commands moved.
+    pub fn hosts_with_reservations(&self) -> BTreeSet<String> {
         let inner = self.inner();
-        let vacant = inner.vacant.values().flatten().filter(|vacancy| vacancy.is_move);
-        inner.by_claim.keys().chain(vacant.map(|vacancy| &vacancy.claim)).cloned().collect()
+        let slots = inner.successor_slots.values().flatten().filter(|slot| slot.is_move);
+        inner.by_host.keys().chain(slots.map(|slot| &slot.host)).cloned().collect()
     }
 
-    /// Notes whether a claim's node is ready and kept closed only until the pods that a command moves there are on
-    /// their way.
-    pub fn set_standing_by(&self, claim: &str, is_standing_by: bool) {
+    /// Records whether the claim's node is ready and keeps its taint only until the pods that a command moves there
+    /// are pending.
+    pub fn set_held_for_moved_pods(&self, claim: &str, is_held: bool) {
         let mut inner = self.inner();
-        if is_standing_by {
-            inner.standing_by.insert(claim.to_owned());
+        if is_held {
+            inner.held_for_moved_pods.insert(claim.to_owned());
         } else {
-            inner.standing_by.remove(claim);
+            inner.held_for_moved_pods.remove(claim);
         }
     }
 
-    pub fn is_standing_by(&self, claim: &str) -> bool {
-        self.inner().standing_by.contains(claim)
+    pub fn is_held_for_moved_pods(&self, claim: &str) -> bool {
+        self.inner().held_for_moved_pods.contains(claim)
     }
 
-    /// The room of pods that went away from a claim was given to others.
-    pub fn drop_vacancies(&self, claim: &str) {
-        self.inner().retain_vacancies(|one| one != claim);
+    /// Drops the slots of deleted pods on a host whose capacity was planned for other pods.
+    pub fn drop_successor_slots(&self, host: &str) {
+        self.inner().retain_successor_slots(|one| one != host);
     }
 
-    /// Forgets what is known about claims that are gone. Places on them stay until whoever has to act on it did.
+    /// Removes what is known about hosts that do not exist any more. Their pod reservations stay until the provisioner has
+    /// handled them.
     pub fn retain_claims(&self, exists: impl Fn(&str) -> bool) {
         let mut inner = self.inner();
-        inner.leaving.retain(|claim| exists(claim));
+        inner.marked_for_deletion.retain(|claim| exists(claim));
         inner.open_since.retain(|claim, _| exists(claim));
-        inner.standing_by.retain(|claim| exists(claim));
-        inner.retain_vacancies(exists);
+        inner.held_for_moved_pods.retain(|claim| exists(claim));
+        inner.retain_successor_slots(exists);
     }
 
-    /// Pods are on their way to the node (or claim) of this name until then.
+    /// Protects the node or claim from disruption until then, because pods were planned onto it.
     pub fn nominate_node(&self, name: &str, until: Timestamp) {
         let mut inner = self.inner();
         let present = inner.nominated_until.entry(name.to_owned()).or_insert(until);
@@ -333,7 +345,7 @@ impl State {
         self.inner().nominated_until.get(name).is_some_and(|until| now < *until)
     }
 
-    /// Names of nodes and claims that pods are on their way to.
+    /// Names of nominated nodes and claims.
     pub fn nominated_nodes(&self, now: Timestamp) -> BTreeSet<String> {
         let inner = self.inner();
         inner
@@ -344,16 +356,16 @@ impl State {
             .collect()
     }
 
-    /// A command has begun: the claims are about to go and their pods have places elsewhere. At one stroke, so that
-    /// nobody plans for these pods in between.
-    pub fn depart<'a>(
+    /// Records that a command started: its claims are marked for deletion and its pods get reservations on other hosts.
+    /// Both happen under one lock, so that the provisioner does not plan these pods in between.
+    pub fn start_command<'a>(
         &self,
         claims: impl IntoIterator<Item = &'a str>,
         moves: impl IntoIterator<Item = (&'a Pod, &'a str)>,
         now: Timestamp,
     ) {
         let mut inner = self.inner();
-        inner.leaving.extend(claims.into_iter().map(str::to_owned));
+        inner.marked_for_deletion.extend(claims.into_iter().map(str::to_owned));
         for (pod, host) in moves {
             inner.put(pod, host, now, true);
             inner.moves.moved_onto(host, now);
@@ -361,63 +373,62 @@ impl State {
         }
     }
 
-    /// Marks a claim as about to go: its node takes no more pods, and the pods on it are planned elsewhere.
-    pub fn mark_leaving(&self, claim: &str) {
-        self.inner().leaving.insert(claim.to_owned());
+    /// Marks a claim for deletion: no pods are planned onto its node, and the pods on it are planned elsewhere.
+    pub fn mark_for_deletion(&self, claim: &str) {
+        self.inner().marked_for_deletion.insert(claim.to_owned());
     }
 
-    pub fn unmark_leaving(&self, claim: &str) {
-        self.inner().leaving.remove(claim);
+    pub fn unmark_for_deletion(&self, claim: &str) {
+        self.inner().marked_for_deletion.remove(claim);
     }
 
-    pub fn is_leaving(&self, claim: &str) -> bool {
-        self.inner().leaving.contains(claim)
+    pub fn is_marked_for_deletion(&self, claim: &str) -> bool {
+        self.inner().marked_for_deletion.contains(claim)
     }
 
-    pub fn leaving(&self) -> BTreeSet<String> {
-        self.inner().leaving.clone()
+    pub fn marked_for_deletion(&self) -> BTreeSet<String> {
+        self.inner().marked_for_deletion.clone()
     }
 
-    /// Notes that pods could be bound to the claim's node from `now` on, and returns since when.
-    pub fn opened(&self, claim: &str, now: Timestamp) -> Timestamp {
+    /// Records that pods can be bound to the claim's node, and returns when that was first recorded.
+    pub fn record_open(&self, claim: &str, now: Timestamp) -> Timestamp {
         *self.inner().open_since.entry(claim.to_owned()).or_insert(now)
     }
 
-    /// Whether to ask for a node to be named in a pod. After a refusal one asks again after a while, and each time
-    /// it takes longer.
-    pub fn may_ask_for_nomination(&self, now: Timestamp) -> bool {
-        self.inner().refusal.may_ask(now)
+    /// Whether to try to patch `pods/status`. After a 403 attempts are made with increasing back-off.
+    pub fn may_nominate(&self, now: Timestamp) -> bool {
+        self.inner().nomination_backoff.may_try(now)
     }
 
-    /// Naming a node in a pod was refused. `true` the first time: told once, not for every pod.
-    pub fn nomination_refused(&self, now: Timestamp) -> bool {
-        self.inner().refusal.refused(now)
+    /// Records a 403 for a patch of `pods/status`. Returns `true` the first time, so that the caller logs it once.
+    pub fn nomination_forbidden(&self, now: Timestamp) -> bool {
+        self.inner().nomination_backoff.forbidden(now)
     }
 
-    /// It was allowed: the next refusal starts from the beginning.
-    pub fn nomination_allowed(&self) {
-        self.inner().refusal.allowed();
+    /// Records a successful patch of `pods/status`: the back-off ends.
+    pub fn nomination_succeeded(&self) {
+        self.inner().nomination_backoff.allowed();
     }
 
-    /// Remembers the nodes on which room is kept for capacity buffers, by uid of the pod that stands for it.
+    /// Records the nodes that hold capacity for buffers, by uid of the virtual pod.
     pub fn set_buffer_hosts(&self, hosts: BTreeMap<String, String>) {
-        let is_moved = self.inner().buffer_hosts != hosts;
+        let is_changed = self.inner().buffer_hosts != hosts;
         self.inner().buffer_hosts = hosts;
-        if is_moved && let Some(listener) = self.listeners.on_moved_room.get() {
+        if is_changed && let Some(listener) = self.listeners.on_buffer_hosts_changed.get() {
             listener();
         }
     }
 
-    /// There is one who listens, the first.
-    pub fn on_moved_room(&self, listener: impl Fn() + Send + Sync + 'static) {
-        let _ = self.listeners.on_moved_room.set(Box::new(listener));
+    /// Sets the only listener; later calls have no effect.
+    pub fn on_buffer_hosts_changed(&self, listener: impl Fn() + Send + Sync + 'static) {
+        let _ = self.listeners.on_buffer_hosts_changed.set(Box::new(listener));
     }
 
     pub fn buffer_hosts(&self) -> BTreeMap<String, String> {
         self.inner().buffer_hosts.clone()
     }
 
-    /// Drops nominations that have run out.
+    /// Drops expired node nominations and moves.
     pub fn expire(&self, now: Timestamp) {
         let mut inner = self.inner();
         inner.nominated_until.retain(|_, until| now < *until);
@@ -430,38 +441,38 @@ impl State {
 }
 
 impl Inner {
-    fn retain_vacancies(&mut self, is_kept: impl Fn(&str) -> bool) {
-        self.vacant.retain(|_, vacancies| {
-            vacancies.retain(|vacancy| is_kept(&vacancy.claim));
-            !vacancies.is_empty()
+    fn retain_successor_slots(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.successor_slots.retain(|_, slots| {
+            slots.retain(|slot| is_kept(&slot.host));
+            !slots.is_empty()
         });
     }
 
-    fn put(&mut self, pod: &Pod, claim: &str, since: Timestamp, is_move: bool) {
+    fn put(&mut self, pod: &Pod, host: &str, since: Timestamp, is_move: bool) {
         let uid = pod.uid.to_string();
         self.remove(&uid);
-        let place = Place {
+        let reservation = PodReservation {
             pod: key_of_pod(pod),
             uid: uid.clone(),
-            claim: claim.to_owned(),
+            host: host.to_owned(),
             since,
             is_move,
             nominated: None,
             owner: owner_of(pod),
         };
-        self.by_claim.entry(claim.to_owned()).or_default().insert(uid.clone());
-        self.places.insert(uid, place);
+        self.by_host.entry(host.to_owned()).or_default().insert(uid.clone());
+        self.reservations.insert(uid, reservation);
     }
 
-    fn remove(&mut self, uid: &str) -> Option<Place> {
-        let place = self.places.remove(uid)?;
-        if let Some(uids) = self.by_claim.get_mut(&place.claim) {
+    fn remove(&mut self, uid: &str) -> Option<PodReservation> {
+        let reservation = self.reservations.remove(uid)?;
+        if let Some(uids) = self.by_host.get_mut(&reservation.host) {
             uids.remove(uid);
             if uids.is_empty() {
-                self.by_claim.remove(&place.claim);
+                self.by_host.remove(&reservation.host);
             }
         }
-        Some(place)
+        Some(reservation)
     }
 }
 

@@ -21,7 +21,7 @@ use karpenter_cluster::controllers::context::{is_deleting, label};
 use karpenter_cluster::harness::Queue;
 use karpenter_cluster::mirror::{Change, ObjectKey};
 
-pub use self::count::{NodeReservations, Reservation, reserve_nodes};
+pub use self::count::{NodeLimitGrant, NodeLimitGrants, reserve_nodes};
 pub use self::deprovisioning::StaticDeprovisioning;
 pub use self::provisioning::StaticProvisioning;
 use crate::context::Context;
@@ -44,7 +44,7 @@ fn is_ready(pool: &NodePool) -> bool {
 /// A pool that is new, became ready or wants another number of nodes is looked at, and one whose claims come and go.
 fn watch(context: &Context, queue: &Queue) {
     let to = queue.clone();
-    context.mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+    context.stores.node_pools.observe(move |change: &Change<NodePool>| {
         let Change::Applied { old, new } = change else { return };
         let concerns = |pool: &NodePool| (pool.spec.replicas, pool.spec.limits.clone(), is_ready(pool));
         if old.as_ref().is_none_or(|old| concerns(old) != concerns(new)) {
@@ -52,7 +52,7 @@ fn watch(context: &Context, queue: &Queue) {
         }
     });
     let to = queue.clone();
-    context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+    context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
         let is_news = match change {
             Change::Applied { old: Some(old), new } => !is_deleting(&**old) && is_deleting(&**new),
             Change::Applied { old: None, .. } | Change::Deleted { .. } => true,

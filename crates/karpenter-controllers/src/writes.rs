@@ -1,6 +1,6 @@
-//! Ways to write an object so that the mirror shows the outcome at once.
+//! Ways to write an object so that the store shows the outcome at once.
 //!
-//! Objects in mirrors are readings and may lack parts, so nothing is ever replaced whole. Every write names the uid it
+//! Objects in stores are readings and may lack parts, so nothing is ever replaced whole. Every write names the uid it
 //! means: a namesake that was made meanwhile is left alone. What is gone already counts as done.
 
 use std::fmt::Debug;
@@ -30,31 +30,31 @@ impl ClusterKind for karpenter_api::types::NodeOverlay {}
 /// Merges `patch` into the object. `None` if it is gone.
 pub async fn merge<K: ClusterKind>(
     client: &Client,
-    mirror: &Mirror<K>,
+    store: &Mirror<K>,
     object: &K,
     patch: Value,
 ) -> kube::Result<Option<K>> {
     let api = Api::<Lean<K>>::all(client.clone());
     let patch = Patch::Merge(with_uid(object, patch));
-    taken_in(mirror, api.patch(name_of(object), &PatchParams::default(), &patch).await)
+    apply_answer(store, api.patch(name_of(object), &PatchParams::default(), &patch).await)
 }
 
 /// The same, but refused with a conflict if the object has changed since it was read: for lists, which a merge patch
 /// replaces whole.
 pub async fn merge_unchanged<K: ClusterKind>(
     client: &Client,
-    mirror: &Mirror<K>,
+    store: &Mirror<K>,
     object: &K,
     patch: Value,
 ) -> kube::Result<Option<K>> {
-    merge(client, mirror, object, with_version(object, patch)).await
+    merge(client, store, object, with_version(object, patch)).await
 }
 
 /// Writes the parts of the status that differ, refused with a conflict if the object has changed since it was read.
 /// `None` if nothing differs or the object is gone.
 pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     client: &Client,
-    mirror: &Mirror<K>,
+    store: &Mirror<K>,
     object: &K,
     old: &S,
     new: &S,
@@ -62,12 +62,12 @@ pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     let Some(difference) = difference(old, new) else { return Ok(None) };
     let api = Api::<Lean<K>>::all(client.clone());
     let patch = Patch::Merge(with_version(object, with_uid(object, json!({ "status": difference }))));
-    taken_in(mirror, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
+    apply_answer(store, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
 }
 
 /// Asks for the object's end.
-pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
-    match delete_if(client, mirror, object, None).await {
+pub async fn delete<K: ClusterKind>(client: &Client, store: &Mirror<K>, object: &K) -> kube::Result<()> {
+    match delete_if(client, store, object, None).await {
         Err(error) if is_conflict(&error) => {
             let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
             let is_meant = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
@@ -81,15 +81,15 @@ pub async fn delete<K: ClusterKind>(client: &Client, mirror: &Mirror<K>, object:
 /// The same, but refused with a conflict if the object has changed since it was read.
 pub async fn delete_unchanged<K: ClusterKind>(
     client: &Client,
-    mirror: &Mirror<K>,
+    store: &Mirror<K>,
     object: &K,
 ) -> kube::Result<()> {
-    delete_if(client, mirror, object, object.meta().resource_version.clone()).await
+    delete_if(client, store, object, object.meta().resource_version.clone()).await
 }
 
 async fn delete_if<K: ClusterKind>(
     client: &Client,
-    mirror: &Mirror<K>,
+    store: &Mirror<K>,
     object: &K,
     resource_version: Option<String>,
 ) -> kube::Result<()> {
@@ -105,8 +105,8 @@ async fn delete_if<K: ClusterKind>(
                 meta.deletion_timestamp.is_some() && has_finalizers
             });
             match held {
-                Some(left) => mirror.apply(left),
-                None => mirror.forget(namespace_of(object), name_of(object), Some(uid)),
+                Some(left) => store.apply(left),
+                None => store.forget(namespace_of(object), name_of(object), Some(uid)),
             }
             Ok(())
         }
@@ -115,15 +115,15 @@ async fn delete_if<K: ClusterKind>(
     }
 }
 
-fn taken_in<K: ClusterKind>(mirror: &Mirror<K>, answer: kube::Result<Lean<K>>) -> kube::Result<Option<K>> {
+fn apply_answer<K: ClusterKind>(store: &Mirror<K>, answer: kube::Result<Lean<K>>) -> kube::Result<Option<K>> {
     match answer {
         Ok(Lean(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
                 // Nothing holds it any longer: this write was its end.
-                mirror.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
+                store.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
             } else {
-                mirror.apply(object.clone());
+                store.apply(object.clone());
             }
             Ok(Some(object))
         }

@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use karpenter_controllers::contained::{Lane, abort_on_other_panics, catch, run};
+use karpenter_controllers::compute::{Lane, abort_on_other_panics, catch, run};
 
 const CASE: &str = "KARPENTER_PANIC_CASE";
 

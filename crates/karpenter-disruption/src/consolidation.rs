@@ -17,7 +17,7 @@ use crate::prices::{
     TooFew, allows_capacity_type, catalog_of, cheapest, force_capacity_type, keep_cheaper_than,
     needed_for_min_values, refresh, total_per_hour,
 };
-use crate::simulation::{Manner, Placement, question, read};
+use crate::simulation::{Manner, Placement, read, simulation_request};
 
 /// A spot node is replaced by spot only with this many cheaper types to choose from, and by no more than these: a
 /// launch that picks any of them is then among the cheapest, and not replaced again at once.
@@ -80,8 +80,8 @@ pub(crate) fn consolidate(
     method: Method,
     candidates: &[Candidate],
 ) -> Result<Command, Why> {
-    let without = pass.nodes_of(candidates);
-    let outcome = pass.ask(simulator, &question(pass, &without, Manner::ORDINARY, None));
+    let removed_nodes = pass.nodes_of(candidates);
+    let outcome = pass.ask(simulator, &simulation_request(pass, &removed_nodes, Manner::ORDINARY, None));
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_now = price_of(candidates);
     let Placement { moves, mut replacements } = placement;

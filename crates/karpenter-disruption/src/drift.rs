@@ -15,7 +15,7 @@ use crate::fleet::Reason;
 use crate::pass::{Eligible, Found, Pass};
 use crate::pod_budgets::{Jointly, PodBudgetUse};
 use crate::settings::Mode;
-use crate::simulation::{Manner, Placement, Replaced, question, replace};
+use crate::simulation::{Manner, Placement, Replaced, replace, simulation_request};
 
 pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
     let mut eligible = Eligible::default();
@@ -94,9 +94,9 @@ fn several(
     let may = pass.settings.terminate_first_drift;
     let mut receivers = BTreeSet::new();
     for candidate in candidates {
-        let without = pass.nodes_of([&candidate]);
+        let removed_nodes = pass.nodes_of([&candidate]);
         // Pods of an earlier command go there; they shall not move twice.
-        if without.iter().any(|node| receivers.contains(node)) {
+        if removed_nodes.iter().any(|node| receivers.contains(node)) {
             found.refused.push((candidate.machine, Why::NotNow));
             continue;
         }
@@ -122,7 +122,8 @@ fn several(
                     Destination::New(_) => None,
                 }));
                 if let Some(outcome) = outcome {
-                    simulator.commit(&question(pass, &without, Manner::ORDINARY, None), &outcome);
+                    simulator
+                        .commit(&simulation_request(pass, &removed_nodes, Manner::ORDINARY, None), &outcome);
                 }
                 found.commands.push(command);
             }

@@ -11,7 +11,7 @@ use crate::command::{Candidate, Command, Decision, Method};
 use crate::explain::Why;
 use crate::fleet::{Machine, Pool, Reason};
 use crate::pass::{Eligible, Found, Pass};
-use crate::simulation::{Manner, question, read_in_part};
+use crate::simulation::{Manner, read_in_part, simulation_request};
 
 pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
     let mut due: Vec<(i64, Arc<str>, Candidate)> = Vec::new();
@@ -56,8 +56,8 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
 
 fn command(pass: &Pass<'_>, candidate: Candidate) -> Command {
     let simulator = pass.forceful_simulator();
-    let without = pass.nodes_of([&candidate]);
-    let outcome = pass.ask(&simulator, &question(pass, &without, Manner::ORDINARY, None));
+    let removed_nodes = pass.nodes_of([&candidate]);
+    let outcome = pass.ask(&simulator, &simulation_request(pass, &removed_nodes, Manner::ORDINARY, None));
     let (placement, _) = read_in_part(pass, &simulator, &outcome);
     let is_replaced = !placement.replacements.is_empty();
     Command {

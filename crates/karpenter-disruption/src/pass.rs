@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use karpenter_model::problem::{Mode as EngineMode, Problem};
-use karpenter_scheduling::simulate::{Outcome, Question, Simulator};
+use karpenter_scheduling::simulate::{Outcome, SimulationRequest, Simulator};
 
 use crate::balanced::{Totals, totals};
 use crate::candidate::{Class, candidate_besides};
@@ -152,10 +152,14 @@ impl<'a> Pass<'a> {
     ///
     /// Upstream lets moved pods count on nodes that are coming up and then thinks better of the whole move; in mode
     /// Cost such nodes are no place to begin with.
-    pub(crate) fn ask(&self, simulator: &Simulator<'_>, question: &Question<'_>) -> Outcome {
+    pub(crate) fn ask(
+        &self,
+        simulator: &Simulator<'_>,
+        simulation_request: &SimulationRequest<'_>,
+    ) -> Outcome {
         match self.settings.mode {
-            Mode::Cost => simulator.ask_onto(question, &self.initialized),
-            Mode::Compat => simulator.ask(question),
+            Mode::Cost => simulator.simulate_onto(simulation_request, &self.initialized),
+            Mode::Compat => simulator.simulate(simulation_request),
         }
     }
 

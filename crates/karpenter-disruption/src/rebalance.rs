@@ -179,7 +179,7 @@ pub fn plan(
             let anew = || price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort);
             is_wanted.then(anew).flatten()
         };
-        let find_likely_least = || worths.likely_least_per_hour(&fleet.problem);
+        let find_likely_least = || worths.estimated_optimum_per_hour(&fleet.problem);
         let mut fair = Vec::new();
         let find_fair =
             || replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);

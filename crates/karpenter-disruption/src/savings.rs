@@ -3,7 +3,7 @@
 
 use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
 use karpenter_model::problem::Mode as EngineMode;
-use karpenter_scheduling::simulate::{Question, Simulator};
+use karpenter_scheduling::simulate::{SimulationRequest, Simulator};
 
 use crate::budgets::{allowed, left};
 use crate::command::{Candidate, Command, Decision, Method};
@@ -18,7 +18,7 @@ use crate::prices::{
     total_per_hour,
 };
 use crate::rebalance;
-use crate::simulation::{Manner, Placement, question, read};
+use crate::simulation::{Manner, Placement, read, simulation_request};
 
 pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
     let left = left(pass.fleet, Reason::Underutilized);
@@ -59,9 +59,13 @@ pub(crate) fn replan(
     candidates: &[Candidate],
     mode: EngineMode,
 ) -> Result<Command, Why> {
-    let without = pass.nodes_of(candidates);
-    let question = Question { mode, stays_home: true, ..question(pass, &without, Manner::ORDINARY, None) };
-    let outcome = pass.ask(simulator, &question);
+    let removed_nodes = pass.nodes_of(candidates);
+    let simulation_request = SimulationRequest {
+        mode,
+        prefers_vacated_domains: true,
+        ..simulation_request(pass, &removed_nodes, Manner::ORDINARY, None)
+    };
+    let outcome = pass.ask(simulator, &simulation_request);
     let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
     let price_after_per_hour = placement.price_per_hour();
     let Placement { moves, replacements } = placement;

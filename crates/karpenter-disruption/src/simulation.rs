@@ -11,7 +11,7 @@ use std::sync::Arc;
 use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
 use karpenter_model::plan::PlannedNode;
 use karpenter_model::problem::{Mode as EngineMode, Node, ReservedMode};
-use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
+use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::command::{Candidate, Destination};
 use crate::explain::{Uninitialized, Unplaced};
@@ -36,12 +36,13 @@ impl Placement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Manner {
     /// Pods that may not be evicted at present are placed as well.
-    pub(crate) moves_blocked: bool,
+    pub(crate) moves_blocked_pods: bool,
     pub(crate) reserved_mode: ReservedMode,
 }
 
 impl Manner {
-    pub(crate) const ORDINARY: Self = Self { moves_blocked: false, reserved_mode: ReservedMode::Fallback };
+    pub(crate) const ORDINARY: Self =
+        Self { moves_blocked_pods: false, reserved_mode: ReservedMode::Fallback };
 }
 
 /// What each node beyond the first has to save where a node has to go, as a share of its price.
@@ -49,20 +50,20 @@ const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
 
 static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
 
-pub(crate) fn question<'q>(
+pub(crate) fn simulation_request<'q>(
     pass: &Pass<'_>,
-    without: &'q [usize],
+    removed_nodes: &'q [usize],
     manner: Manner,
-    credits: Option<&'q BTreeMap<Arc<str>, u32>>,
-) -> Question<'q> {
-    Question {
-        without,
-        moves_blocked: manner.moves_blocked,
+    reservation_credits: Option<&'q BTreeMap<Arc<str>, u32>>,
+) -> SimulationRequest<'q> {
+    SimulationRequest {
+        removed_nodes,
+        moves_blocked_pods: manner.moves_blocked_pods,
         mode: pass.engine_mode(),
         effort: pass.settings.effort,
-        stays_home: false,
+        prefers_vacated_domains: false,
         reserved_mode: manner.reserved_mode,
-        credits: credits.unwrap_or(&NO_CREDITS),
+        reservation_credits: reservation_credits.unwrap_or(&NO_CREDITS),
     }
 }
 
@@ -153,8 +154,11 @@ fn with_fewer(
     if many.replacements.len() < 2 || pass.settings.mode != Mode::Cost {
         return None;
     }
-    let without = pass.nodes_of([candidate]);
-    let plain = Question { mode: EngineMode::Compat, ..question(pass, &without, manner, None) };
+    let removed_nodes = pass.nodes_of([candidate]);
+    let plain = SimulationRequest {
+        mode: EngineMode::Compat,
+        ..simulation_request(pass, &removed_nodes, manner, None)
+    };
     let outcome = pass.ask(simulator, &plain);
     let few = read(pass, simulator, &outcome).ok()?;
     let price = |placement: &Placement| {
@@ -180,12 +184,12 @@ pub(crate) fn replace(
     pass: &Pass<'_>,
     simulator: &Simulator<'_>,
     candidate: &Candidate,
-    moves_blocked: bool,
+    moves_blocked_pods: bool,
     may_terminate_first: bool,
 ) -> (Replaced, Option<Outcome>) {
-    let without = pass.nodes_of([candidate]);
-    let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Fallback };
-    let outcome = pass.ask(simulator, &question(pass, &without, manner, None));
+    let removed_nodes = pass.nodes_of([candidate]);
+    let manner = Manner { moves_blocked_pods, reserved_mode: ReservedMode::Fallback };
+    let outcome = pass.ask(simulator, &simulation_request(pass, &removed_nodes, manner, None));
     let unplaced = match read(pass, simulator, &outcome) {
         Ok(placement) => {
             let (placement, outcome) =
@@ -198,10 +202,11 @@ pub(crate) fn replace(
     let is_reserved = machine.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
     let reservation = machine.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
     let Some(reservation) = reservation else { return (Replaced::Not(unplaced), None) };
-    let credits = BTreeMap::from([(reservation, 1)]);
+    let reservation_credits = BTreeMap::from([(reservation, 1)]);
     // Pods beyond the freed slot must fail rather than go elsewhere: nothing will be launched for them.
-    let manner = Manner { moves_blocked, reserved_mode: ReservedMode::Strict };
-    let outcome = pass.ask(simulator, &question(pass, &without, manner, Some(&credits)));
+    let manner = Manner { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
+    let outcome =
+        pass.ask(simulator, &simulation_request(pass, &removed_nodes, manner, Some(&reservation_credits)));
     match read(pass, simulator, &outcome) {
         Ok(placement) => (Replaced::TerminateFirst(placement), Some(outcome)),
         Err(_) => (Replaced::Not(unplaced), None),

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-/// Sets of up to 128 members need no allocation.
+/// Up to 128 members are stored without an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Bits {
     words: SmallVec<[u64; 2]>,
@@ -17,7 +17,7 @@ impl Bits {
         self.words[index / 64] |= 1 << (index % 64);
     }
 
-    /// Inserts a member that may be beyond the size the set was made for.
+    /// Inserts a member that may lie beyond the current size of the set.
     pub(crate) fn extend_to(&mut self, index: usize) {
         if index / 64 >= self.words.len() {
             self.words.resize(index / 64 + 1, 0);
@@ -31,7 +31,7 @@ impl Bits {
         }
     }
 
-    /// Members `64 * position ..` as bits.
+    /// The members from `64 * position` on, as the bits of one word.
     pub(crate) fn word(&self, position: usize) -> u64 {
         self.words.get(position).copied().unwrap_or(0)
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_come_back_in_order() {
+    fn iteration_is_ascending() {
         let mut bits = Bits::empty(130);
         for index in [0, 63, 64, 129] {
             bits.insert(index);

@@ -1,5 +1,7 @@
-//! Pods as classes with counts. Pods that no rule can tell apart are one class; a class has one variant per level of
-//! relaxation, and each variant is compiled once to ids and masks.
+//! Groups pods into classes with counts. Pods that are equal for scheduling form one class. A class has one
+//! variant per level of relaxation of preferences, and each variant is compiled once to ids and bit masks.
+//!
+//! This module does not place pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,15 +28,15 @@ pub(crate) struct Class {
     pub(crate) spec: Arc<PodSpec>,
     /// The pods of the class in queue order.
     pub(crate) pods: Vec<PodRun>,
-    /// Its pods run on other nodes now; nodes that are to be left alone for a while do not take them.
+    /// The pods are bound to other nodes now. Nodes that are closed to moved pods do not accept them.
     pub(crate) is_mover: bool,
     /// Variants in order of relaxation: indexes into [`Classes::variants`].
     pub(crate) variants: std::ops::Range<usize>,
-    /// Groups that select the pods and that somebody states who is there.
+    /// Groups that select the pods and that a bound pod or a pod to be placed states.
     pub(crate) matched: Vec<GroupId>,
-    /// Groups that select the pods, whether or not anybody who is there states them.
+    /// Groups that select the pods, stated or not.
     pub(crate) matched_by_any: Vec<GroupId>,
-    /// Anti-affinity that the pods require once they are bound.
+    /// Required anti-affinity that the pods state once they are bound.
     pub(crate) keeps_away: Vec<GroupId>,
 }
 
@@ -44,20 +46,22 @@ pub(crate) struct Variant {
     pub(crate) spec: PodSpec,
     pub(crate) added: ReqId,
     pub(crate) requests: Amounts,
-    /// Templates whose taints are tolerated.
+    /// Templates whose taints the pods tolerate.
     pub(crate) tolerated: Bits,
     pub(crate) owned: Vec<Owned>,
-    /// Volume requirements, any one of which must hold; `[NONE]` without volumes.
+    /// Volume requirements of which one must hold; `[NONE]` without volumes.
     pub(crate) alternatives: Vec<ReqId>,
-    /// Groups of zone-like anti-affinity that select the pod: their owners keep it away.
+    /// Anti-affinity groups over zone-like keys that select the pods: the domains of their owners are
+    /// excluded.
     pub(crate) repelled_by: Vec<GroupId>,
     pub(crate) repelled_by_on_host: Vec<GroupId>,
-    /// Copies can be placed many at a time: no zone-like constraint and no affinity is stated.
+    /// Several copies can be placed at once: the variant states no constraint over zone-like keys and no
+    /// affinity.
     pub(crate) is_bulk: bool,
-    /// The same before looking at what others state.
+    /// As `is_bulk`, before anti-affinity of other pods is considered.
     is_bulk_alone: bool,
-    /// Tried after everything else: a domain that only another required term allows counts for a spread only while a
-    /// node is there.
+    /// The variant is tried after all others. A domain that only another required term allows then counts for
+    /// a spread only while it has a node.
     pub(crate) is_last_resort: bool,
 }
 
@@ -69,25 +73,26 @@ pub(crate) struct Owned {
     pub(crate) key: usize,
     pub(crate) is_hostname: bool,
     pub(crate) selects_itself: bool,
-    /// Stated as a requirement. Preferences bind their owner only; they never keep other pods away.
+    /// Stated as a requirement. A preference binds only the pod that states it and never excludes other pods.
     pub(crate) is_required: bool,
     /// Domains of a zone-like key that the pod's own node constraints allow.
     pub(crate) pod_allows: Bits,
-    /// Further domains that another of the pod's required terms allows (last resort only).
+    /// Further domains that another required term of the pod allows; filled for a last resort only.
     pub(crate) other_terms_allow: Bits,
     reach: Reach,
 }
 
-/// What decides which domains a pod's node constraints allow; nodes come and go, this stays.
+/// The facts that decide which domains the node constraints of a pod allow. They do not change when nodes are
+/// added or removed, except for `suitable_nodes`.
 #[derive(Debug, Clone, Default)]
 struct Reach {
-    /// Some required term allows the domain.
+    /// Domains that some required term allows.
     by_any_term: Bits,
-    /// So does the term that the variant is placed by.
+    /// Domains that the term of this variant allows.
     by_own_term: Bits,
-    /// A spread that ignores node affinity counts every domain that has a node.
+    /// The spread ignores node affinity, so every domain with a node counts.
     by_any_node: bool,
-    /// Nodes per domain that suit some term; filled only where it matters.
+    /// Nodes per domain that match some term; filled for a last resort only.
     suitable_nodes: Vec<u32>,
 }
 
@@ -99,7 +104,7 @@ impl Reach {
     }
 }
 
-/// A stretch of the queue: pods of one class.
+/// Consecutive pods of one class in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueRun {
     pub(crate) class: usize,
@@ -111,21 +116,23 @@ pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
     pub(crate) variants: Vec<Variant>,
     pub(crate) queue: Vec<QueueRun>,
-    /// Pods that are refused before any node is looked at.
+    /// Pods that are unschedulable for a reason of their own; no node is tried for them.
     pub(crate) refused: Vec<(PodRun, Option<Reason>)>,
 }
 
 impl Classes {
-    /// How many pods wait, those that are refused included.
+    /// The number of pending pods, including refused ones.
     pub(crate) fn pod_count(&self) -> u64 {
         let refused = self.refused.iter().map(|(run, _)| u64::from(run.count));
         self.queue.iter().map(|run| u64::from(run.count)).chain(refused).sum()
     }
 }
 
-/// Groups the pending pods into classes, in the order in which they will be placed: large cpu first, then large
-/// memory, then older, then by name. Pods that might have to move become classes of their own, which do not wait yet;
-/// the result says which class each of them belongs to.
+/// Groups the pending pods into classes, in placement order: larger cpu first, then larger memory, then
+/// older, then by name.
+///
+/// `movers` are bound pods that may have to move. They get classes of their own, which are not in the queue;
+/// the second result is the class of each mover.
 pub(crate) fn group(problem: &Problem, movers: &[Arc<PodSpec>]) -> (Classes, Vec<usize>) {
     let referenced = referenced_label_keys(problem);
     let mut order: Vec<usize> =
@@ -195,7 +202,8 @@ impl Class {
     }
 }
 
-/// Labels that no selector looks at must not split classes, nor must namespaces if nothing asks for them.
+/// Drops labels that no selector references, so that they do not split classes; without any selector also the
+/// namespace.
 fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     let mut reduced = spec.clone();
     reduced.priority = 0;
@@ -209,7 +217,7 @@ fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     reduced
 }
 
-/// `None` if there is no selector at all.
+/// `None` if no pod has a selector.
 fn referenced_label_keys(problem: &Problem) -> Option<BTreeSet<Arc<str>>> {
     let mut keys = BTreeSet::new();
     let mut any = false;
@@ -288,7 +296,7 @@ fn compile_variant(
     let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
     let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        // Which nodes count is decided by the pod as written, whatever has been given up to place it.
+        // The pod as written decides which nodes count, not the relaxed variant.
         state(topology.spread_group(as_written, spread), spread.hard);
     }
     for (anti, required, preferred) in [
@@ -343,7 +351,7 @@ fn compile_variant(
     }
 }
 
-/// Applies new numbers of keys and groups.
+/// Applies the new numbers of keys and groups.
 pub(crate) fn renumber(classes: &mut Classes, new_key: &[usize], new_group: &[GroupId]) {
     for variant in &mut classes.variants {
         for owned in &mut variant.owned {
@@ -354,8 +362,8 @@ pub(crate) fn renumber(classes: &mut Classes, new_key: &[usize], new_group: &[Gr
     }
 }
 
-/// Links classes and groups once all groups and domains are known. What depends on the nodes that are there is added
-/// by [`activate`].
+/// Links classes and groups once all groups and domains are known. [`activate`] adds what depends on the
+/// present nodes.
 pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[NodeSlot]) {
     for class in &mut classes.classes {
         class.matched_by_any = topology.matching(&class.spec.namespace, &class.spec.labels);
@@ -368,8 +376,8 @@ pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[Node
         let strict = variant.is_last_resort.then(|| variant.spec.strict_requirements());
         for owned in &mut variant.owned {
             owned.selects_itself = class.matched_by_any.binary_search(&owned.group).is_ok();
-            // The scheduler looks at every required term, whichever of them the node is being chosen by. A spread that
-            // ignores node affinity also counts the other domains, as far as they have nodes.
+            // kube-scheduler considers every required term, not only the one of this variant. A spread that
+            // ignores node affinity also counts other domains if they have nodes.
             let domains = &topology.domains[owned.key];
             let terms = node_terms(&class.spec);
             let reach = &mut owned.reach;
@@ -396,7 +404,7 @@ pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[Node
     nodes.iter().for_each(|node| add_node(classes, node));
 }
 
-/// A node that has come: a last resort counts the domains of nodes that suit any of the pod's terms.
+/// Adds a node: a last resort counts the domains of nodes that match any term of the pod.
 pub(crate) fn add_node(classes: &mut Classes, node: &NodeSlot) {
     for variant in classes.variants.iter_mut().filter(|variant| variant.is_last_resort) {
         let terms = node_terms(&classes.classes[variant.class].spec);
@@ -410,7 +418,7 @@ pub(crate) fn add_node(classes: &mut Classes, node: &NodeSlot) {
     }
 }
 
-/// A node that is gone for good.
+/// Removes a node permanently.
 pub(crate) fn remove_node(classes: &mut Classes, node: &NodeSlot) {
     for variant in classes.variants.iter_mut().filter(|variant| variant.is_last_resort) {
         let terms = node_terms(&classes.classes[variant.class].spec);
@@ -428,9 +436,9 @@ fn suits(node: &NodeSlot, terms: &[Requirements]) -> bool {
     terms.iter().any(|term| node.facts.labels.compatible(term, &BTreeSet::new()).is_ok())
 }
 
-/// Makes some classes ready to be placed, given the nodes that are there and the groups that somebody states.
+/// Prepares classes for placement, given the present nodes and the groups that some pod states.
 ///
-/// `gone` are nodes that are taken away for the moment.
+/// `gone` are nodes that a simulation removes temporarily.
 pub(crate) fn activate(
     classes: &mut Classes,
     topology: &Topology,

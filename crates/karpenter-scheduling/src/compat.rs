@@ -1,8 +1,10 @@
-//! Placement in upstream's order with upstream's choices, computed on classes with counts.
+//! Places pods in upstream's order with upstream's choices, computed on classes with counts.
 //!
-//! Pods are taken large first; each goes to the first existing node that takes it, else to the planned node with the
-//! fewest pods that takes it, else to a fresh node of the first pool that takes it. Identical pods are dealt in bulk
-//! where that provably gives the same result. Upstream: pkg/controllers/provisioning/scheduling/scheduler.go.
+//! Larger pods come first. Each pod is placed on the first existing node that accepts it, else on the planned
+//! node with the fewest pods that accepts it, else on a new node of the first NodePool that accepts it.
+//! Identical pods are placed in bulk where that provably gives the same result.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/scheduler.go.
 
 use std::collections::VecDeque;
 
@@ -10,37 +12,38 @@ use karpenter_model::problem::Mode;
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
-use crate::settle;
+use crate::pin;
 use crate::topology::Kind;
 
-/// Places everything that can be placed and returns what is left, in queue order.
+/// Places all pods that can be placed and returns the unschedulable ones in queue order.
 pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
-    let mut left = rounds(ledger, ledger.classes.queue.clone());
-    // Slots of reservations are used up first; pods that waited for one in vain come after all others.
-    if ledger.slots.start_to_fall_back() && !left.is_empty() {
-        left = rounds(ledger, left);
+    let mut unschedulable = place_until_stable(ledger, ledger.classes.queue.clone());
+    // Reservations are used first. Pods that got no slot of a reservation are retried after all others.
+    if ledger.slots.start_fallback() && !unschedulable.is_empty() {
+        unschedulable = place_until_stable(ledger, unschedulable);
     }
-    settle::settle(ledger);
-    left
+    pin::pin_all(ledger);
+    unschedulable
 }
 
-fn rounds(ledger: &mut Ledger, mut left: Vec<QueueRun>) -> Vec<QueueRun> {
+fn place_until_stable(ledger: &mut Ledger, mut unschedulable: Vec<QueueRun>) -> Vec<QueueRun> {
     loop {
-        left = one_round(ledger, left);
-        // A pod may wait for, or be kept away by, one whose node has no definite zone yet: give it one and try again.
-        let settled = !left.is_empty()
-            && (settle::settle_for_affinity(ledger, &left)
-                || settle::settle_for_anti_affinity(ledger, &left));
+        unschedulable = place_queue(ledger, unschedulable);
+        // An unschedulable pod may depend on a pod whose planned node has no definite zone yet. Pin such a
+        // node to one zone and retry.
+        let settled = !unschedulable.is_empty()
+            && (pin::pin_for_affinity(ledger, &unschedulable)
+                || pin::pin_for_anti_affinity(ledger, &unschedulable));
         if !settled {
-            return left;
+            return unschedulable;
         }
     }
 }
 
-fn one_round(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
+fn place_queue(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
     let mut queue: VecDeque<QueueRun> = queue.into();
     let mut failures = FailureMemo::new(ledger.classes.variants.len());
-    // A run that was pushed back with as many runs waiting as now has seen a whole cycle without progress.
+    // The loop ends when every run of the queue was tried without progress.
     let mut since_progress = 0;
     while let Some(mut run) = queue.pop_front() {
         let before = run.count;
@@ -59,10 +62,10 @@ fn one_round(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
     queue.into()
 }
 
-/// Remembers at which counts a variant found no place at all, so that its twins need not look again.
+/// Remembers the counters at which a variant was unschedulable, so that identical pods are not tried again.
 struct FailureMemo {
     seen: Vec<Option<u64>>,
-    /// Where the only obstacle was a full reservation, for which the pod waits as it is.
+    /// The only obstacle was a full reservation; the pod waits for a slot with all its preferences.
     awaits: Vec<bool>,
 }
 
@@ -71,8 +74,9 @@ impl FailureMemo {
         Self { seen: vec![None; variants], awaits: vec![false; variants] }
     }
 
-    /// Changes that can turn a "no" into a "yes": counts of spread and affinity groups the variant states, label keys
-    /// that some planned node now has, and slots of reservations that came free.
+    /// A sum of counters that grows whenever an unschedulable variant might have become schedulable: counts
+    /// of spread and affinity groups that the variant states, label keys that a planned node gained, and
+    /// released slots of reservations.
     fn stamp(ledger: &Ledger, variant: usize) -> u64 {
         let counts: u64 = ledger.classes.variants[variant]
             .owned
@@ -80,7 +84,7 @@ impl FailureMemo {
             .filter(|owned| owned.kind != Kind::AntiAffinity)
             .map(|owned| ledger.topology.group(owned.group).version)
             .sum();
-        counts + ledger.labels_defined + ledger.slots.releases
+        counts + ledger.label_definitions + ledger.slots.releases
     }
 
     fn is_known(&self, ledger: &Ledger, variant: usize) -> bool {
@@ -89,7 +93,7 @@ impl FailureMemo {
 
     fn remember(&mut self, ledger: &Ledger, variant: usize) {
         self.seen[variant] = Some(Self::stamp(ledger, variant));
-        self.awaits[variant] = ledger.slots.awaited;
+        self.awaits[variant] = ledger.slots.awaits_reservation;
     }
 }
 
@@ -110,8 +114,8 @@ fn place_run(ledger: &mut Ledger, run: &mut QueueRun, failures: &mut FailureMemo
                 break;
             }
             failures.remember(ledger, variant);
-            // A pod that waits for a reservation gives up none of its preferences meanwhile.
-            if ledger.slots.awaited {
+            // A pod that waits for a reservation keeps its preferences.
+            if ledger.slots.awaits_reservation {
                 break;
             }
         }
@@ -122,7 +126,7 @@ fn place_run(ledger: &mut Ledger, run: &mut QueueRun, failures: &mut FailureMemo
     }
 }
 
-/// Where the scans of a run of identical pods may resume.
+/// The positions at which the scans for identical pods resume.
 struct Search {
     levels: Vec<Cursor>,
 }
@@ -141,19 +145,20 @@ impl Search {
 
 /// Places at least one pod of a variant, or returns 0.
 fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
-    if ledger.stays_home && ledger.has_homes(variant) {
-        ledger.keeps_home = true;
+    if ledger.prefers_vacated_domains && ledger.has_vacated_domains(variant) {
+        ledger.only_vacated_domains = true;
         let mut placed = place_on_nodes(ledger, variant, count, cursor);
         if placed == 0 && ledger.options.mode == Mode::Compat {
-            // Room that is there comes before new nodes; nodes at least cost are for the repacking to find.
-            ledger.keeps_home = false;
+            // Free capacity of existing nodes comes before new nodes. In cost mode the repacking decides
+            // between them.
+            ledger.only_vacated_domains = false;
             placed = place_on_nodes(ledger, variant, count, cursor);
-            ledger.keeps_home = true;
+            ledger.only_vacated_domains = true;
         }
         if placed == 0 {
             placed = place_on_planned(ledger, variant, count, cursor);
         }
-        ledger.keeps_home = false;
+        ledger.only_vacated_domains = false;
         if placed > 0 {
             return placed;
         }
@@ -164,7 +169,7 @@ fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Curs
     }
 }
 
-/// The same on nodes that exist.
+/// As [`place_some`], on existing nodes.
 fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     let first = if ledger.classes.variants[variant].is_bulk { cursor.node } else { 0 };
     let Some((node, copies)) = ledger.find_node(variant, first) else {
@@ -177,33 +182,34 @@ fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut 
     copies
 }
 
-/// The same on planned nodes and on new ones.
+/// As [`place_some`], on planned nodes and on a new one.
 fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     if ledger.classes.variants[variant].is_bulk {
         if !cursor.claims_are_full {
-            let placed = level_claims(ledger, variant, count);
+            let placed = fill_claims_by_level(ledger, variant, count);
             if placed > 0 {
                 return placed;
             }
-            // What fits on none of the present planned nodes never will, and new ones are filled as they are opened.
+            // A variant that fits on none of the planned nodes never will, and new nodes are filled when they
+            // are opened.
             cursor.claims_are_full = true;
         }
     } else if place_one_on_claims(ledger, variant) {
         return 1;
     }
     let placed = open_new(ledger, variant, count);
-    if placed == 0 && ledger.slots.may_fall_back_later() {
-        // Better a node without its reservation than a pod without a node.
-        ledger.slots.may_lose = true;
+    if placed == 0 && ledger.slots.may_retry_without_reservation() {
+        // A node without its reservation is better than an unschedulable pod.
+        ledger.slots.may_drop_reservation = true;
         let found = place_one_on_claims(ledger, variant);
-        ledger.slots.may_lose = false;
+        ledger.slots.may_drop_reservation = false;
         return u32::from(found);
     }
     placed
 }
 
 fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
-    // The order must not change while it is walked, and walking stops at the first success.
+    // The order must not change during the scan; the scan stops at the first success.
     let order = std::mem::take(&mut ledger.by_pod_count);
     let found = order.iter().find_map(|(_, _, claim)| {
         let claim = *claim as usize;
@@ -219,45 +225,48 @@ fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
     }
 }
 
-/// Deals pods over the planned nodes as one-by-one placement on the emptiest node would: levels fill up together.
-fn level_claims(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
+/// Places pods on planned nodes as one-by-one placement on the node with the fewest pods would: all nodes
+/// fill up level by level.
+fn fill_claims_by_level(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     let order = std::mem::take(&mut ledger.by_pod_count);
     let mut open = Vec::new();
-    let mut room = 0u64;
+    let mut capacity = 0u64;
     for (pods, _, claim) in &order {
-        // Everything below this level is already known; more nodes cannot be reached by `count` pods.
+        // Only `count` pods are placed, so no node receives more than that.
         let claim = *claim as usize;
         if let Some(fit) = ledger.fit_claim(variant, claim) {
             let slot = ledger.claim_slot(claim);
             let copies = ledger.copies_on_claim(variant, Some(claim), fit, slot).min(count);
             open.push((*pods, claim, fit, copies));
-            room += u64::from(copies);
+            capacity += u64::from(copies);
         }
     }
     ledger.by_pod_count = order;
     if open.is_empty() {
         return 0;
     }
-    let dealt = deal(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
+    let filled =
+        fill_by_level(&open.iter().map(|(pods, _, _, copies)| (*pods, *copies)).collect::<Vec<_>>(), count);
     let mut placed = 0;
     let changes = ledger.slots.changes;
-    for (position, share) in dealt {
+    for (position, share) in filled {
         let (_, claim, fit, _) = open[position];
         ledger.place_on_claim(variant, claim, fit, share);
         placed += share;
-        // What fits on the others was found out with the slots as they were.
+        // The fits of the other nodes were computed with the slots as they were before.
         if ledger.slots.changes != changes {
             return placed;
         }
     }
-    debug_assert_eq!(u64::from(placed), room.min(u64::from(count)));
+    debug_assert_eq!(u64::from(placed), capacity.min(u64::from(count)));
     placed
 }
 
-/// Deals `count` items one by one, each to the first of the lowest (level, room) that has room. An entry that was given
-/// an item comes before those that are already on its new level. Entries come in the order of the first deal; the
-/// result is what each received, in the order in which they received their last.
-fn deal(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
+/// Distributes `count` items one by one, each to the first entry with the lowest level that has capacity.
+/// Entries are (level, capacity), sorted by level. An entry that received an item precedes the entries that
+/// are already on its new level. The result is the number of items per entry, in the order in which the
+/// entries received their last item.
+fn fill_by_level(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
     let mut shares = vec![0; open.len()];
     let mut last_at = vec![0u64; open.len()];
     let mut turns = 0;
@@ -289,18 +298,18 @@ fn deal(open: &[(u32, u32)], mut count: u32) -> Vec<(usize, u32)> {
         on_level = raised;
         level += 1;
     }
-    let mut dealt: Vec<usize> = (0..open.len()).filter(|position| shares[*position] > 0).collect();
-    dealt.sort_by_key(|position| last_at[*position]);
-    dealt.into_iter().map(|position| (position, shares[position])).collect()
+    let mut filled: Vec<usize> = (0..open.len()).filter(|position| shares[*position] > 0).collect();
+    filled.sort_by_key(|position| last_at[*position]);
+    filled.into_iter().map(|position| (position, shares[position])).collect()
 }
 
 fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
-    ledger.slots.awaited = false;
+    ledger.slots.awaits_reservation = false;
     for template in 0..ledger.prepared.templates.len() {
         let Some(fit) = ledger.fit_new(variant, template) else {
-            if ledger.slots.was_full && ledger.slots.is_strict() {
-                // Slots may come free: no other pool is tried before.
-                ledger.slots.awaited = true;
+            if ledger.slots.reservation_was_full && ledger.slots.is_strict() {
+                // A slot may be released later, so no other NodePool is tried now.
+                ledger.slots.awaits_reservation = true;
                 return 0;
             }
             continue;
@@ -309,7 +318,7 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
         let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
         let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");
         let claim = ledger.open(base, None);
-        // The first pod decides what the node is charged; the others then fill it up.
+        // The first pod decides what the node is charged against the limits; further pods then fill it.
         let first = if ledger.prepared.templates[template].limited.is_empty() { copies } else { 1 };
         ledger.place_on_claim(variant, claim, fit, first);
         ledger.charge_limits(claim);
@@ -318,7 +327,7 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     0
 }
 
-/// Fills a fresh node with more copies of a bulk variant.
+/// Fills a new node with more copies of a bulk variant.
 fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32 {
     let mut placed = 0;
     while ledger.classes.variants[variant].is_bulk && placed < count {
@@ -333,9 +342,9 @@ fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32
 
 #[cfg(test)]
 mod tests {
-    use super::deal;
+    use super::fill_by_level;
 
-    /// A list that is sorted by level before every item, stably.
+    /// Reference implementation: sorts the entries by level, stably, before every item.
     fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<(usize, u32)> {
         let mut list: Vec<(u32, usize)> =
             open.iter().enumerate().map(|(i, (level, _))| (*level, i)).collect();
@@ -348,13 +357,13 @@ mod tests {
             shares[entry.1] += 1;
             last_at[entry.1] = turn;
         }
-        let mut dealt: Vec<(usize, u32)> = shares.into_iter().enumerate().filter(|(_, s)| *s > 0).collect();
-        dealt.sort_by_key(|(i, _)| last_at[*i]);
-        dealt
+        let mut filled: Vec<(usize, u32)> = shares.into_iter().enumerate().filter(|(_, s)| *s > 0).collect();
+        filled.sort_by_key(|(i, _)| last_at[*i]);
+        filled
     }
 
     #[test]
-    fn dealing_in_bulk_equals_dealing_one_by_one() {
+    fn bulk_fill_equals_one_by_one_fill() {
         let worlds: [&[(u32, u32)]; 3] = [
             &[(0, 3), (1, 10), (1, 1), (2, 4), (5, 2), (9, 9)],
             &[(2, 2), (2, 5), (2, 5), (3, 1), (3, 7), (4, 0), (4, 6)],
@@ -362,7 +371,7 @@ mod tests {
         ];
         for open in worlds {
             for count in 0..40 {
-                assert_eq!(deal(open, count), one_by_one(open, count), "{count} items on {open:?}");
+                assert_eq!(fill_by_level(open, count), one_by_one(open, count), "{count} items on {open:?}");
             }
         }
     }

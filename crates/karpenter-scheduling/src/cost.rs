@@ -1,18 +1,18 @@
-//! The cheapest valid fleet found within a budget of work.
+//! Searches for the cheapest valid fleet within a budget of work units.
 //!
-//! Starts from the plain order's answer and repacks the pods it put on new nodes: the zones, relaxation levels and
-//! volume choices it made are kept, so that only prices, resources and host constraints are left to decide. The
-//! result is used only if it is cheaper; otherwise the plain order's plan stands.
+//! The search starts from the placement of [`compat`](crate::compat) and repacks the pods that it put on new
+//! nodes. Zones, relaxation levels and volume alternatives stay as they are, so that only prices, resources
+//! and hostname constraints are decided here. The repacked fleet is used only if it is cheaper.
 
 mod blocks;
 mod bound;
-mod dealt;
 mod dive;
 mod grid;
 mod hosts;
 mod items;
 mod knapsack;
 mod limits;
+mod merged;
 mod pack;
 mod realize;
 mod relaxation;
@@ -35,34 +35,36 @@ use crate::ledger::{Claim, Ledger, Prepared};
 use crate::reservations;
 use crate::sequence;
 use crate::topology::Kind as GroupKind;
-use dealt::Merged;
 use items::Demands;
 pub(crate) use items::pins;
 use knapsack::Scratch;
+use merged::MergedRelaxation;
 use relaxation::{Effort, Relaxation};
-use shapes::{Kind, Row};
-use slots::Reserved;
+use shapes::{NodeKind, Row};
+use slots::ReservedNodes;
 
-/// A packing within this of the bound is not looked at again.
-const ACCEPTABLE: f64 = 1.008;
-/// A packing within this of the bound is as good as the best one.
-const GOOD_ENOUGH: f64 = 1.0002;
-/// How many times longer the second look may take.
-const SECOND_LOOK: u64 = 4;
-/// With more different pods than this a second look takes longer than everything before.
-const SECOND_LOOK_ITEMS_MAX: usize = 1_500;
-/// Rounding step by step solves the relaxation many times over; with more rows than this that takes too long.
+/// If the price of a packing is within this factor of the lower bound, the relaxation is not solved with more
+/// effort.
+const ACCEPTABLE_COST_RATIO: f64 = 1.008;
+/// If the price of a packing is within this factor of the lower bound, it counts as optimal.
+const OPTIMAL_COST_RATIO: f64 = 1.0002;
+/// The second relaxation gets this many times the effort of the first.
+const SECOND_RELAXATION_FACTOR: u64 = 4;
+/// With more items than this, a second relaxation takes longer than all earlier steps.
+const SECOND_RELAXATION_ITEMS_MAX: usize = 1_500;
+/// Diving solves the relaxation many times; with more rows than this it takes too long.
 const DIVE_ROWS_MAX: usize = 250;
 
-/// How many times harder rows that are merged because only limits per node tell them apart are relaxed.
-const MERGED_SCALE: u64 = 2;
+/// Effort factor for merged rows, which differ only in their limits per node.
+const MERGED_EFFORT_FACTOR: u64 = 2;
 
-/// From so many times the usual effort on, the relaxation is solved to the end and its bound proved.
-const PROOF_SCALE: u64 = 10;
-/// How often the proof is tried at most.
+/// From this multiple of the default effort on, the relaxation is solved to optimality and its bound is
+/// proved.
+const PROOF_EFFORT_FACTOR: u64 = 10;
+/// The maximum number of attempts to prove the bound.
 const PROOFS_MAX: usize = 60;
-/// How hard a guess at the least price tries.
-const GUESS: Effort = Effort {
+/// The effort of [`estimate`].
+const ESTIMATE_EFFORT: Effort = Effort {
     rounds: 400,
     search_nodes: 2_500,
     deep_passes: 300,
@@ -79,21 +81,21 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
     solve(&mut Ledger::new(problem), Bound::Wanted)
 }
 
-/// Whether a plan is to say how far it may be from the best one.
+/// Whether the plan needs a lower bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Wanted,
-    /// The plan says 0.
+    /// The lower bound of the plan is 0.
     NotWanted,
 }
 
-/// Plans what waits in the ledger.
+/// Plans the queue of the ledger.
 pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let left = compat::solve(ledger);
     let compat_price = claims_price(ledger, &ledger.claims);
     let (mode, effort) = (ledger.options.mode, ledger.options.effort);
     let mut scratch = Scratch::default();
-    // The bound is about the plain order's placements as they are: repacking below only improves on them.
+    // The bound is about the placements of compat mode; repacking only lowers their price.
     let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
     let mut lower_bound = 0.0;
     let mut cheaper: Vec<Claim> = Vec::new();
@@ -113,7 +115,7 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
             match repacked.claims {
                 Some(claims) => {
                     cheaper.extend(claims);
-                    // They come last; see `repack`.
+                    // Frozen nodes come last, see `repack`.
                     let first = cheaper.len() - repacked.frozen_from.len();
                     kept.extend(repacked.frozen_from.into_iter().zip(first..));
                 }
@@ -129,7 +131,7 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     if mode == Mode::Cost
         && complete
         && claims_price(ledger, &cheaper) < compat_price - 1e-9
-        // Slots first: a claim is limited to the type of the reservation that is its own.
+        // Slots are assigned first: a claim is limited to the instance type of its reservation.
         && let Some(mut cheaper) = ledger.with_slots(&cheaper)
         && within_limits(ledger, &mut cheaper)
     {
@@ -143,9 +145,9 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     plan
 }
 
-/// A lower bound for all waiting pods on new nodes, and a price for one pod of each group. They are part of a fleet, whose
-/// pods hostname spreads count.
-pub(crate) fn prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f64, Vec<f64>) {
+/// A lower bound for all pending pods on new nodes, and the dual price of one pod of each group. The pods are
+/// part of `fleet`, whose pods count for hostname spreads.
+pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f64, Vec<f64>) {
     let mut ledger = Ledger::new(problem);
     let effort = relaxation_effort(effort);
     let (bound, by_class) = bound::class_prices(&mut ledger, fleet, effort, &mut Scratch::default());
@@ -156,12 +158,14 @@ pub(crate) fn prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f64, V
     (bound, prices)
 }
 
-/// What all waiting pods will cost on new nodes at about the least: more than the bound, which has to be proved.
-pub(crate) fn guess(problem: &Problem, fleet: &Problem) -> Option<f64> {
-    bound::guess(&mut Ledger::new(problem), fleet, GUESS, &mut Scratch::default())
+/// An estimate of the least price of all pending pods on new nodes. It is above the lower bound, because
+/// nothing is proved.
+pub(crate) fn estimate(problem: &Problem, fleet: &Problem) -> Option<f64> {
+    bound::estimate(&mut Ledger::new(problem), fleet, ESTIMATE_EFFORT, &mut Scratch::default())
 }
 
-/// Whether the relaxation that guides the repacking decides more than every valid fleet must.
+/// Whether the relaxation of the repacking assumes more than every valid fleet must satisfy, so that the
+/// lower bound needs a relaxation of its own.
 fn needs_own_bound(ledger: &Ledger) -> bool {
     let options = &ledger.options;
     !ledger.nodes.is_empty()
@@ -185,7 +189,7 @@ fn needs_own_bound(ledger: &Ledger) -> bool {
         })
 }
 
-/// Whether some planned node may be bought as spot.
+/// Whether some planned node may launch as spot.
 fn any_spot(ledger: &Ledger) -> bool {
     ledger.claims.iter().any(|claim| {
         let allowed = ledger.states.get(claim.state).requirements.get(labels::CAPACITY_TYPE);
@@ -193,7 +197,8 @@ fn any_spot(ledger: &Ledger) -> bool {
     })
 }
 
-/// Templates of equal weight, heaviest first. A pool is never traded for one of another weight.
+/// Templates of equal weight, highest weight first. Repacking never moves pods between NodePools of different
+/// weights.
 fn tiers(prepared: &Prepared) -> Vec<Bits> {
     let mut tiers: Vec<(i32, Bits)> = Vec::new();
     for (position, template) in prepared.templates.iter().enumerate() {
@@ -210,7 +215,7 @@ fn tiers(prepared: &Prepared) -> Vec<Bits> {
 }
 
 fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
-    // Not `sum`: the sum of nothing is minus zero, and would be printed so.
+    // `sum` of an empty iterator is -0.0, which would be printed with its sign.
     let total = |claims: &[Claim]| {
         let prices = claims.iter().map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0));
         prices.fold(0.0, |total, price| total + price)
@@ -223,16 +228,16 @@ fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
 
 struct Repacked {
     lower_bound: f64,
-    /// Nodes that were left alone come last.
+    /// Frozen nodes come last.
     claims: Option<Vec<Claim>>,
-    /// Where the nodes that were left alone are among the ledger's.
+    /// The positions of the frozen nodes among the planned nodes of the ledger.
     frozen_from: Vec<usize>,
 }
 
-/// `others` are nodes beyond these templates.
+/// Repacks the planned nodes of one tier. `others` are planned nodes of other tiers.
 fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scratch) -> Repacked {
-    let repacking = items::extract(ledger, tier, Reserved::Stay);
-    let mut best = buy(ledger, tier, repacking, scratch);
+    let repacking = items::extract(ledger, tier, ReservedNodes::Keep);
+    let mut best = pack_items(ledger, tier, repacking, scratch);
     if ledger.prepared.reservations.is_empty() {
         return best;
     }
@@ -241,9 +246,10 @@ fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scra
         None => f64::MAX,
     };
     let mut least = price_of(ledger, &best);
-    for reserved in [Reserved::Stay, Reserved::Move] {
+    for reserved in [ReservedNodes::Keep, ReservedNodes::Repack] {
         let Some(repacking) = slots::fill(ledger, tier, reserved, others, scratch) else { continue };
-        let repacked = Repacked { lower_bound: best.lower_bound, ..buy(ledger, tier, repacking, scratch) };
+        let repacked =
+            Repacked { lower_bound: best.lower_bound, ..pack_items(ledger, tier, repacking, scratch) };
         let price = price_of(ledger, &repacked);
         let Some(claims) = &repacked.claims else { continue };
         let all: Vec<Claim> = claims.iter().chain(others).cloned().collect();
@@ -257,100 +263,106 @@ fn repack(ledger: &mut Ledger, tier: &Bits, others: &[Claim], scratch: &mut Scra
     best
 }
 
-/// Packs what is not left alone into nodes that can be bought.
-fn buy(ledger: &mut Ledger, tier: &Bits, repacking: items::Repacking, scratch: &mut Scratch) -> Repacked {
+/// Packs the items that are not on frozen nodes onto new nodes.
+fn pack_items(
+    ledger: &mut Ledger,
+    tier: &Bits,
+    repacking: items::Repacking,
+    scratch: &mut Scratch,
+) -> Repacked {
     let frozen_price = claims_price(ledger, &repacking.frozen);
     let items = repacking.items;
     let frozen_from = repacking.frozen_from;
-    let stands = |bound: f64| Repacked { lower_bound: bound, claims: None, frozen_from: Vec::new() };
+    let not_repacked = |bound: f64| Repacked { lower_bound: bound, claims: None, frozen_from: Vec::new() };
     if items.is_empty() {
         return Repacked { lower_bound: frozen_price, claims: Some(repacking.frozen), frozen_from };
     }
     if ledger.prepared.dimensions.len() > shapes::DIMENSIONS_MAX {
-        return stands(0.0);
+        return not_repacked(0.0);
     }
     let effort = ledger.options.effort;
     let first_effort = effort.min(EFFORT_DEFAULT);
-    let mut anywhere_demands = Demands::default();
-    let anywhere = items::rows(ledger, &items, &mut anywhere_demands, tier, items::Purpose::Values);
-    let mut anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, true);
+    let mut zone_free_demands = Demands::default();
+    let zone_free = items::rows(ledger, &items, &mut zone_free_demands, tier, items::Purpose::Values);
+    let mut zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, true);
     let mut is_flexible = true;
-    let mut relaxed = First::relax(&anywhere.rows, &anywhere_kinds, effort, scratch);
+    let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
     if relaxed.is_none() {
-        // Some pods fit only types that few others can stand in for.
+        // Some pods fit only on spot instance types that have too few alternatives.
         is_flexible = false;
-        anywhere_kinds = items::kinds(ledger, tier, &anywhere_demands.list, false);
-        relaxed = First::relax(&anywhere.rows, &anywhere_kinds, effort, scratch);
+        zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, false);
+        relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
     }
-    let Some(first) = relaxed else { return stands(0.0) };
+    let Some(first) = relaxed else { return not_repacked(0.0) };
     let mut demands = Demands::default();
-    let pinned = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
-    let is_zoned = items.iter().any(|item| item.added != item.added_anywhere);
+    let zoned_rows = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
+    let is_zoned = items.iter().any(|item| item.added != item.added_without_zone);
     let kinds = if is_zoned {
         items::kinds(ledger, tier, &demands.list, is_flexible)
     } else {
-        anywhere_kinds.clone()
+        zone_free_kinds.clone()
     };
-    let task = Task { anywhere, anywhere_kinds, pinned, kinds, is_zoned, items: items.len() };
-    let mut dealt = Vec::new();
+    let task = PackingTask { zone_free, zone_free_kinds, zoned_rows, kinds, is_zoned, items: items.len() };
+    let mut distributed = Vec::new();
     let (mut packing, mut bound) = match &first {
-        First::Merged(merged) => {
-            dealt = task.deal(merged);
-            let packing = task.pack(&merged.unfolded(), &dealt, first_effort, Stage::Quick, scratch);
+        FirstRelaxation::MergedRelaxation(merged) => {
+            distributed = task.distribute(merged);
+            let packing =
+                task.pack(&merged.for_original_rows(), &distributed, first_effort, Stage::Quick, scratch);
             (packing, merged.relaxed.lower_bound)
         }
-        First::ByRow(relaxed) => {
+        FirstRelaxation::ByRow(relaxed) => {
             (task.pack(relaxed, &[], first_effort, Stage::Quick, scratch), relaxed.lower_bound)
         }
     };
     let is_acceptable = |packing: &Option<Packing>, bound: f64, acceptable: f64| {
         packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable)
     };
-    // Little effort is for many small questions, and one look at each.
-    if matches!(first, First::Merged(_))
+    // An effort below the default is for many small simulations: one relaxation each.
+    if matches!(first, FirstRelaxation::MergedRelaxation(_))
         && effort >= EFFORT_DEFAULT
-        && !is_acceptable(&packing, bound, ACCEPTABLE)
-        && let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds)
+        && !is_acceptable(&packing, bound, ACCEPTABLE_COST_RATIO)
+        && let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds)
         && let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(first_effort), scratch)
     {
         bound = bound.max(relaxed.lower_bound);
         packing = cheaper(packing, task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
     }
-    // Money is at stake where an answer is far from the bound; there a harder look at the relaxation pays. More effort
-    // adds looks and takes none away, so it never makes a plan dearer.
-    let mut looks = vec![(first_effort * SECOND_LOOK, ACCEPTABLE)];
+    // A larger gap justifies solving the relaxation with more effort. More effort only adds relaxations, so
+    // it never makes a plan more expensive.
+    let mut further_relaxations = vec![(first_effort * SECOND_RELAXATION_FACTOR, ACCEPTABLE_COST_RATIO)];
     if effort < EFFORT_DEFAULT {
-        looks.clear();
+        further_relaxations.clear();
     }
     if effort > EFFORT_DEFAULT {
-        looks.push((effort, GOOD_ENOUGH));
+        further_relaxations.push((effort, OPTIMAL_COST_RATIO));
     }
-    if task.items > SECOND_LOOK_ITEMS_MAX {
-        looks.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_LOOK);
+    if task.items > SECOND_RELAXATION_ITEMS_MAX {
+        further_relaxations.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR);
     }
-    for (effort, acceptable) in looks {
+    for (effort, acceptable) in further_relaxations {
         if is_acceptable(&packing, bound, acceptable) {
             continue;
         }
-        let (rows, kinds) = (&task.anywhere.rows, &task.anywhere_kinds);
+        let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds);
         let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(effort), scratch) else {
             break;
         };
         bound = bound.max(relaxed.lower_bound);
-        if effort > EFFORT_DEFAULT * SECOND_LOOK
-            && let Some(merged) =
-                bound::relaxed_without_limits(rows, kinds, relaxation_effort(effort), scratch)
+        if effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR
+            && let Some(merged) = bound::merged_relaxation(rows, kinds, relaxation_effort(effort), scratch)
         {
             bound = bound.max(merged.relaxed.lower_bound);
         }
-        packing = cheaper(packing, task.pack(&relaxed, &dealt, effort, Stage::Thorough, scratch));
+        packing = cheaper(packing, task.pack(&relaxed, &distributed, effort, Stage::Thorough, scratch));
     }
     let lower_bound = frozen_price + bound;
-    let Some((_, bins)) = packing else { return stands(lower_bound) };
-    let Task { pinned, kinds, .. } = task;
-    let mut claims = realize::claims(ledger, &items, &pinned, &kinds, &bins);
+    let Some((_, bins)) = packing else { return not_repacked(lower_bound) };
+    let PackingTask { zoned_rows, kinds, .. } = task;
+    let mut claims = realize::claims(ledger, &items, &zoned_rows, &kinds, &bins);
     if tier.len() == ledger.prepared.templates.len() {
-        // Hosts of other weights would count too; sharing is tried only where all nodes are in view.
+        // Nodes of other weights would count for hostname spreads too, so hosts are shared only if the tier
+        // has all templates.
         let price = claims.as_ref().map_or(f64::MAX, |claims| claims_price(ledger, claims)) + frozen_price;
         let shared = share::repack(ledger, tier, &items, &repacking.frozen, price, scratch);
         claims = shared.or(claims);
@@ -361,7 +373,7 @@ fn buy(ledger: &mut Ledger, tier: &Bits, repacking: items::Repacking, scratch: &
     Repacked { lower_bound, claims, frozen_from }
 }
 
-/// What nodes cost together, and the nodes.
+/// The total price of the nodes, and the nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
 fn cheaper(known: Option<Packing>, other: Option<Packing>) -> Option<Packing> {
@@ -371,22 +383,24 @@ fn cheaper(known: Option<Packing>, other: Option<Packing>) -> Option<Packing> {
     }
 }
 
-/// What the first look goes by.
-enum First {
-    /// Rows that only limits per node tell apart as one.
-    Merged(Merged),
+/// The relaxation that guides the first packing.
+enum FirstRelaxation {
+    /// Rows that differ only in their limits per node are merged.
+    MergedRelaxation(MergedRelaxation),
     ByRow(Relaxation),
 }
 
-impl First {
-    fn relax(rows: &[Row], kinds: &[Kind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
-        // There are few of them, and everything hangs on how well they are solved: only small questions save on that.
+impl FirstRelaxation {
+    fn relax(rows: &[Row], kinds: &[NodeKind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
+        // Merged rows are few, and the packing depends on how well they are solved. Only small simulations
+        // reduce the effort.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
-        let merged_effort = relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_SCALE });
-        let merged = bound::relaxed_without_limits(rows, kinds, merged_effort, scratch);
+        let merged_effort =
+            relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_EFFORT_FACTOR });
+        let merged = bound::merged_relaxation(rows, kinds, merged_effort, scratch);
         let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
-        if let Some(merged) = merged.filter(|merged| merged.has_nodes_for(rows)) {
-            return Some(Self::Merged(merged));
+        if let Some(merged) = merged.filter(|merged| merged.has_enough_nodes_for(rows)) {
+            return Some(Self::MergedRelaxation(merged));
         }
         let effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
         let mut relaxed = blocks::relax_blocks(rows, kinds, effort, scratch)?;
@@ -395,12 +409,12 @@ impl First {
     }
 }
 
-/// What there is to pack, twice: without the zones for the relaxation, with them for the packing.
-struct Task {
-    anywhere: items::Rows,
-    anywhere_kinds: Vec<Kind>,
-    pinned: items::Rows,
-    kinds: Vec<Kind>,
+/// The packing problem, twice: without zones for the relaxation, with zones for the packing.
+struct PackingTask {
+    zone_free: items::Rows,
+    zone_free_kinds: Vec<NodeKind>,
+    zoned_rows: items::Rows,
+    kinds: Vec<NodeKind>,
     is_zoned: bool,
     items: usize,
 }
@@ -408,108 +422,115 @@ struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Quick,
-    /// Also rounds the relaxation step by step.
+    /// Also dives.
     Thorough,
 }
 
-impl Task {
-    /// A packing and its price.
+impl PackingTask {
+    /// Packs all rows; returns the packing and its price.
     fn pack(
         &self,
         relaxed: &Relaxation,
-        dealt: &[Vec<pack::Share>],
+        distributed: &[Vec<pack::ColumnUse>],
         effort: u64,
         stage: Stage,
         scratch: &mut Scratch,
     ) -> Option<Packing> {
         let columns = if self.is_zoned {
-            zoned_columns(relaxed, &self.anywhere, &self.anywhere_kinds, &self.pinned, &self.kinds)
+            zoned_columns(relaxed, &self.zone_free, &self.zone_free_kinds, &self.zoned_rows, &self.kinds)
         } else {
             relaxed.columns.clone()
         };
         let values = self.values(relaxed);
-        let rows = &self.pinned.rows;
-        let worth = |row: usize| values[row] * f64::from(rows[row].count);
-        let worth_of_all: f64 = (0..rows.len()).map(worth).sum();
+        let rows = &self.zoned_rows.rows;
+        let row_value = |row: usize| values[row] * f64::from(rows[row].count);
+        let total_value: f64 = (0..rows.len()).map(row_value).sum();
         let blocks = blocks::blocks(rows, &self.kinds);
         let is_one = blocks.len() == 1;
         let mut bins = Vec::new();
         for block in blocks {
-            // What a block takes beyond its share is no other's loss.
+            // A block may exceed its share of the work without reducing the shares of other blocks.
             let share = effort.saturating_mul(WORK_PER_EFFORT) / rows.len() as u64 * block.rows.len() as u64;
             let work_max = scratch.work + share;
             let (own_rows, own_kinds) = block.of(rows, &self.kinds);
             let own_values = block.rows.iter().map(|row| values[*row]).collect();
             let own_columns = block.columns(&columns);
-            let own_dealt: Vec<_> = dealt.iter().map(|nodes| block.columns(nodes)).collect();
-            let weights =
-                if is_one { relaxed.fluid_weights } else { relaxation::fluid_weights(&own_rows, &own_kinds) };
+            let own_dealt: Vec<_> = distributed.iter().map(|nodes| block.columns(nodes)).collect();
+            let weights = if is_one {
+                relaxed.resource_prices
+            } else {
+                relaxation::resource_prices(&own_rows, &own_kinds)
+            };
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
-            let share = block.rows.iter().map(|row| worth(*row)).sum::<f64>() / worth_of_all;
-            packer.good_enough = share
+            let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
+            packer.target_price = share
                 * relaxed.lower_bound
                 * match stage {
                     Stage::Quick => 1.0025,
-                    Stage::Thorough => GOOD_ENOUGH,
+                    Stage::Thorough => OPTIMAL_COST_RATIO,
                 };
-            packer.dives = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
+            packer.is_diving = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
             bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
-                pattern: block.widened(bin.pattern),
+                pod_counts: block.widened(bin.pod_counts),
                 copies: bin.copies,
             }));
         }
         Some((pack::price(&bins, &self.kinds), bins))
     }
 
-    /// Whole nodes from fillings that know no limits per node, in several ways.
-    fn deal(&self, merged: &Merged) -> Vec<Vec<pack::Share>> {
-        let table =
-            dealt::Table { anywhere_kinds: &self.anywhere_kinds, pinned: &self.pinned, kinds: &self.kinds };
+    /// Whole nodes from the columns of the merged relaxation, for several rounding thresholds.
+    fn distribute(&self, merged: &MergedRelaxation) -> Vec<Vec<pack::ColumnUse>> {
+        let target = merged::PackingTarget {
+            zone_free_kinds: &self.zone_free_kinds,
+            zoned_rows: &self.zoned_rows,
+            kinds: &self.kinds,
+        };
         let row_of_item = self.row_of_item();
-        let deal = |threshold| dealt::deal(merged, &table, &row_of_item, threshold);
-        [0.7, 0.4].map(deal).to_vec()
+        let distribute = |threshold| merged::distribute(merged, &target, &row_of_item, threshold);
+        [0.7, 0.4].map(distribute).to_vec()
     }
 
-    /// By item: the zone-free row that holds it.
+    /// By item: its row in the relaxation without zones.
     fn row_of_item(&self) -> Vec<usize> {
         let mut row_of_item = vec![0; self.items];
-        for (row, members) in self.anywhere.items.iter().enumerate() {
+        for (row, members) in self.zone_free.items.iter().enumerate() {
             members.iter().for_each(|item| row_of_item[*item] = row);
         }
         row_of_item
     }
 
-    /// Values of the packing's rows: the duals of the zone-free rows that hold the same items.
+    /// Values of the rows of the packing: the dual prices of the zone-free rows with the same items.
     fn values(&self, relaxed: &Relaxation) -> Vec<f64> {
         let row_of_item = self.row_of_item();
-        let row_of = self.pinned.items.iter().map(|members| row_of_item[members[0]]);
+        let row_of = self.zoned_rows.items.iter().map(|members| row_of_item[members[0]]);
         row_of
-            .zip(&self.pinned.rows)
+            .zip(&self.zoned_rows.rows)
             .map(|(row, data)| {
-                // A row that rides for free in the relaxation is still worth something to a packer that must place it.
-                let floor = knapsack::weigh(&relaxed.fluid_weights, &data.requests) * 0.02;
+                // A row may have the dual price 0 in the relaxation, but the packer must place it; so it gets
+                // a small value.
+                let floor = knapsack::weigh(&relaxed.resource_prices, &data.requests) * 0.02;
                 relaxed.duals[row].max(floor).max(1e-9)
             })
             .collect()
     }
 }
 
-/// The relaxation's fillings once per zone, each with its share of the amount.
+/// The columns of the relaxation, repeated for every zone; each zone gets an equal share of the amount.
 fn zoned_columns(
     relaxed: &Relaxation,
-    anywhere: &items::Rows,
-    anywhere_kinds: &[Kind],
-    pinned: &items::Rows,
-    kinds: &[Kind],
-) -> Vec<(usize, knapsack::Pattern, f64)> {
-    let items: usize = anywhere.items.iter().map(Vec::len).sum();
+    zone_free: &items::Rows,
+    zone_free_kinds: &[NodeKind],
+    zoned_rows: &items::Rows,
+    kinds: &[NodeKind],
+) -> Vec<(usize, knapsack::PodCounts, f64)> {
+    let items: usize = zone_free.items.iter().map(Vec::len).sum();
     let mut rows_of_item: Vec<Vec<u32>> = vec![Vec::new(); items];
-    for (row, members) in pinned.items.iter().enumerate() {
+    for (row, members) in zoned_rows.items.iter().enumerate() {
         members.iter().for_each(|item| rows_of_item[*item].push(row as u32));
     }
-    // Rows of the packing behind each row of the relaxation.
-    let behind: Vec<Vec<u32>> = anywhere
+    // By row of the relaxation: the rows of the packing with the same items.
+    let behind: Vec<Vec<u32>> = zone_free
         .items
         .iter()
         .map(|members| {
@@ -521,19 +542,22 @@ fn zoned_columns(
         })
         .collect();
     let mut columns = Vec::new();
-    for (kind, pattern, amount) in &relaxed.columns {
-        let of = &anywhere_kinds[*kind];
-        let mapped: Vec<(usize, knapsack::Pattern)> = kinds
+    for (kind, pod_counts, amount) in &relaxed.columns {
+        let of = &zone_free_kinds[*kind];
+        let mapped: Vec<(usize, knapsack::PodCounts)> = kinds
             .iter()
             .enumerate()
             .filter(|(_, kind)| (kind.template, kind.instance_type) == (of.template, of.instance_type))
             .filter_map(|(index, kind)| {
                 let row_in_zone = |row: &u32| {
-                    behind[*row as usize].iter().copied().find(|row| kind.takes(&pinned.rows[*row as usize]))
+                    behind[*row as usize]
+                        .iter()
+                        .copied()
+                        .find(|row| kind.takes(&zoned_rows.rows[*row as usize]))
                 };
-                // Pods that chose their zone and pods that were given it are one row there.
-                let mut rows = knapsack::Pattern::new();
-                for (row, count) in pattern {
+                // In one zone, pods that require the zone and pods that were assigned to it are one row.
+                let mut rows = knapsack::PodCounts::new();
+                for (row, count) in pod_counts {
                     let row = row_in_zone(row)?;
                     match rows.iter_mut().find(|(known, _)| *known == row) {
                         Some((_, present)) => *present += count,
@@ -544,14 +568,14 @@ fn zoned_columns(
             })
             .collect();
         let share = amount / mapped.len().max(1) as f64;
-        columns.extend(mapped.into_iter().map(|(kind, pattern)| (kind, pattern, share)));
+        columns.extend(mapped.into_iter().map(|(kind, pod_counts)| (kind, pod_counts, share)));
     }
     columns
 }
 
 fn relaxation_effort(effort: u64) -> Effort {
     if effort < EFFORT_DEFAULT {
-        // A fraction of everything: little effort is for many small questions.
+        // An effort below the default scales all limits down: it is for many small simulations.
         let share = |of: u64, least: u64| (of * effort / EFFORT_DEFAULT).max(least);
         return Effort {
             rounds: share(120, 6) as usize,
@@ -570,13 +594,13 @@ fn relaxation_effort(effort: u64) -> Effort {
         deep_passes: (40 * scale as usize).min(400),
         rows_max: if scale > 1 { 600 } else { 250 },
         work_max: 2_500_000 * scale,
-        has_tables: scale >= PROOF_SCALE,
-        proofs: if scale >= PROOF_SCALE { PROOFS_MAX } else { 0 },
+        has_tables: scale >= PROOF_EFFORT_FACTOR,
+        proofs: if scale >= PROOF_EFFORT_FACTOR { PROOFS_MAX } else { 0 },
     }
 }
 
-/// Whether the repacked nodes keep every pool's limits; where limits exist, options larger than the planned type are
-/// given up so that a launch cannot exceed them either.
+/// Whether the repacked nodes respect the limits of every NodePool. Near a limit, instance type options
+/// larger than the planned type are dropped, so that a launch cannot exceed the limit.
 fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
     for position in 0..ledger.prepared.templates.len() {
         let template = &ledger.prepared.templates[position];
@@ -601,7 +625,7 @@ fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
                     .max()
                     .unwrap_or(0)
             };
-            // Nodes that were left as they were keep their options, and are charged for the largest.
+            // Frozen nodes keep their options and are charged for the largest one.
             if template.has_min_values || claim.limit.is_some() {
                 left.iter_mut().enumerate().for_each(|(limited, left)| *left -= most(limited));
                 continue;
@@ -616,7 +640,7 @@ fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
         if left.iter().any(|left| *left < 0) {
             return false;
         }
-        // Far from the limit there is no need to give options up.
+        // Far from the limit the options are kept.
         let most: Vec<i64> = (0..left.len())
             .map(|limited| template.types.iter().map(|t| t.limited_capacity[limited]).max().unwrap_or(0))
             .collect();

@@ -1,6 +1,8 @@
-//! Why a class found no place: every pool is asked again without short cuts, at the last level of relaxation.
+//! Explains why a class is unschedulable: every NodePool is checked again, at the last level of relaxation,
+//! for the first obstacle.
 //!
-//! Runs only for classes that finally failed, so it may take its time; it never changes the ledger's counts.
+//! Runs only for classes that are finally unschedulable, so it may be slow. It never changes the counters of
+//! the ledger.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::templates::catalog;
 use crate::topology::{Kind, Slot};
 
 pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
-    // Of a question only the movers are its own; pods that wait anyway are explained where they are planned for.
-    if ledger.is_question() && !ledger.classes.classes[class].is_mover {
+    // A simulation explains only the pods that it moves; pending pods are explained when they are planned.
+    if ledger.is_simulation() && !ledger.classes.classes[class].is_mover {
         return Vec::new();
     }
     let waiting = awaits_reservation(ledger, class);
@@ -30,21 +32,21 @@ pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
     }
     for template in 0..ledger.prepared.templates.len() {
         let name = ledger.problem.pools[ledger.prepared.templates[template].pool].name.clone();
-        if waiting.is_some_and(|(_, awaited)| awaited == template) {
-            // The pools behind it are not asked while it may take the pod later.
+        if waiting.is_some_and(|(_, awaits_reservation)| awaits_reservation == template) {
+            // NodePools after this one are not tried while it may accept the pod later.
             refusals.push(Refusal { scope: Scope::NodePool(name), reason: Reason::ReservationFull });
             break;
         }
         let reason = pool_reason(ledger, variant, template);
         refusals.push(Refusal { scope: Scope::NodePool(name), reason });
     }
-    if !ledger.is_question() {
+    if !ledger.is_simulation() {
         refusals.extend(node_reasons(ledger, variant));
     }
     refusals
 }
 
-/// The level of relaxation at which the class waits for a reservation, and the pool that has it.
+/// The variant with which the class waits for a reservation, and the template that has it.
 fn awaits_reservation(ledger: &mut Ledger, class: usize) -> Option<(usize, usize)> {
     if ledger.prepared.reservations.is_empty() || !ledger.slots.is_strict() {
         return None;
@@ -54,7 +56,7 @@ fn awaits_reservation(ledger: &mut Ledger, class: usize) -> Option<(usize, usize
             if ledger.fit_new(variant, template).is_some() {
                 break;
             }
-            if ledger.slots.was_full {
+            if ledger.slots.reservation_was_full {
                 return Some((variant, template));
             }
         }
@@ -107,7 +109,7 @@ fn pool_reason(ledger: &mut Ledger, variant: usize, position: usize) -> Reason {
     {
         return Reason::VolumeLimit { driver, limit: count as u32 - 1 };
     }
-    if ledger.fit_new(variant, position).is_none() && ledger.slots.was_full {
+    if ledger.fit_new(variant, position).is_none() && ledger.slots.reservation_was_full {
         return Reason::ReservationFull;
     }
     if let Some(port) = ledger.classes.variants[variant].spec.host_ports.first() {
@@ -116,7 +118,7 @@ fn pool_reason(ledger: &mut Ledger, variant: usize, position: usize) -> Reason {
     Reason::NotEnoughRoom
 }
 
-/// The first pool requirement that, on its own, no type of the catalog meets.
+/// The first requirement of the NodePool that, on its own, no instance type of the catalog meets.
 fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
     let template = &ledger.prepared.templates[position];
     let types = catalog(&ledger.problem, &ledger.problem.pools[template.pool]);
@@ -136,7 +138,7 @@ fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
         .cloned()
 }
 
-/// Labels leave nothing: says whether the types or only the offerings are to blame.
+/// Labels leave no option: distinguishes whether instance types or only offerings are missing.
 fn label_reason(ledger: &Ledger, position: usize, wanted: &Requirements) -> Reason {
     let template = &ledger.prepared.templates[position];
     let mut all = template.requirements.clone();
@@ -239,7 +241,7 @@ fn topology_reason(ledger: &mut Ledger, variant: usize, state: StateId) -> Optio
     None
 }
 
-/// One line per distinct reason of the existing nodes.
+/// One refusal per distinct reason of the existing nodes.
 fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
     let mut counts: std::collections::BTreeMap<Reason, u32> = std::collections::BTreeMap::new();
     for node in ledger.present.iter() {
@@ -251,7 +253,7 @@ fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
             facts.labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
         {
             match Reason::from(incompatible) {
-                // Each node offers its own value; the wanted side is what they share.
+                // Every node has another value; the requirement of the pod is what they have in common.
                 Reason::Requirement { wanted, .. } => Reason::NoInstanceTypeMatches { wanted: vec![wanted] },
                 other => other,
             }

@@ -1,4 +1,4 @@
-//! From the ledger to the plan: instance-type options, prices, and which pod sits where.
+//! Turns the ledger into the plan: instance type options, prices, and the pods of each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,15 @@ use crate::ledger::{Claim, Ledger};
 use crate::sequence::{Event, Target};
 use crate::states::StateType;
 
-/// A claim asks for at most this many instance types.
-pub(crate) const MAX_INSTANCE_TYPES: usize = 600;
+/// The maximum number of instance type options of a claim.
+pub(crate) const INSTANCE_TYPES_MAX: usize = 600;
 
-/// Hands out the pods of each class in queue order.
-pub(crate) struct Dealer {
+/// Assigns the pods of each class in queue order.
+pub(crate) struct PodAllocator {
     next: Vec<(usize, u32)>,
 }
 
-impl Dealer {
+impl PodAllocator {
     pub(crate) fn new(classes: usize) -> Self {
         Self { next: vec![(0, 0); classes] }
     }
@@ -48,7 +48,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
     {
         ledger.claims = claims;
     }
-    let mut dealer = Dealer::new(ledger.classes.classes.len());
+    let mut allocator = PodAllocator::new(ledger.classes.classes.len());
     let mut plan = Plan::default();
     let mut on_nodes: BTreeMap<usize, Vec<PodRun>> = BTreeMap::new();
     let mut on_claims: Vec<Vec<PodRun>> = vec![Vec::new(); ledger.claims.len()];
@@ -57,7 +57,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
         ledger.log.iter().partition(|event| !event.is_deferred);
     for event in counted.into_iter().chain(deferred) {
         let mut pods = Vec::new();
-        dealer.take(ledger, ledger.classes.variants[event.variant].class, event.count, &mut pods);
+        allocator.take(ledger, ledger.classes.variants[event.variant].class, event.count, &mut pods);
         order.extend(pods.iter().map(|run| (*run, event.target)));
         match event.target {
             Target::Node(node) => on_nodes.entry(ledger.nodes[node].facts.id).or_default().append(&mut pods),
@@ -91,7 +91,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
         .collect();
     for run in left {
         let mut pods = Vec::new();
-        dealer.take(ledger, run.class, run.count, &mut pods);
+        allocator.take(ledger, run.class, run.count, &mut pods);
         let reasons = explain::reasons(ledger, run.class);
         plan.unschedulable
             .extend(pods.into_iter().map(|pods| Unschedulable { pods, reasons: reasons.clone() }));
@@ -109,7 +109,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
     plan
 }
 
-/// Runs in order, neighbours merged.
+/// Sorted runs with adjacent ones merged.
 fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
     runs.sort_unstable();
     let mut joined: Vec<PodRun> = Vec::with_capacity(runs.len());
@@ -124,7 +124,7 @@ fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
     joined
 }
 
-/// Types that hold a claim's content, cheapest first, names breaking ties.
+/// Instance types that hold the pods of a claim, cheapest first, ties by name.
 pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
     let state = ledger.states.get(claim.state);
     let mut options = ledger.survivors_of(claim);
@@ -132,7 +132,7 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
         let name = |entry: &StateType| &ledger.states.instance_type(state.template, entry.index).name;
         a.price.total_cmp(&b.price).then_with(|| name(a).cmp(name(b)))
     });
-    // A type of several sizes is one option, at its cheapest.
+    // An instance type with several sizes is one option, at its cheapest.
     let types = &ledger.prepared.templates[state.template].types;
     if options.iter().any(|entry| types[entry.index].offerings.is_some()) {
         let mut seen = BTreeSet::new();
@@ -141,20 +141,21 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
     options
 }
 
-/// In cost mode a spot node gives up options far above its price, as long as enough are left: spot launches weigh
-/// capacity against price and could otherwise undo the plan. On-demand launches take the cheapest that can be had.
-fn trim_dear_options(ledger: &Ledger, claim: &Claim, options: &mut Vec<StateType>) {
-    let knobs = &ledger.options;
+/// In cost mode, drops expensive options of a spot node as long as enough options remain: a spot launch
+/// weighs capacity against price and could launch an expensive one. On-demand launches use the cheapest
+/// available option.
+fn trim_expensive_options(ledger: &Ledger, claim: &Claim, options: &mut Vec<StateType>) {
+    let settings = &ledger.options;
     let template = ledger.states.get(claim.state).template;
-    if knobs.mode == Mode::Compat || ledger.prepared.templates[template].has_min_values {
+    if settings.mode == Mode::Compat || ledger.prepared.templates[template].has_min_values {
         return;
     }
     let types = &ledger.prepared.templates[template].types;
-    let is_spot = |entry: &StateType| types[entry.index].sales[entry.offering as usize].is_spot;
+    let is_spot = |entry: &StateType| types[entry.index].offering_flags[entry.offering as usize].is_spot;
     if let Some(first) = options.first().filter(|first| is_spot(first)) {
-        let dear = first.price * knobs.max_option_price_factor;
-        let within = options.iter().take_while(|entry| entry.price <= dear).count();
-        options.truncate(within.max(knobs.min_spot_types).max(1));
+        let price_max = first.price * settings.max_option_price_factor;
+        let within = options.iter().take_while(|entry| entry.price <= price_max).count();
+        options.truncate(within.max(settings.min_spot_types).max(1));
     }
 }
 
@@ -167,8 +168,8 @@ fn planned_node(
     let template = &ledger.prepared.templates[state.template];
     let pool = template.pool;
     let mut options = options(ledger, claim);
-    options.truncate(MAX_INSTANCE_TYPES);
-    trim_dear_options(ledger, claim, &mut options);
+    options.truncate(INSTANCE_TYPES_MAX);
+    trim_expensive_options(ledger, claim, &mut options);
     let refuse = |pods, reason| {
         let scope = Scope::NodePool(ledger.problem.pools[pool].name.clone());
         Err((pods, Refusal { scope, reason }))

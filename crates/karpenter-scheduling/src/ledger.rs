@@ -1,15 +1,17 @@
-//! The cluster under construction: existing nodes, planned nodes, and the counters that every placement moves.
+//! The state of a planning run: existing nodes, planned nodes, and the counters that every placement changes.
 //!
-//! The ledger answers "may this pod go there, and how many of them" and records placements. It does not choose.
-//! Upstream: nodeclaim.go and existingnode.go of pkg/controllers/provisioning/scheduling.
+//! The ledger answers whether and how often a pod fits on a node, and records placements. It does not choose
+//! between nodes.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaim.go, existingnode.go.
 
 mod changes;
 pub(crate) mod filters;
 pub(crate) mod fit;
+mod free_capacity;
 mod min_values;
 mod nodes;
 mod prepare;
-mod rooms;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,35 +24,35 @@ use smallvec::SmallVec;
 
 use crate::bits::Bits;
 use crate::classes::Classes;
-use crate::reservations::{Held, Slots, Table};
+use crate::reservations::{ReservationSet, ReservationTable, Slots};
 use crate::sequence::{Event, Target};
 use crate::states::{ReqId, StateId, States};
 use crate::templates::{self, Amounts, Dimensions, Template};
 use crate::topology::{GroupId, Kind, Slot, Topology};
 
 pub(crate) use changes::Arrival;
-use filters::Standing;
+use filters::Eligibility;
+use free_capacity::FreeCapacity;
 pub(crate) use nodes::NodeSlot;
-pub(crate) use prepare::free_room;
-use rooms::Rooms;
+pub(crate) use prepare::free_capacity_of;
 
-/// Everything about a problem that does not change while it is being solved.
+/// The parts of a problem that do not change during a planning run.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) dimensions: Dimensions,
     pub(crate) templates: Vec<Template>,
-    pub(crate) reservations: Table,
+    pub(crate) reservations: ReservationTable,
 }
 
 impl Prepared {
     fn new(problem: &Problem, movers: &[Arc<PodSpec>]) -> Self {
         let dimensions = Dimensions::of(problem, movers);
         let templates = templates::build(problem, &dimensions);
-        Self { dimensions, templates, reservations: Table::of(problem) }
+        Self { dimensions, templates, reservations: ReservationTable::of(problem) }
     }
 }
 
-/// A node that the plan would launch.
+/// A planned node.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) state: StateId,
@@ -58,16 +60,18 @@ pub(crate) struct Claim {
     pub(crate) pod_count: u32,
     /// (variant, volume alternative, count)
     pub(crate) content: Vec<(usize, u8, u32)>,
-    /// A type that is known to hold what is used.
+    /// An instance type that is known to hold `used`.
     witness: usize,
-    /// Only types whose limited capacity is at most this may be used; `None` where limits do not bind.
+    /// Only instance types whose limited capacity is at most this may be used; `None` where the NodePool's
+    /// limits do not bind.
     pub(crate) limit: Option<SmallVec<[i64; 2]>>,
     pub(crate) min_values_relaxed: bool,
-    /// What is left of minValues that the first pod could not meet: later pods may not lower them further.
+    /// minValues that the first pod could not meet, as lowered for it. Later pods must not lower them
+    /// further.
     lowered_min_values: Vec<(Arc<str>, u32)>,
-    /// Reservations of which the node holds a slot each.
-    pub(crate) reservations: Held,
-    /// Place among planned nodes with as many pods; smaller is tried first.
+    /// Reservations of which the node holds one slot each.
+    pub(crate) reservations: ReservationSet,
+    /// Position among planned nodes with the same number of pods; smaller is tried first.
     rank: i64,
 }
 
@@ -89,13 +93,13 @@ impl Claim {
             limit: None,
             min_values_relaxed: false,
             lowered_min_values: Vec::new(),
-            reservations: Held::new(),
+            reservations: ReservationSet::new(),
             rank: 0,
         }
     }
 }
 
-/// Where and how one more pod fits.
+/// How one more pod fits on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fit {
     pub(crate) state: StateId,
@@ -104,42 +108,46 @@ pub(crate) struct Fit {
     pub(crate) relaxed_min_values: bool,
 }
 
+/// The state of a planning run, see the module.
 #[derive(Clone)]
 pub(crate) struct Ledger {
-    /// Pools, catalogs, daemons and well-known keys; its nodes and pods are here in a form of their own.
+    /// NodePools, catalogs, DaemonSets and well-known labels. Its nodes and pods are in `nodes` and
+    /// `classes`.
     pub(crate) problem: Arc<Problem>,
     pub(crate) options: Options,
     pub(crate) prepared: Arc<Prepared>,
     pub(crate) states: States,
     pub(crate) topology: Topology,
     pub(crate) classes: Classes,
-    /// Existing nodes in the order they are tried. Those that are gone stay, but are not in `present`.
+    /// Existing nodes in the order in which they are tried. Removed nodes stay here, but are not in
+    /// `present`.
     pub(crate) nodes: Vec<NodeSlot>,
     pub(crate) present: Bits,
-    settling: Bits,
-    rooms: Rooms,
-    /// Nodes that hold pods of this plan.
+    closed_to_movers: Bits,
+    free_capacity: FreeCapacity,
+    /// Nodes that received pods of this plan.
     touched: Vec<usize>,
     pub(crate) claims: Vec<Claim>,
     pub(crate) log: Vec<Event>,
-    /// Planned nodes in the order they are tried: (number of pods, rank, node).
+    /// Planned nodes in the order in which they are tried: (number of pods, rank, claim).
     pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
     ranks_given: i64,
-    /// How often a planned node got a label key that its pool leaves undefined: pods that ask for the key may fit then.
-    pub(crate) labels_defined: u64,
-    /// What is left of each template's limited resources, and of its node limit.
+    /// How often a planned node gained a label key that its NodePool leaves undefined: pods that require the
+    /// key may fit then.
+    pub(crate) label_definitions: u64,
+    /// Remaining amount of each template's limited resources, and of its node limit.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
     pub(crate) nodes_left: Vec<Option<i64>>,
     pub(crate) slots: Slots,
-    filters: FxHashMap<(GroupId, StateId), Arc<filters::Look>>,
+    filters: FxHashMap<(GroupId, StateId), Arc<filters::FilterResult>>,
     node_matches: FxHashMap<(ReqId, u32), Arc<Bits>>,
     matches_of_variant: Vec<Option<Arc<Bits>>>,
     toleration_sets: Vec<Vec<Toleration>>,
     changes: changes::Changes,
-    /// Whether pods of a spread go back to where pods of it came from, where that is as good as elsewhere.
-    pub(crate) stays_home: bool,
-    /// Whether they go nowhere else at present.
-    pub(crate) keeps_home: bool,
+    /// Whether pods with a zonal spread prefer domains that pods of the same spread vacated.
+    pub(crate) prefers_vacated_domains: bool,
+    /// Whether such pods may be placed in vacated domains only, at this moment.
+    pub(crate) only_vacated_domains: bool,
 }
 
 impl Ledger {
@@ -153,7 +161,7 @@ impl Ledger {
         Slot((self.nodes.len() + claim) as u32)
     }
 
-    /// Opens a planned node without pods in a state.
+    /// Opens a planned node without pods.
     pub(crate) fn open(&mut self, state: StateId, limit: Option<SmallVec<[i64; 2]>>) -> usize {
         let claim = self.claims.len();
         let template = self.states.get(state).template;
@@ -166,7 +174,7 @@ impl Ledger {
             limit,
             min_values_relaxed: false,
             lowered_min_values: Vec::new(),
-            reservations: Held::new(),
+            reservations: ReservationSet::new(),
             rank: 0,
         });
         self.by_pod_count.insert((0, 0, claim as u32));
@@ -186,8 +194,9 @@ impl Ledger {
         self.ranks_given += 1;
         let entry = &mut self.claims[claim];
         self.by_pod_count.remove(&(entry.pod_count, entry.rank, claim as u32));
-        // Upstream sorts its list by pod count before every pod, stably while the list is short: a fresh node goes
-        // behind its equals, one that received another pod goes before those that already had as many.
+        // Upstream sorts its list by pod count before every pod, and the sort is stable while the list is
+        // short. So a new node comes after nodes with as many pods, and a node that received a further pod
+        // comes before them.
         entry.rank = if entry.pod_count == 0 && count == 1 { self.ranks_given } else { -self.ranks_given };
         entry.pod_count += count;
         self.by_pod_count.insert((entry.pod_count, entry.rank, claim as u32));
@@ -203,24 +212,24 @@ impl Ledger {
                 (&self.states.get(before).requirements, &self.states.get(fit.state).requirements);
             let is_new = |key: &Arc<str>| !known.has_key(key) && !self.problem.well_known.contains(key);
             if now.keys().any(is_new) {
-                self.labels_defined += 1;
+                self.label_definitions += 1;
             }
         }
         match self.claims[claim].content.iter_mut().find(|(v, a, _)| *v == variant && *a == fit.alternative) {
             Some((_, _, present)) => *present += count,
             None => self.claims[claim].content.push((variant, fit.alternative, count)),
         }
-        self.rebook(claim);
+        self.update_reservations(claim);
         self.count_on_claim(variant, slot, fit.state, count);
-        // At once, so that the order of placements is one in which pods can be bound, for zones and hosts alike.
-        crate::settle::settle_claim(self, claim);
-        let is_deferred = self.is_uncounted(variant, self.claims[claim].state);
+        // Immediately, so that pods can be bound in the order of the placements, for zones and hosts alike.
+        crate::pin::pin_claim(self, claim);
+        let is_deferred = self.awaits_domain(variant, self.claims[claim].state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));
         self.log.push(Event { variant, alternative, target, count, is_deferred });
     }
 
-    /// Pods that were on the node before it was pinned to one domain start to count there, and so do those of which it
-    /// was not known whether they count at all.
+    /// After a planned node was pinned to one domain, its earlier pods count there. The same holds for pods
+    /// of which it was undecided whether a spread counts them.
     pub(crate) fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
         for key in 0..self.topology.keys.len() {
             if self.topology.is_hostname(key) {
@@ -281,8 +290,9 @@ impl Ledger {
         }
     }
 
-    /// Whether a constraint that looks at the pod cannot count it yet because too much of the node is open.
-    fn is_uncounted(&mut self, variant: usize, state: StateId) -> bool {
+    /// Whether a constraint that selects the pod cannot count it yet, because the domain of the node is
+    /// undecided.
+    fn awaits_domain(&mut self, variant: usize, state: StateId) -> bool {
         let class = self.classes.variants[variant].class;
         (0..self.classes.classes[class].matched.len()).any(|position| {
             let id = self.classes.classes[class].matched[position];
@@ -291,16 +301,16 @@ impl Ledger {
             !group.is_hostname
                 && kind != Kind::AntiAffinity
                 && (self.domains(state, key).single().is_none()
-                    || (!sees_all && self.look(id, state).standing == Standing::Open))
+                    || (!sees_all && self.filter_result(id, state).eligibility == Eligibility::Undecided))
         })
     }
 
-    /// Domains of a zone-like key that a node in this state may still be in.
+    /// The domains of a zone-like key in which a node of this state may launch.
     pub(crate) fn domains(&mut self, state: StateId, key: usize) -> Bits {
         let names = (&self.topology.keys[key], &self.topology.domains[key]);
         let mut domains = self.states.domains(state, key, names.0, names.1).clone();
-        if let Some(there) = self.topology.there(key) {
-            domains.retain(there);
+        if let Some(present_domains) = self.topology.present_domains(key) {
+            domains.retain(present_domains);
         }
         domains
     }

@@ -1,7 +1,10 @@
-//! The packing engine: from a [`karpenter_model::problem::Problem`] to the cheapest valid fleet found.
+//! The planner: turns a [`karpenter_model::problem::Problem`] into a plan with the cheapest valid fleet that
+//! it finds.
 //!
-//! Pure and total: no I/O, no clock, no logging, no randomness; an unschedulable pod is an answer with reasons, never
-//! an error. The same input gives the same plan, whatever the order of the input.
+//! Pure and total: no I/O, no clock, no logging, no randomness. An unschedulable pod is part of the plan with
+//! its reasons, never an error. The same problem gives the same plan, whatever the order of its parts.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling.
 
 mod bits;
 mod classes;
@@ -10,10 +13,10 @@ mod cost;
 mod explain;
 mod finalize;
 mod ledger;
+mod pin;
 mod relax;
 mod reservations;
 mod sequence;
-mod settle;
 pub mod simulate;
 mod states;
 mod templates;

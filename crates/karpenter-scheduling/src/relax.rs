@@ -1,7 +1,9 @@
-//! The preferences of a pod, given up one at a time in a fixed order until it fits.
+//! Relaxation of preferences: drops the preferences of a pod one at a time in a fixed order until it fits.
 //!
-//! Level 0 is the pod as written (or without any preference when the policy ignores them); each further level gives
-//! up one more thing. Upstream: pkg/controllers/provisioning/scheduling/preferences.go.
+//! Level 0 is the pod as written, or without preferences if the policy ignores them. Each further level drops
+//! one more.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/preferences.go.
 
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::PreferencePolicy;
@@ -19,7 +21,7 @@ pub(crate) fn base(spec: &PodSpec, policy: PreferencePolicy) -> PodSpec {
     base
 }
 
-/// The pod with one more preference given up, or `None` when nothing is left to give up.
+/// The pod with one more preference dropped, or `None` if none is left.
 pub(crate) fn next(spec: &PodSpec, any_preferred_taint: bool) -> Option<PodSpec> {
     let mut relaxed = spec.clone();
     if relaxed.required_terms.len() > 1 {

@@ -1,11 +1,12 @@
-//! Reserved capacity: which planned nodes count on a slot of which reservations, and when no slot is left.
+//! Capacity reservations: which planned nodes hold a slot of which reservations, and when no slot is left.
 //!
-//! A planned node may launch into any reservation it suits. Which one is decided when the plan is finished
-//! ([`Ledger::assign`]); until then a matching keeps a slot free for every such node. What a node suits is worked out
-//! again with every pod it gets. Nodes of pools with minValues hold a slot of everything they list instead, because they
-//! may lose none of it. Nothing here chooses between nodes.
-//! Upstream: reservationmanager.go and nodeclaim.go of pkg/controllers/provisioning/scheduling, which holds a slot of
-//! every reservation of a node for the length of one round.
+//! A planned node may launch into any compatible reservation. Which one is decided when the plan is finished
+//! ([`Ledger::assign`]); until then a matching guarantees a slot for every such node. The compatible
+//! reservations are computed again with every pod. A node of a NodePool with minValues holds a slot of every
+//! reservation it lists instead, because it must not lose any. Nothing here chooses between nodes.
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/reservationmanager.go, nodeclaim.go. Upstream holds a
+//! slot of every reservation of a node during one planning run.
 
 mod assign;
 mod matching;
@@ -24,15 +25,15 @@ use crate::ledger::{Claim, Ledger};
 use crate::states::{StateId, StateType};
 use matching::Matching;
 
-/// Index into [`Table`].
+/// Index into [`ReservationTable`].
 pub(crate) type ReservationId = u32;
 
 /// Reservations that one planned node may launch into, sorted.
-pub(crate) type Held = SmallVec<[ReservationId; 2]>;
+pub(crate) type ReservationSet = SmallVec<[ReservationId; 2]>;
 
-/// All reservations of the catalogs; empty for most problems, which then pay nothing.
+/// All reservations of the catalogs; empty for most problems, which then have no extra cost.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct ReservationTable {
     reservations: Vec<Reservation>,
     /// By (catalog, type, offering).
     of_offering: FxHashMap<(usize, usize, u32), ReservationId>,
@@ -41,30 +42,33 @@ pub(crate) struct Table {
 #[derive(Debug)]
 struct Reservation {
     slots: u32,
-    /// The label key and value that name it, where the offerings carry one.
+    /// The label key and value that identify the reservation, if its offerings have one.
     label: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// Offerings of one reservation are known by its id; without one, by type and zone.
+/// Identifies the reservation of an offering: by its id, or without one by instance type and zone.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Id { label: Arc<str>, id: Arc<str> },
-    Place { instance_type: Arc<str>, zone: Option<Arc<str>> },
+    TypeAndZone { instance_type: Arc<str>, zone: Option<Arc<str>> },
 }
 
 impl Name {
     fn of(instance_type: &InstanceType, offering: &Offering) -> Self {
         match offering.reservation() {
             Some((label, id)) => Self::Id { label: label.clone(), id: id.clone() },
-            None => Self::Place { instance_type: instance_type.name.clone(), zone: offering.zone().cloned() },
+            None => Self::TypeAndZone {
+                instance_type: instance_type.name.clone(),
+                zone: offering.zone().cloned(),
+            },
         }
     }
 }
 
-impl Table {
-    /// Offerings of one reservation that disagree about its room count as the smallest.
+impl ReservationTable {
+    /// If offerings of one reservation state different capacities, the smallest counts.
     pub(crate) fn of(problem: &Problem) -> Self {
-        let mut rooms: BTreeMap<Name, u32> = BTreeMap::new();
+        let mut free_capacity: BTreeMap<Name, u32> = BTreeMap::new();
         let mut members: Vec<((usize, usize, u32), Name)> = Vec::new();
         for (catalog, types) in problem.catalogs.iter().enumerate() {
             for (position, instance_type) in types.iter().enumerate() {
@@ -73,23 +77,23 @@ impl Table {
                         continue;
                     }
                     let room = offering.reservation_capacity.unwrap_or(0);
-                    let known = rooms.entry(Name::of(instance_type, offering)).or_insert(room);
+                    let known = free_capacity.entry(Name::of(instance_type, offering)).or_insert(room);
                     *known = (*known).min(room);
                     members.push(((catalog, position, offer as u32), Name::of(instance_type, offering)));
                 }
             }
         }
-        let names: Vec<&Name> = rooms.keys().collect();
+        let names: Vec<&Name> = free_capacity.keys().collect();
         let number = |name: &Name| names.binary_search(&name).ok().map(|found| found as ReservationId);
         let of_offering =
             members.iter().filter_map(|(place, name)| number(name).map(|number| (*place, number))).collect();
-        let reservations = rooms
+        let reservations = free_capacity
             .iter()
             .map(|(name, slots)| match name {
                 Name::Id { label, id } => {
                     Reservation { slots: *slots, label: Some((label.clone(), id.clone())) }
                 }
-                Name::Place { .. } => Reservation { slots: *slots, label: None },
+                Name::TypeAndZone { .. } => Reservation { slots: *slots, label: None },
             })
             .collect();
         Self { reservations, of_offering }
@@ -99,7 +103,7 @@ impl Table {
         self.reservations.is_empty()
     }
 
-    /// The reservation behind an offering; `None` if it needs none.
+    /// The reservation of an offering; `None` if it needs none.
     pub(crate) fn of_offering(
         &self,
         catalog: usize,
@@ -119,154 +123,158 @@ pub(crate) fn any(problem: &Problem) -> bool {
     types.flat_map(|instance_type| &instance_type.offerings).any(Offering::is_reserved)
 }
 
-/// A reserved offering that is left in a state.
+/// A reserved offering of a state.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ReservedOffer {
+pub(crate) struct ReservedOffering {
     /// Index into `Template::types`.
     pub(crate) index: usize,
     pub(crate) offering: u32,
     pub(crate) price: f64,
     pub(crate) reservation: ReservationId,
-    /// There was room before this round: what is taken now may come free again.
-    pub(crate) has_room: bool,
+    /// The reservation had capacity before this planning run: slots that are used now may be released again.
+    pub(crate) has_capacity: bool,
 }
 
-/// Slots that are left.
+/// The free slots of all reservations.
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
     matching: Matching,
-    /// Reservations that gain slots by what the question assumes, and so have room whatever the catalog says.
+    /// Reservations that gain slots in the simulation, and so have capacity whatever the catalog states.
     is_credited: Vec<bool>,
-    /// How often slots were given back: a pod that waits for one may fit then.
+    /// How often slots were released: a pod that waits for one may fit then.
     pub(crate) releases: u64,
-    /// How often anything changed.
+    /// How often any slot changed.
     pub(crate) changes: u64,
     /// Whether pods that could use a reservation wait for a slot of it now.
     is_strict: bool,
-    /// Whether those that wait in vain use other capacity in the end.
+    /// Whether pods that waited use other capacity in the end.
     falls_back: bool,
-    /// Whether a node may give up its last reservation for one more pod.
-    pub(crate) may_lose: bool,
-    /// The last question about a fresh node was answered "no" only because reservations are full.
-    pub(crate) was_full: bool,
-    /// The last pod looked for a fresh node in vain and must wait for a reservation.
-    pub(crate) awaited: bool,
+    /// Whether a node may drop its last reservation for one more pod.
+    pub(crate) may_drop_reservation: bool,
+    /// The last check of a new node failed only because reservations are full.
+    pub(crate) reservation_was_full: bool,
+    /// The last pod found no new node and waits for a reservation.
+    pub(crate) awaits_reservation: bool,
 }
 
 impl Slots {
-    /// `credits` are further slots by reservation id; unknown ids do not matter.
-    pub(crate) fn new(table: &Table, options: &Options, credits: &BTreeMap<Arc<str>, u32>) -> Self {
+    /// `credits` are further slots by reservation id; unknown ids are ignored.
+    pub(crate) fn new(
+        table: &ReservationTable,
+        options: &Options,
+        credits: &BTreeMap<Arc<str>, u32>,
+    ) -> Self {
         let credit =
             |of: &Reservation| of.label.as_ref().and_then(|(_, id)| credits.get(id)).copied().unwrap_or(0);
         let slots = table.reservations.iter().map(|one| one.slots.saturating_add(credit(one))).collect();
         let mode = options.reserved_mode;
-        // Upstream's simulations give reservations up; for the price of a fleet that is the wrong way round.
-        let may_lose = mode == ReservedMode::Fallback && options.mode == Mode::Compat;
+        // Upstream's simulations drop reservations; in cost mode that would make the fleet more expensive.
+        let may_drop_reservation = mode == ReservedMode::Fallback && options.mode == Mode::Compat;
         Self {
             matching: Matching::new(slots),
             is_credited: table.reservations.iter().map(|one| credit(one) > 0).collect(),
             releases: 0,
             changes: 0,
-            is_strict: !may_lose,
+            is_strict: !may_drop_reservation,
             falls_back: mode != ReservedMode::Strict,
-            may_lose,
-            was_full: false,
-            awaited: false,
+            may_drop_reservation,
+            reservation_was_full: false,
+            awaits_reservation: false,
         }
     }
 
-    /// Slots that are held by others.
+    /// Removes slots that other nodes hold.
     pub(crate) fn take(&mut self, reservation: ReservationId, count: u32) {
-        self.matching.lose(reservation, count);
+        self.matching.shrink(reservation, count);
     }
 
     pub(crate) fn is_strict(&self) -> bool {
         self.is_strict
     }
 
-    /// Lets pods that waited for a slot use other capacity; says whether that makes a difference.
-    pub(crate) fn start_to_fall_back(&mut self) -> bool {
+    /// Lets pods that waited for a slot use other capacity; returns whether that makes a difference.
+    pub(crate) fn start_fallback(&mut self) -> bool {
         let has_waited = self.is_strict && self.falls_back && !self.matching.is_empty();
         self.is_strict &= !self.falls_back;
         has_waited
     }
 
-    /// Whether trying planned nodes once more can help a pod that found no place.
-    pub(crate) fn may_fall_back_later(&self) -> bool {
-        !self.matching.is_empty() && !self.is_strict && !self.may_lose
+    /// Whether trying planned nodes once more can help an unschedulable pod.
+    pub(crate) fn may_retry_without_reservation(&self) -> bool {
+        !self.matching.is_empty() && !self.is_strict && !self.may_drop_reservation
     }
 
-    /// Whether an offering had room before this round.
-    pub(crate) fn has_room(&self, offer: &ReservedOffer) -> bool {
-        offer.has_room || self.is_credited[offer.reservation as usize]
+    /// Whether an offering had capacity before this planning run.
+    pub(crate) fn has_capacity(&self, offer: &ReservedOffering) -> bool {
+        offer.has_capacity || self.is_credited[offer.reservation as usize]
     }
 }
 
-/// Reservations stand in the way of one more pod.
+/// Full reservations prevent one more pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct ReservationFull;
 
 impl Ledger {
-    /// Whether a node in this state that holds nothing stays without reservation whatever it becomes, so that only
-    /// its other offerings matter.
-    pub(crate) fn is_beyond_reservations(&self, held: &[ReservationId]) -> bool {
+    /// Whether a node that holds no reservation can never use one, so that only its other offerings matter.
+    pub(crate) fn cannot_use_reservations(&self, held: &[ReservationId]) -> bool {
         held.is_empty() && !self.slots.is_strict() && self.slots.matching.is_used_up()
     }
 
-    /// The reservations that a node may launch into if these are the types it may become.
-    fn suited(&self, state: StateId, types: &[StateType]) -> Held {
-        let mut suited = Held::new();
+    /// The reservations that a node may launch into if these are its instance types.
+    fn compatible_reservations(&self, state: StateId, types: &[StateType]) -> ReservationSet {
+        let mut compatible_reservations = ReservationSet::new();
         for offer in &self.states.get(state).reserved {
-            if self.slots.has_room(offer)
+            if self.slots.has_capacity(offer)
                 && types.binary_search_by_key(&offer.index, |entry| entry.index).is_ok()
             {
-                suited.push(offer.reservation);
+                compatible_reservations.push(offer.reservation);
             }
         }
-        suited.sort_unstable();
-        suited.dedup();
-        suited
+        compatible_reservations.sort_unstable();
+        compatible_reservations.dedup();
+        compatible_reservations
     }
 
     /// Whether nodes of a template hold a slot of every reservation they list.
-    fn holds_all(&self, template: usize) -> bool {
+    fn holds_every_reservation(&self, template: usize) -> bool {
         self.prepared.templates[template].has_min_values
             && self.options.min_values_policy == MinValuesPolicy::Strict
     }
 
-    /// What a node holds if these are the types it may become.
-    pub(crate) fn book(
+    /// The reservations that a node holds if these are its instance types.
+    pub(crate) fn reservations_for(
         &self,
         state: StateId,
         types: &[StateType],
         held: &[ReservationId],
-    ) -> Result<Held, Full> {
+    ) -> Result<ReservationSet, ReservationFull> {
         let template = self.states.get(state).template;
-        let mut possible = self.suited(state, types);
+        let mut possible = self.compatible_reservations(state, types);
         let mut any_with_room = !possible.is_empty();
-        if self.holds_all(template) {
+        if self.holds_every_reservation(template) {
             let matching = &self.slots.matching;
             possible.retain(|one| held.contains(one) || matching.spare(*one) > 0);
-            // A node with too few reserved types for its pool's minValues cannot be launched into a reservation.
+            // A node with too few reserved instance types for the minValues of its NodePool cannot launch
+            // into a reservation.
             if !possible.is_empty()
                 && self.unmet_min_values(state, &self.usable(state, types, &possible)).is_some()
             {
                 possible.clear();
                 any_with_room = false;
             }
-        } else if possible[..] != *held && !self.slots.matching.has_place(&possible, held) {
+        } else if possible[..] != *held && !self.slots.matching.has_slot_for(&possible, held) {
             possible.clear();
         }
-        let is_kept = held.is_empty() || self.slots.may_lose;
+        let is_kept = held.is_empty() || self.slots.may_drop_reservation;
         let waits = self.slots.is_strict() && any_with_room;
         if possible.is_empty() && (waits || !is_kept || !types.iter().any(|entry| entry.has_unreserved)) {
-            return Err(Full);
+            return Err(ReservationFull);
         }
         Ok(possible)
     }
 
-    /// The types that can be launched with these reservations, each at its price there; without any, those that need
-    /// none. `types` must be in the order of the state.
+    /// The instance types that can launch with these reservations, each at its reserved price; without
+    /// reservations, those that need none. `types` must be in the order of the state.
     pub(crate) fn usable(
         &self,
         state: StateId,
@@ -285,11 +293,13 @@ impl Ledger {
             data.reserved[first..]
                 .iter()
                 .take_while(|offer| offer.index == entry.index)
-                .filter(|offer| self.slots.has_room(offer) && held.binary_search(&offer.reservation).is_ok())
+                .filter(|offer| {
+                    self.slots.has_capacity(offer) && held.binary_search(&offer.reservation).is_ok()
+                })
                 .min_by(|a, b| {
                     let of_type = self.states.instance_type(data.template, entry.index);
                     let labels =
-                        |offer: &ReservedOffer| &of_type.offerings[offer.offering as usize].requirements;
+                        |offer: &ReservedOffering| &of_type.offerings[offer.offering as usize].requirements;
                     a.price.total_cmp(&b.price).then_with(|| labels(a).cmp(labels(b)))
                 })
         };
@@ -304,44 +314,45 @@ impl Ledger {
             .collect()
     }
 
-    /// Works out again what a planned node holds.
-    pub(crate) fn rebook(&mut self, claim: usize) {
+    /// Computes again which reservations a planned node holds.
+    pub(crate) fn update_reservations(&mut self, claim: usize) {
         let state = self.claims[claim].state;
         if self.states.get(state).reserved.is_empty() && self.claims[claim].reservations.is_empty() {
             return;
         }
         let types = self.holding_of(&self.claims[claim]);
         let before = std::mem::take(&mut self.claims[claim].reservations);
-        let after = self.book(state, &types, &before).unwrap_or_default();
+        let after = self.reservations_for(state, &types, &before).unwrap_or_default();
         if before != after {
             self.slots.changes += 1;
-            let holds_all = self.holds_all(self.states.get(state).template);
-            self.exchange(holds_all, &before, &after);
+            let holds_every_reservation = self.holds_every_reservation(self.states.get(state).template);
+            self.exchange(holds_every_reservation, &before, &after);
         }
         self.claims[claim].reservations = after;
     }
 
-    fn exchange(&mut self, holds_all: bool, before: &[ReservationId], after: &[ReservationId]) {
+    fn exchange(&mut self, holds_every_reservation: bool, before: &[ReservationId], after: &[ReservationId]) {
         let Slots { matching, releases, .. } = &mut self.slots;
-        if holds_all {
+        if holds_every_reservation {
             for one in before.iter().filter(|one| !after.contains(one)) {
-                matching.let_go(*one);
+                matching.release(*one);
                 *releases += 1;
             }
             after.iter().filter(|one| !before.contains(one)).for_each(|one| matching.hold(*one));
             return;
         }
         matching.remove(before);
-        // Fewer reservations to choose from leave no more room for others; none at all do.
+        // A smaller set of reservations frees no capacity for other nodes; an empty set does.
         *releases += u64::from(after.is_empty());
         if !after.is_empty() {
             let added = matching.add(after);
-            debug_assert!(added.is_some(), "a place was found for it");
+            debug_assert!(added.is_some(), "has_slot_for found a slot");
         }
     }
 
-    /// What the claim of a planned node asks for: a node that holds reservations uses them, any other stays out of
-    /// them, so that no launch takes a slot that was counted for somebody else.
+    /// The requirements of the claim of a planned node. A node that holds reservations requires them; any
+    /// other node excludes reserved capacity, so that its launch cannot use a slot that is counted for
+    /// another node.
     pub(crate) fn final_requirements(&self, claim: &Claim) -> Requirements {
         let state = self.states.get(claim.state);
         let mut requirements = state.requirements.clone();

@@ -1,6 +1,6 @@
-//! The order in which placements were made, kept so that a plan can say in which order its pods may be bound.
+//! The order of placements, from which the plan derives an order in which its pods can be bound.
 //!
-//! Pods on a node whose zone was still open when they were placed did not count anywhere yet; they come last.
+//! Pods on a node whose zone was undecided when they were placed did not count anywhere yet; they come last.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,14 +21,14 @@ pub(crate) struct Event {
     pub(crate) alternative: u8,
     pub(crate) target: Target,
     pub(crate) count: u32,
-    /// Counted only once the node's zone is known.
+    /// Counted only once the zone of the node is decided.
     pub(crate) is_deferred: bool,
 }
 
-/// The same order for a repacking of the planned nodes: a pod moves between nodes, not between zones, so taking the
-/// pods of each class and zone in the order they were placed keeps every zonal constraint on the way.
+/// The order for a repacking of the planned nodes. Pods move between nodes, but not between zones; so the
+/// pods of each class and zone in their original order keep every zonal constraint valid.
 ///
-/// `kept` are the nodes that were left as they were, old position to new; their pods stay in the order they had.
+/// `kept` maps old to new positions of frozen nodes; their pods keep their order.
 pub(crate) fn of_repacking(
     ledger: &mut Ledger,
     repacked: &[Claim],
@@ -55,7 +55,7 @@ pub(crate) fn of_repacking(
         let state = ledger.claims[claim].state;
         let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
         let Some(queue) = supply.get_mut(&key) else { continue };
-        // Pods that spread over hosts are bound in turns, so that no host runs ahead of the others.
+        // Pods with a hostname spread are bound in turns, so that no host exceeds the skew.
         let takes_turns = ledger.classes.variants[event.variant]
             .owned
             .iter()

@@ -1,20 +1,20 @@
-//! "What if these nodes were gone?", asked many times of one cluster.
+//! Simulates the removal of nodes, many times for one cluster.
 //!
-//! A question names nodes to take away; the answer is a plan for the pods that would have to move, next to those that
-//! wait already. Nothing is decided here about whether that is a good idea.
+//! A request names nodes to remove; the outcome is a plan for the pods that would have to move, together with
+//! the pending pods. This module does not decide whether a removal is a good idea.
 //!
-//! A planner that makes several moves on one snapshot goes on from an answer with [`Simulator::commit`] (or with
-//! [`Simulator::fork`] first, to keep the present one):
+//! To simulate several removals one after another, pass an outcome to [`Simulator::commit`] (after
+//! [`Simulator::fork`], if the current state is still needed):
 //!
 //! ```text
-//! let question = Question { without: &[3, 7], … };
-//! let outcome = simulator.ask(&question);
-//! let new: Range<usize> = simulator.commit(&question, &outcome);
+//! let request = SimulationRequest { removed_nodes: &[3, 7], … };
+//! let outcome = simulator.simulate(&request);
+//! let new: Range<usize> = simulator.commit(&request, &outcome);
 //! ```
 //!
-//! Nodes keep their indexes for good: those taken away stay as gaps ([`Simulator::node`] is `None`), planned ones come
-//! after all others. Every pod that the answer placed, waiting ones included, sits where the plan put it and is
-//! `Mobility::Blocked` from then on, so no pod moves twice. [`worth`] tells what pods are worth on their own.
+//! Nodes keep their indexes: removed ones stay as gaps ([`Simulator::node`] is `None`), new ones are appended. Every pod that
+//! the outcome placed, pending ones included, is on its planned node and is `Mobility::Blocked` from then on, so no pod
+//! moves twice. [`dual_prices`] has the value of pods independent of nodes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,109 +24,110 @@ use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::problem::{BoundPod, Mobility, Mode, Node, Options, Problem, ReservedMode};
 use karpenter_model::resources::ResourceList;
 
+mod dual_prices;
 mod planned;
-mod roster;
-mod worth;
+mod pod_index;
 
-pub use worth::{Worth, likely_least_per_hour, worth};
+pub use dual_prices::{DualPrices, dual_prices, estimated_optimum_per_hour};
 
 use crate::cost::{self, Bound};
-use crate::ledger::{Arrival, Ledger, free_room};
-use roster::Roster;
+use crate::ledger::{Arrival, Ledger, free_capacity_of};
+use pod_index::PodIndex;
 
-/// A cluster that can be asked. Questions do not change it; threads may share it.
+/// A cluster for simulations. Simulations do not change it; threads may share it.
 pub struct Simulator<'a> {
     problem: &'a Problem,
-    roster: Roster,
-    /// The cluster compiled, never asked itself.
+    pod_index: PodIndex,
+    /// The compiled cluster; it never runs a simulation itself.
     cluster: Ledger,
-    /// Copies that have answered questions and know more about labels and types by now; one per thread that asks.
+    /// Copies that have run simulations and have cached facts about labels and instance types; one per
+    /// thread.
     workers: Mutex<Vec<Ledger>>,
-    /// The same for the search for cheaper nodes. It takes labels in the order in which they were met, and that must not
-    /// depend on what was asked before, so these forget what they have learnt.
-    forgetful: Mutex<Vec<Ledger>>,
-    /// By node: where it is in the ledgers.
+    /// As `workers`, for cost mode. Its search depends on the order in which labels were first used, and the
+    /// result must not depend on earlier simulations, so these copies drop what they cached.
+    reset_workers: Mutex<Vec<Ledger>>,
+    /// By node: its position in the ledgers.
     position_of: Vec<usize>,
     is_gone: Vec<bool>,
-    /// Nodes that received pods, and those that were added.
+    /// Nodes that received pods, and nodes that were added.
     changed: BTreeMap<usize, Node>,
 }
 
-/// One question.
+/// The input of one simulation.
 #[derive(Debug, Clone)]
-pub struct Question<'a> {
-    /// Indexes into `Problem::nodes`, ascending, without repetition.
-    pub without: &'a [usize],
-    /// Whether pods that may not be evicted at present are to be placed as well.
-    pub moves_blocked: bool,
-    /// `Compat`: upstream's choices. `Cost`: new nodes as cheap as the effort allows.
+pub struct SimulationRequest<'a> {
+    /// Indexes into `Problem::nodes`, ascending, without duplicates.
+    pub removed_nodes: &'a [usize],
+    /// Whether pods that must not be evicted now are moved too.
+    pub moves_blocked_pods: bool,
+    /// `Compat`: upstream's choices. `Cost`: the cheapest new nodes within the effort.
     pub mode: Mode,
     pub effort: u64,
-    /// Whether pods that are spread over zones go back to zones where pods of the same spread came from, where those are as
-    /// good as others: outcomes that leave spreads as they are do not depend on each other.
-    pub stays_home: bool,
+    /// Whether pods with a zonal spread prefer zones that moved pods of the same spread left, where these are
+    /// as good as others. Outcomes that leave spreads unchanged do not depend on each other.
+    pub prefers_vacated_domains: bool,
     pub reserved_mode: ReservedMode,
-    /// Instances that a reservation gains by the nodes' end, by reservation id.
-    pub credits: &'a BTreeMap<Arc<str>, u32>,
+    /// Slots that a reservation gains when the nodes are removed, by reservation id.
+    pub reservation_credits: &'a BTreeMap<Arc<str>, u32>,
 }
 
-/// A bound pod: the node's index in `Problem::nodes`, and its own in that node's list.
+/// A bound pod: the index of its node in `Problem::nodes`, and its index in the pods of that node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoundAt {
     pub node: u32,
     pub pod: u32,
 }
 
-/// The answer.
+/// The result of a simulation.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Groups below the number of `Problem::pods` are those; the others are `movers`, counted on from there.
-    /// `Place::Existing` and `existing` name nodes by their index in the asked problem.
+    /// Groups with an index below the number of `Problem::pods` are those pods; the following ones are
+    /// `movers`. `Place::Existing` and `existing` have node indexes of the simulator.
     pub plan: Plan,
     pub movers: Vec<Vec<BoundAt>>,
 }
 
 impl Outcome {
-    /// Pods that would have to move and have no place.
-    pub fn stranded(&self, waiting_groups: usize) -> u32 {
+    /// The number of moved pods that are unschedulable.
+    pub fn unschedulable_movers(&self, waiting_groups: usize) -> u32 {
         let movers = self.plan.unschedulable.iter().filter(|one| one.pods.group as usize >= waiting_groups);
         movers.map(|one| one.pods.count).sum()
     }
 }
 
 impl<'a> Simulator<'a> {
-    /// Compiles a problem: its waiting pods, and every bound pod that may have to move.
+    /// Compiles a problem: its pending pods, and every bound pod that may have to move.
     pub fn new(problem: &'a Problem) -> Self {
-        let mut roster = Roster::new(problem);
-        let (cluster, class_of) = Ledger::compile(problem, roster.specs());
-        roster.link(problem, &cluster.classes, class_of);
+        let mut pod_index = PodIndex::new(problem);
+        let (cluster, class_of) = Ledger::compile(problem, pod_index.specs());
+        pod_index.link(problem, &cluster.classes, class_of);
         let mut position_of = vec![0; problem.nodes.len()];
         for (position, node) in cluster.nodes.iter().enumerate() {
             position_of[node.facts.id] = position;
         }
         Self {
             problem,
-            roster,
+            pod_index,
             cluster,
             workers: Mutex::new(Vec::new()),
-            forgetful: Mutex::new(Vec::new()),
+            reset_workers: Mutex::new(Vec::new()),
             position_of,
             is_gone: vec![false; problem.nodes.len()],
             changed: BTreeMap::new(),
         }
     }
 
-    /// What was given to [`Simulator::new`]. Commits do not show in it.
+    /// The problem that was passed to [`Simulator::new`], without commits.
     pub fn problem(&self) -> &'a Problem {
         self.problem
     }
 
-    /// How many node indexes there are, those of nodes that are gone included.
+    /// The number of node indexes, including removed nodes.
     pub fn node_count(&self) -> usize {
         self.is_gone.len()
     }
 
-    /// A node as it is after all commits; `None` if it is gone.
+    /// A node after all commits; `None` if it was removed.
     pub fn node(&self, index: usize) -> Option<&Node> {
         if self.is_gone.get(index).is_none_or(|is_gone| *is_gone) {
             return None;
@@ -134,80 +135,80 @@ impl<'a> Simulator<'a> {
         self.changed.get(&index).or_else(|| self.problem.nodes.get(index))
     }
 
-    /// What a node has left for pods, daemons that are yet to come deducted; `None` if it is gone.
+    /// The free capacity of a node after its pods and the DaemonSet pods that are still expected; `None` if
+    /// it was removed.
     pub fn free(&self, index: usize) -> Option<ResourceList> {
-        self.node(index).map(|node| free_room(self.problem, node))
+        self.node(index).map(|node| free_capacity_of(self.problem, node))
     }
 
-    /// A simulator of its own that starts from the present state.
+    /// A separate simulator with the current state.
     pub fn fork(&self) -> Self {
         Self {
             problem: self.problem,
-            roster: self.roster.clone(),
+            pod_index: self.pod_index.clone(),
             cluster: self.cluster.clone(),
             workers: Mutex::new(Vec::new()),
-            forgetful: Mutex::new(Vec::new()),
+            reset_workers: Mutex::new(Vec::new()),
             position_of: self.position_of.clone(),
             is_gone: self.is_gone.clone(),
             changed: self.changed.clone(),
         }
     }
 
-    /// Answers a question. Nodes that are gone or unknown are not missed.
+    /// Runs a simulation. Removed and unknown nodes are ignored.
     ///
-    /// Of a pod without a place the reasons tell what each pool says; pods that wait anyway come without reasons, and
-    /// the plan's lower bound is 0.
-    pub fn ask(&self, question: &Question<'_>) -> Outcome {
-        self.answer(question, None)
+    /// Only moved pods that are unschedulable have reasons. The lower bound of the plan is 0.
+    pub fn simulate(&self, request: &SimulationRequest<'_>) -> Outcome {
+        self.run(request, None)
     }
 
-    /// The same, with pods moving to no other existing nodes than these.
-    pub fn ask_onto(&self, question: &Question<'_>, onto: &[usize]) -> Outcome {
-        self.answer(question, Some(onto))
+    /// As [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes `onto`.
+    pub fn simulate_onto(&self, request: &SimulationRequest<'_>, onto: &[usize]) -> Outcome {
+        self.run(request, Some(onto))
     }
 
-    fn answer(&self, question: &Question<'_>, onto: Option<&[usize]>) -> Outcome {
-        let without = self.present(question.without);
-        let least = if question.moves_blocked { Mobility::Blocked } else { Mobility::Moves };
-        let moving = self.roster.moving(&without, least);
-        let gone: Vec<usize> = without.iter().map(|node| self.position_of[*node]).collect();
+    fn run(&self, request: &SimulationRequest<'_>, onto: Option<&[usize]>) -> Outcome {
+        let removed_nodes = self.present(request.removed_nodes);
+        let least = if request.moves_blocked_pods { Mobility::Blocked } else { Mobility::Moves };
+        let moving = self.pod_index.moving(&removed_nodes, least);
+        let gone: Vec<usize> = removed_nodes.iter().map(|node| self.position_of[*node]).collect();
         let options = Options {
-            mode: question.mode,
-            effort: question.effort,
-            reserved_mode: question.reserved_mode,
+            mode: request.mode,
+            effort: request.effort,
+            reserved_mode: request.reserved_mode,
             ..self.problem.options.clone()
         };
-        let workers = match question.mode {
+        let workers = match request.mode {
             Mode::Compat => &self.workers,
-            Mode::Cost => &self.forgetful,
+            Mode::Cost => &self.reset_workers,
         };
         let known = workers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut ledger = known.unwrap_or_else(|| self.cluster.clone());
-        self.roster.fill_queue(&mut ledger.classes, &moving);
-        ledger.begin_question(&gone, options, question.credits);
-        ledger.stays_home = question.stays_home;
+        self.pod_index.fill_queue(&mut ledger.classes, &moving);
+        ledger.begin_simulation(&gone, options, request.reservation_credits);
+        ledger.prefers_vacated_domains = request.prefers_vacated_domains;
         let closed_before = onto.map(|onto| {
             let positions = onto.iter().filter_map(|node| self.position_of.get(*node).copied());
             ledger.close_to_movers_except(positions)
         });
         let plan = cost::solve(&mut ledger, Bound::NotWanted);
         closed_before.into_iter().for_each(|closed| ledger.set_closed_to_movers(closed));
-        ledger.end_question();
-        if question.mode == Mode::Cost {
+        ledger.end_simulation();
+        if request.mode == Mode::Cost {
             ledger.forget_since(self.cluster.states.mark());
         }
         workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);
         Outcome { plan, movers: moving.into_iter().map(|moving| moving.pods).collect() }
     }
 
-    /// Makes an outcome of this simulator the present state. Returns the indexes of the new nodes, in the order of
+    /// Applies an outcome of this simulator. Returns the indexes of the new nodes, in the order of
     /// `plan.new_nodes`.
     ///
-    /// New nodes count against their pools' limits and reservations; what their pools' former nodes had is given back
-    /// to the limits.
-    pub fn commit(&mut self, question: &Question<'_>, outcome: &Outcome) -> Range<usize> {
-        let without = self.present(question.without);
-        let gone: Vec<usize> = without.iter().map(|node| self.position_of[*node]).collect();
+    /// New nodes count against the limits and reservations of their NodePools; removed nodes are credited to
+    /// the limits.
+    pub fn commit(&mut self, request: &SimulationRequest<'_>, outcome: &Outcome) -> Range<usize> {
+        let removed_nodes = self.present(request.removed_nodes);
+        let gone: Vec<usize> = removed_nodes.iter().map(|node| self.position_of[*node]).collect();
         let mut placed: Vec<(usize, usize, u32)> = Vec::new();
         for placement in &outcome.plan.existing {
             let Some(mut node) = self.node(placement.node).cloned() else { continue };
@@ -217,42 +218,42 @@ impl<'a> Simulator<'a> {
             self.changed.insert(placement.node, node);
         }
         let first = self.node_count();
-        let mut bare: Vec<Node> = Vec::new();
+        let mut empty_nodes: Vec<Node> = Vec::new();
         let mut pods: Vec<Vec<(usize, u32)>> = Vec::new();
         for planned in &outcome.plan.new_nodes {
             let index = self.node_count();
             let mut node = planned::node(self.problem, planned, index);
-            bare.push(node.clone());
-            self.roster.add_node();
+            empty_nodes.push(node.clone());
+            self.pod_index.add_node();
             self.position_of.push(self.cluster.nodes.len() + index - first);
             self.is_gone.push(false);
             pods.push(self.bind(index, &mut node, &planned.pods, outcome));
             self.changed.insert(index, node);
         }
-        let arrivals: Vec<Arrival<'_>> = bare
+        let arrivals: Vec<Arrival<'_>> = empty_nodes
             .iter()
             .zip(pods)
             .enumerate()
             .map(|(offset, (node, pods))| Arrival { id: first + offset, node, pods })
             .collect();
-        let leavers: Vec<Node> = without.iter().filter_map(|node| self.node(*node).cloned()).collect();
+        let removed: Vec<Node> = removed_nodes.iter().filter_map(|node| self.node(*node).cloned()).collect();
         let workers = self.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let forgetful = self.forgetful.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for ledger in std::iter::once(&mut self.cluster).chain(workers).chain(forgetful) {
+        let reset_workers = self.reset_workers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for ledger in std::iter::once(&mut self.cluster).chain(workers).chain(reset_workers) {
             ledger.commit(&gone, &placed, &arrivals);
-            leavers.iter().for_each(|node| planned::give_back_limits(ledger, node));
+            removed.iter().for_each(|node| planned::give_back_limits(ledger, node));
             outcome.plan.new_nodes.iter().for_each(|planned| planned::charge(ledger, planned));
         }
-        for node in without {
+        for node in removed_nodes {
             self.is_gone[node] = true;
             self.changed.remove(&node);
         }
         let left: Vec<PodRun> = outcome.plan.unschedulable.iter().map(|one| one.pods).collect();
-        self.roster.keep_waiting(&left);
+        self.pod_index.retain_pending(&left);
         first..self.node_count()
     }
 
-    /// The named nodes that are there.
+    /// The given nodes that are not removed.
     fn present(&self, nodes: &[usize]) -> Vec<usize> {
         let is_there = |node: &usize| self.is_gone.get(*node).is_some_and(|is_gone| !is_gone);
         let mut present: Vec<usize> = nodes.iter().copied().filter(is_there).collect();
@@ -261,7 +262,7 @@ impl<'a> Simulator<'a> {
         present
     }
 
-    /// Puts pods on a node, and says of which class they are.
+    /// Adds pods to a node; returns their classes and counts.
     fn bind(
         &mut self,
         index: usize,
@@ -271,11 +272,11 @@ impl<'a> Simulator<'a> {
     ) -> Vec<(usize, u32)> {
         let mut classes = Vec::new();
         for run in runs {
-            let Some(spec) = self.roster.spec_of(run.group, &outcome.movers) else { continue };
-            self.roster.settle(index, node.pods.len(), spec, run.count);
-            classes.push((self.roster.class_of(spec), run.count));
+            let Some(spec) = self.pod_index.spec_of(run.group, &outcome.movers) else { continue };
+            self.pod_index.add_moved_pods(index, node.pods.len(), spec, run.count);
+            classes.push((self.pod_index.class_of(spec), run.count));
             let pod = BoundPod {
-                spec: self.roster.spec(spec).clone(),
+                spec: self.pod_index.spec(spec).clone(),
                 is_daemon: false,
                 is_terminating: false,
                 mobility: Mobility::Blocked,

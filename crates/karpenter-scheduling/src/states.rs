@@ -1,7 +1,8 @@
-//! Interned requirement states: what a planned node may still become after a series of narrowings.
+//! Interned requirement states: what a planned node may still launch as after its requirements were narrowed.
 //!
-//! A claim's labels are decided step by step (pods, volumes, topology). Only few distinct results occur, so each is
-//! evaluated once against the catalog and then shared: adding a pod to a claim is a table look-up.
+//! Pods, volumes and topology narrow the requirements of a claim step by step. Only few distinct results
+//! occur, so each is evaluated once against the catalog and then shared: adding a pod to a claim is a table
+//! lookup.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -14,13 +15,13 @@ use rustc_hash::FxHashMap;
 
 use crate::bits::Bits;
 use crate::ledger::Prepared;
-use crate::reservations::ReservedOffer;
+use crate::reservations::ReservedOffering;
 use crate::templates::catalog;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct StateId(pub(crate) u32);
 
-/// An interned set of requirements that something adds to a node.
+/// An interned set of requirements that is added to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ReqId(pub(crate) u32);
 
@@ -28,7 +29,7 @@ impl ReqId {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// A moment in the life of [`States`].
+/// The number of states and requirement sets at one point in time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     pub(crate) states: StateId,
@@ -37,17 +38,17 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The same as long as [`States`] lives, whatever was forgotten meanwhile.
+    /// Stays the same when [`States::forget_since`] reassigns ids.
     serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
-    /// Types with at least one available offering left.
+    /// Instance types with at least one available offering left.
     pub(crate) types: Vec<StateType>,
     /// Types whose free resources no other type of `types` exceeds in every dimension.
     pub(crate) maximal: Vec<usize>,
     /// Reserved offerings left, in the order of `types`.
-    pub(crate) reserved: Vec<ReservedOffer>,
-    /// As `maximal`, among types that need no reservation; filled only where some offering is reserved.
+    pub(crate) reserved: Vec<ReservedOffering>,
+    /// As `maximal`, among types that need no reservation; filled only if some offering is reserved.
     pub(crate) maximal_unreserved: Vec<usize>,
     offers: Vec<u32>,
 }
@@ -56,7 +57,8 @@ pub(crate) struct State {
 pub(crate) struct StateType {
     /// Index into `Template::types`.
     pub(crate) index: usize,
-    /// Cheapest offering left that needs no reservation, or the cheapest reserved one if there is no other.
+    /// The cheapest offering left that needs no reservation, or the cheapest reserved one if there is no
+    /// other.
     pub(crate) price: f64,
     pub(crate) offering: u32,
     pub(crate) has_unreserved: bool,
@@ -74,7 +76,8 @@ pub(crate) struct States {
     steps: FxHashMap<(StateId, ReqId), Option<StateId>>,
     joins: FxHashMap<(ReqId, ReqId), ReqId>,
     base: Vec<Option<StateId>>,
-    /// What was found out about the catalog. It is true of any question, so it is never forgotten; ids are given out anew.
+    /// Evaluations against the catalog. They do not depend on a simulation, so they are kept; only ids are
+    /// assigned again.
     evaluated: FxHashMap<(usize, Requirements), Option<Arc<State>>>,
     /// By serial number and key.
     domains: FxHashMap<(u32, usize), Bits>,
@@ -104,12 +107,12 @@ impl States {
         states
     }
 
-    /// How much is known now.
+    /// The current number of states and requirement sets.
     pub(crate) fn mark(&self) -> Mark {
         Mark { states: StateId(self.states.len() as u32), added: ReqId(self.added.len() as u32) }
     }
 
-    /// Forgets what was learnt since a mark, so that ids are given out as if nothing had been asked meanwhile.
+    /// Drops ids that were assigned since a mark, so that ids do not depend on earlier simulations.
     pub(crate) fn forget_since(&mut self, mark: Mark) {
         self.states.truncate(mark.states.0 as usize);
         self.added.truncate(mark.added.0 as usize);
@@ -125,7 +128,8 @@ impl States {
         &self.states[id.0 as usize]
     }
 
-    /// The state of a fresh node of a template; `None` if the pool's own requirements leave no type.
+    /// The state of a new node of a template; `None` if the requirements of the NodePool leave no instance
+    /// type.
     pub(crate) fn base(&self, template: usize) -> Option<StateId> {
         self.base[template]
     }
@@ -144,7 +148,7 @@ impl States {
         &self.added[id.0 as usize]
     }
 
-    /// Both sets of requirements together.
+    /// The union of both sets of requirements.
     pub(crate) fn join(&mut self, a: ReqId, b: ReqId) -> ReqId {
         if a == ReqId::NONE || a == b {
             return b;
@@ -162,7 +166,7 @@ impl States {
         id
     }
 
-    /// The state after adding requirements, or `None` if no instance type would be left.
+    /// The state after adding requirements, or `None` if no instance type is left.
     pub(crate) fn add(&mut self, state: StateId, added: ReqId) -> Option<StateId> {
         if added == ReqId::NONE {
             return Some(state);
@@ -187,7 +191,7 @@ impl States {
         self.add(state, added)
     }
 
-    /// Offerings of a type that are left in a state: indexes into the type's offerings.
+    /// Offerings of a type that are left in a state: indexes into the offerings of the type.
     pub(crate) fn offers(&self, state: StateId, entry: &StateType) -> &[u32] {
         &self.get(state).offers[entry.offers.0 as usize..entry.offers.1 as usize]
     }
@@ -197,7 +201,7 @@ impl States {
         &catalog(&self.problem, &self.problem.pools[template.pool])[template.types[index].index]
     }
 
-    /// Which of the named domains of a key a node in this state may still end up in.
+    /// The named domains of a key in which a node of this state may launch.
     pub(crate) fn domains(&mut self, state: StateId, key: usize, name: &str, universe: &[Arc<str>]) -> &Bits {
         let serial = self.get(state).serial;
         if !self.domains.contains_key(&(serial, key)) {
@@ -237,7 +241,7 @@ impl States {
                             .filter(|value| requirement.has(value))
                             .for_each(|value| insert(value));
                     }
-                    // Neither the type nor the offering speaks of the key: the pool's own label decides.
+                    // Neither the type nor the offering states the key: the label of the NodePool decides.
                     None if wanted.is_some() => universe.iter().for_each(|value| insert(value)),
                     None => {}
                 }
@@ -293,7 +297,7 @@ impl States {
         Some(self.admit(state?))
     }
 
-    /// Gives a state its number.
+    /// Assigns an id to a state.
     fn admit(&mut self, state: Arc<State>) -> StateId {
         let id = StateId(self.states.len() as u32);
         self.index.insert((state.template, state.requirements.clone()), id);
@@ -301,7 +305,7 @@ impl States {
         id
     }
 
-    /// Filters types and offerings by `requirements`; with `changed`, only those keys need another look.
+    /// Filters types and offerings by `requirements`; with `changed`, only those keys are checked.
     fn evaluate<'a>(
         &mut self,
         position: usize,
@@ -315,7 +319,7 @@ impl States {
         };
         let mut types = Vec::new();
         let mut offers = Vec::new();
-        let mut reserved: Vec<ReservedOffer> = Vec::new();
+        let mut reserved: Vec<ReservedOffering> = Vec::new();
         let catalog_index = self.problem.pools[self.prepared.templates[position].pool].catalog;
         for (index, candidate_offers) in candidates {
             let instance_type = self.instance_type(position, index);
@@ -333,8 +337,14 @@ impl States {
                 let in_catalog = self.prepared.templates[position].types[index].index;
                 let reservation = self.prepared.reservations.of_offering(catalog_index, in_catalog, *offer);
                 if let Some(reservation) = reservation {
-                    let (price, has_room) = (offering.price_per_hour, offering.is_launchable());
-                    reserved.push(ReservedOffer { index, offering: *offer, price, reservation, has_room });
+                    let (price, has_capacity) = (offering.price_per_hour, offering.is_launchable());
+                    reserved.push(ReservedOffering {
+                        index,
+                        offering: *offer,
+                        price,
+                        reservation,
+                        has_capacity,
+                    });
                 }
                 let rank = (reservation.is_some(), offering.price_per_hour, *offer);
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
@@ -396,7 +406,7 @@ impl States {
     fn maximal<'a>(&self, position: usize, types: impl Iterator<Item = &'a StateType>) -> Vec<usize> {
         let all = &self.prepared.templates[position].types;
         let mut order: Vec<usize> = types.map(|entry| entry.index).collect();
-        // Large ones first, so that most types are seen to be dominated by an early member.
+        // Large types first, so that most types are dominated by an early one.
         order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));
         let mut maximal: Vec<usize> = Vec::new();
         for candidate in order {

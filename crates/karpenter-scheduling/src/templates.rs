@@ -1,5 +1,5 @@
-//! NodePools prepared for placement: the instance types each may launch, what a node of that type has left for pods
-//! after daemons, and how far the pool's limits reach.
+//! NodePools prepared for placement: their instance types, the free capacity of a node of each type after
+//! DaemonSet pods, and the remaining limits.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, scheduler.go.
 
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 /// Amounts per dimension of [`Dimensions`].
 pub(crate) type Amounts = SmallVec<[i64; 6]>;
 
-/// The resources that any pod asks for; others cannot decide anything.
+/// The resources that some pod requests; others have no influence.
 #[derive(Debug, Clone)]
 pub(crate) struct Dimensions {
     pub(crate) names: Vec<Arc<str>>,
@@ -56,55 +56,55 @@ impl Dimensions {
     }
 }
 
-/// One NodePool, in the order in which new nodes are tried.
+/// One NodePool. Templates are in the order in which new nodes are tried.
 #[derive(Debug)]
 pub(crate) struct Template {
     /// Index into `Problem::pools`.
     pub(crate) pool: usize,
     pub(crate) weight: i32,
-    /// Pool requirements and labels; what every node of the pool satisfies.
+    /// Requirements and labels of the NodePool; every node of it satisfies them.
     pub(crate) requirements: Requirements,
     pub(crate) types: Vec<TemplateType>,
-    /// Limited resources (without `nodes`) and how much is left.
+    /// Limited resources (without `nodes`) and the remaining amount.
     pub(crate) limited: Vec<(Arc<str>, i64)>,
     pub(crate) nodes_left: Option<i64>,
     pub(crate) has_min_values: bool,
 }
 
-/// An instance type, or those of its offerings that make nodes of one size.
+/// An instance type, or its offerings of one size.
 #[derive(Debug)]
 pub(crate) struct TemplateType {
     /// Index into the pool's catalog.
     pub(crate) index: usize,
-    /// Indexes into the type's offerings; `None` if all of them make nodes of the same size.
+    /// Indexes into the offerings of the type; `None` if all offerings have the same size.
     pub(crate) offerings: Option<Vec<u32>>,
-    /// Allocatable minus the daemons that will run there.
+    /// Allocatable minus the DaemonSet pods that will run there.
     pub(crate) free: Amounts,
     pub(crate) daemon_requests: ResourceList,
     pub(crate) daemon_ports: Vec<HostPort>,
-    /// Capacity of each limited resource, aligned with [`Template::limited`].
+    /// Capacity of each limited resource, in the order of [`Template::limited`].
     pub(crate) limited_capacity: SmallVec<[i64; 2]>,
-    /// By offering. Looking it up among labels takes long, and is done for every packing.
-    pub(crate) sales: Vec<Sale>,
+    /// By offering. Cached, because reading it from labels is slow and every packing needs it.
+    pub(crate) offering_flags: Vec<OfferingFlags>,
 }
 
-/// What of an offering's labels a packing looks at.
+/// Properties of an offering that a packing needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sale {
+pub(crate) struct OfferingFlags {
     pub(crate) is_launchable: bool,
     pub(crate) is_reserved: bool,
     pub(crate) is_spot: bool,
 }
 
-impl Sale {
+impl OfferingFlags {
     fn of(offering: &Offering) -> Self {
         let is_spot = offering.capacity_type().is_some_and(|value| &**value == labels::CAPACITY_TYPE_SPOT);
         Self { is_launchable: offering.is_launchable(), is_reserved: offering.is_reserved(), is_spot }
     }
 }
 
-/// All pools as templates, heaviest first, then by name descending. Pools without any type stay, with no types, so
-/// that "why not" can name them.
+/// All NodePools as templates, highest weight first, then by name descending. NodePools without instance
+/// types are included, so that unschedulable pods get a reason for them.
 pub(crate) fn build(problem: &Problem, dimensions: &Dimensions) -> Vec<Template> {
     let mut order: Vec<usize> = (0..problem.pools.len()).collect();
     order.sort_by(|a, b| {
@@ -134,7 +134,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
     let daemons_here: Vec<&PreparedDaemon> =
         daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
-    // By name, so that the order of a catalog cannot decide between equals.
+    // By name, so that the order of the catalog does not decide between equal types.
     let mut by_name: Vec<(usize, &InstanceType)> = catalog(problem, definition).iter().enumerate().collect();
     by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     let types = by_name
@@ -160,8 +160,16 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
             let free =
                 if fits { dimensions.amounts(&free) } else { SmallVec::from_elem(-1, dimensions.len()) };
             let limited_capacity = limited.iter().map(|(name, _)| instance_type.capacity.get(name)).collect();
-            let sales = instance_type.offerings.iter().map(Sale::of).collect();
-            TemplateType { index, offerings, free, daemon_requests, daemon_ports, limited_capacity, sales }
+            let offering_flags = instance_type.offerings.iter().map(OfferingFlags::of).collect();
+            TemplateType {
+                index,
+                offerings,
+                free,
+                daemon_requests,
+                daemon_ports,
+                limited_capacity,
+                offering_flags,
+            }
         })
         .collect();
     Template {
@@ -175,7 +183,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
     }
 }
 
-/// What nodes of a type have for pods, with the offerings that make them; `None` stands for all.
+/// The allocatable of the nodes of a type, with the offerings of that size; `None` means all.
 /// Upstream: groupOfferingsByOverride of pkg/cloudprovider/types.go.
 fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> {
     if !instance_type.has_overrides() {
@@ -190,7 +198,7 @@ fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> 
     by_size.into_values().map(|offerings| (allocatable(&offerings), Some(offerings))).collect()
 }
 
-/// A daemon's pod with its node terms ready: any one of them may hold.
+/// A DaemonSet pod with its node terms, of which one must hold.
 struct PreparedDaemon {
     spec: PodSpec,
     terms: Vec<Requirements>,
@@ -235,7 +243,7 @@ impl PreparedDaemon {
     }
 }
 
-/// A running node carries these two labels; daemons may select them although no claim asks for them.
+/// A running node has these two labels; DaemonSets may select them although no claim requires them.
 fn with_lifecycle_labels(requirements: &Requirements) -> Requirements {
     let mut all = requirements.clone();
     all.add(Requirement::in_values(labels::REGISTERED, ["true"]));

@@ -1,7 +1,9 @@
 //! Topology groups and their counters: spread, affinity and anti-affinity over zones, hosts and other labels.
 //!
-//! A group is shared by all pods that state the same constraint. Zone-like keys count per domain; the hostname key
-//! counts per slot (an existing node or a planned one). Upstream: pkg/controllers/provisioning/scheduling/topology*.go.
+//! A group is shared by all pods that state the same constraint. Zone-like keys are counted per domain, the
+//! hostname key per slot (an existing or planned node).
+//!
+//! Upstream: pkg/controllers/provisioning/scheduling/topology.go, topologygroup.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use crate::bits::Bits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupId(pub(crate) u32);
 
-/// A node slot: existing nodes first, then planned ones.
+/// A node: existing nodes first, then planned ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -30,12 +32,12 @@ pub(crate) enum Kind {
     AntiAffinity,
 }
 
-/// Which nodes a spread constraint looks at.
+/// The nodes that a spread constraint counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeFilter {
-    /// nodeAffinityPolicy Honor: any of these must be compatible. `None`: every node.
+    /// `nodeAffinityPolicy: Honor`: one of these terms must match. `None`: every node.
     pub(crate) terms: Option<Vec<Requirements>>,
-    /// nodeTaintsPolicy Honor: these must tolerate the node. `None`: every node.
+    /// `nodeTaintsPolicy: Honor`: these must tolerate the taints of the node. `None`: every node.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -46,7 +48,7 @@ impl NodeFilter {
         *self == Self::ALL
     }
 
-    /// Whether a node with these labels counts.
+    /// Whether the constraint counts a node with these labels and taints.
     pub(crate) fn accepts(&self, labels: &Requirements, taints: &[Taint]) -> bool {
         let suits = |term: &Requirements| labels.compatible(term, &BTreeSet::new()).is_ok();
         self.tolerations.as_ref().is_none_or(|tolerations| !keeps_away(taints, tolerations))
@@ -61,7 +63,7 @@ pub(crate) struct GroupKey {
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) namespaces: BTreeSet<Arc<str>>,
     pub(crate) filter: NodeFilter,
-    /// Domains count only where this pod may go (taint-aware groups); part of the identity.
+    /// Only domains that a pod with these tolerations can use count; part of the identity of the group.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -69,25 +71,27 @@ pub(crate) struct GroupKey {
 pub(crate) struct Group {
     pub(crate) id: GroupKey,
     pub(crate) is_hostname: bool,
-    /// Domains that count for a zone-like key: those a pool offers, and those of nodes that the filter accepts.
+    /// Domains of a zone-like key that count: those that a NodePool offers, and those of nodes that the
+    /// filter accepts.
     pub(crate) universe: Bits,
     pub(crate) offered: Bits,
     pub(crate) nodes_in: Vec<u32>,
     /// Nodes that the filter accepts; `None`: all.
     pub(crate) eligible: Option<Bits>,
-    /// Bound pods that require this anti-affinity.
+    /// The number of bound pods that require this anti-affinity.
     pub(crate) stated_by_bound: u32,
-    /// The last question in which a pod to be placed states the constraint.
-    pub(crate) stated_in_question: u64,
-    /// Pods the selector matches, per domain (zone-like keys).
+    /// The last simulation in which a pod to be placed states the constraint.
+    pub(crate) stated_in_simulation: u64,
+    /// Pods that the selector matches, per domain (zone-like keys).
     pub(crate) matched: Vec<u32>,
-    /// How many of them went away with nodes of the present question and have not come back, per domain.
+    /// Matched pods of nodes that the current simulation removed and that are not placed again yet, per
+    /// domain.
     pub(crate) vacated: Vec<u32>,
     /// Pods that state the constraint, per domain (anti-affinity on zone-like keys).
     pub(crate) owners: Vec<u32>,
-    /// Matched pods anywhere.
+    /// Matched pods in all domains.
     pub(crate) matched_total: u64,
-    /// Bumped whenever a count changes.
+    /// Increased whenever a count changes.
     pub(crate) version: u64,
 }
 
@@ -104,25 +108,25 @@ pub(crate) struct Topology {
     pub(crate) keys: Vec<Arc<str>>,
     /// Sorted domain names per key; empty for the hostname key.
     pub(crate) domains: Vec<Vec<Arc<str>>>,
-    /// Domains per key that a pool can launch into.
+    /// Domains per key in which a NodePool can launch.
     offered: Vec<Bits>,
     /// Existing nodes per key and domain.
     nodes_in: Vec<Vec<u32>>,
-    /// Domains per key that are offered or have a node; `None` while all of them are.
-    there: Vec<Option<Bits>>,
+    /// Domains per key that a NodePool offers or that have a node; `None` if these are all domains.
+    present_domains: Vec<Option<Bits>>,
     pub(crate) groups: Vec<Group>,
     index: BTreeMap<GroupKey, GroupId>,
-    /// Groups whose selector needs `label = value`, by that pair; the rest in `unindexed`.
+    /// Groups whose selector requires `label = value`, by that pair; the others are in `unindexed`.
     by_label: FxHashMap<(Arc<str>, Arc<str>), Vec<GroupId>>,
     unindexed: Vec<GroupId>,
     host_matched: FxHashMap<(GroupId, Slot), u32>,
     host_owners: FxHashMap<(GroupId, Slot), u32>,
-    /// What to put back, last change first, while a question is being answered.
+    /// Changes to undo, while a simulation runs.
     journal: Vec<Undo>,
     is_recording: bool,
 }
 
-/// One changed number as it was before.
+/// The previous value of one counter.
 #[derive(Debug, Clone, Copy)]
 enum Undo {
     Matched {
@@ -154,12 +158,12 @@ enum Undo {
         slot: Slot,
         before: u32,
     },
-    /// A node that counted for a group is gone.
+    /// A node that counted for a group was removed.
     GroupNode {
         group: GroupId,
         domain: u32,
     },
-    /// A node is gone.
+    /// A node was removed.
     KeyNode {
         key: u32,
         domain: u32,
@@ -199,7 +203,7 @@ impl Topology {
             nodes_in: Vec::new(),
             eligible: None,
             stated_by_bound: 0,
-            stated_in_question: 0,
+            stated_in_simulation: 0,
             matched: Vec::new(),
             vacated: Vec::new(),
             owners: Vec::new(),
@@ -237,7 +241,7 @@ impl Topology {
         })
     }
 
-    /// Groups that select a pod with these labels, ascending.
+    /// The groups that select a pod with these labels, ascending.
     pub(crate) fn matching(&self, namespace: &Arc<str>, labels: &Labels) -> Vec<GroupId> {
         let mut found: Vec<GroupId> = self
             .unindexed
@@ -256,8 +260,8 @@ impl Topology {
         found
     }
 
-    /// Numbers keys and groups by what they are, so that their order does not depend on which pods state them. Returns
-    /// the new number of every key and group.
+    /// Numbers keys and groups by content, so that their order does not depend on which pods state them.
+    /// Returns the new number of every key and group.
     pub(crate) fn sort(&mut self) -> (Vec<usize>, Vec<GroupId>) {
         let mut keys: Vec<usize> = (0..self.keys.len()).collect();
         keys.sort_by(|a, b| self.keys[*a].cmp(&self.keys[*b]));
@@ -281,11 +285,12 @@ impl Topology {
         (new_key, new_group)
     }
 
-    /// Fixes the domains of every key: all that can occur, and those that a pool offers; counters start at zero.
+    /// Sets the domains of every key: all possible ones, and those that a NodePool offers. Resets all
+    /// counters.
     pub(crate) fn start_counting(&mut self, domains: Vec<(Vec<Arc<str>>, Bits)>) {
         (self.domains, self.offered) = domains.into_iter().unzip();
         self.nodes_in = self.domains.iter().map(|names| vec![0; names.len()]).collect();
-        self.there = vec![None; self.keys.len()];
+        self.present_domains = vec![None; self.keys.len()];
         for group in &mut self.groups {
             let size = self.domains[group.id.key].len();
             group.matched = vec![0; size];
@@ -312,7 +317,9 @@ impl Topology {
     pub(crate) fn counts(&self, id: GroupId, domain: usize) -> bool {
         let group = self.group(id);
         group.universe.contains(domain)
-            && self.there[group.id.key].as_ref().is_none_or(|there| there.contains(domain))
+            && self.present_domains[group.id.key]
+                .as_ref()
+                .is_none_or(|present_domains| present_domains.contains(domain))
     }
 
     /// Whether a domain has a node.
@@ -320,12 +327,12 @@ impl Topology {
         self.nodes_in[key][domain] > 0
     }
 
-    /// The domains of a key that are offered or have a node; `None`: all.
-    pub(crate) fn there(&self, key: usize) -> Option<&Bits> {
-        self.there[key].as_ref()
+    /// The domains of a key that a NodePool offers or that have a node; `None`: all.
+    pub(crate) fn present_domains(&self, key: usize) -> Option<&Bits> {
+        self.present_domains[key].as_ref()
     }
 
-    /// Counts a node in its domains, for the keys.
+    /// Adds a node to its domains.
     pub(crate) fn add_node(&mut self, domains: &[Option<usize>]) {
         for (key, domain) in domains.iter().enumerate() {
             if let Some(domain) = domain {
@@ -334,33 +341,33 @@ impl Topology {
         }
     }
 
-    /// Finds out which domains are there.
-    pub(crate) fn look_where_nodes_are(&mut self) {
+    /// Computes which domains are offered or have a node.
+    pub(crate) fn update_present_domains(&mut self) {
         for key in 0..self.keys.len() {
-            self.look_at_key(key);
+            self.update_present_domains_of(key);
         }
     }
 
-    fn look_at_key(&mut self, key: usize) {
+    fn update_present_domains_of(&mut self, key: usize) {
         let mut bits = self.offered[key].clone();
         let with_nodes = self.nodes_in[key].iter().enumerate().filter(|(_, nodes)| **nodes > 0);
         with_nodes.for_each(|(domain, _)| bits.insert(domain));
-        self.there[key] = (bits.len() < self.domains[key].len()).then_some(bits);
+        self.present_domains[key] = (bits.len() < self.domains[key].len()).then_some(bits);
     }
 
-    /// Takes a node out of its domains, for the keys.
+    /// Removes a node from its domains.
     pub(crate) fn remove_node(&mut self, domains: &[Option<usize>]) {
         for (key, domain) in domains.iter().enumerate() {
             let Some(domain) = *domain else { continue };
             self.nodes_in[key][domain] -= 1;
             self.note(Undo::KeyNode { key: key as u32, domain: domain as u32 });
             if self.nodes_in[key][domain] == 0 {
-                self.look_at_key(key);
+                self.update_present_domains_of(key);
             }
         }
     }
 
-    /// Counts a node in its domain, for a spread that looks at it.
+    /// Adds a node to its domain of a spread that counts it.
     pub(crate) fn add_node_to_group(&mut self, id: GroupId, domain: usize) {
         let group = self.group_mut(id);
         group.nodes_in[domain] += 1;
@@ -405,8 +412,8 @@ impl Topology {
         self.count_total(id, i64::from(count));
     }
 
-    /// Takes back pods of a node that goes away. Its host is not asked about any more.
-    pub(crate) fn uncount(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
+    /// Removes the pods of a removed node. The counts of its host are not needed any more.
+    pub(crate) fn remove_matched(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
         if let Some(domain) = domain {
             self.set_matched(id, domain, |present| present - count);
             self.set_vacated(id, domain, |vacated| vacated + count);
@@ -414,7 +421,7 @@ impl Topology {
         self.count_total(id, -i64::from(count));
     }
 
-    pub(crate) fn disown(&mut self, id: GroupId, domain: usize, count: u32) {
+    pub(crate) fn remove_owners(&mut self, id: GroupId, domain: usize, count: u32) {
         self.set_owners(id, domain, |present| present - count);
     }
 
@@ -431,8 +438,8 @@ impl Topology {
         }
     }
 
-    /// Forgets the pods of a zone-like group.
-    pub(crate) fn forget(&mut self, id: GroupId) {
+    /// Resets the counts of a zonal group.
+    pub(crate) fn reset_counts(&mut self, id: GroupId) {
         for domain in 0..self.group(id).matched.len() {
             self.set_matched(id, domain, |_| 0);
             self.set_owners(id, domain, |_| 0);
@@ -447,7 +454,7 @@ impl Topology {
         self.group_mut(id).matched[domain] = change(before);
     }
 
-    /// Only questions are asked where pods came from.
+    /// Tracked during simulations only.
     fn set_vacated(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
         let before = self.group(id).vacated[domain];
         let after = change(before);
@@ -477,12 +484,12 @@ impl Topology {
         }
     }
 
-    /// From here on every change can be taken back.
+    /// Records changes from here on, so that they can be undone.
     pub(crate) fn record(&mut self) {
         self.is_recording = true;
     }
 
-    /// Takes back every change since `record`.
+    /// Undoes every change since `record`.
     pub(crate) fn roll_back(&mut self) {
         self.is_recording = false;
         let mut keys: SmallVec<[usize; 2]> = SmallVec::new();
@@ -513,10 +520,11 @@ impl Topology {
                 }
             }
         }
-        keys.into_iter().for_each(|key| self.look_at_key(key));
+        keys.into_iter().for_each(|key| self.update_present_domains_of(key));
     }
 
-    /// The smallest count among the domains a pod may use; 0 while fewer than `minDomains` of them exist.
+    /// The smallest count among the domains that a pod may use; 0 while fewer than `minDomains` of them
+    /// exist.
     pub(crate) fn spread_minimum(&self, id: GroupId, pod_allows: &Bits) -> u32 {
         let group = self.group(id);
         let mut supported = 0;
@@ -541,7 +549,8 @@ fn restore(counts: &mut FxHashMap<(GroupId, Slot), u32>, group: GroupId, slot: S
     }
 }
 
-/// Whether a hard taint is not tolerated. Preferred taints do not take a node out of a topology.
+/// Whether a NoSchedule or NoExecute taint is not tolerated. PreferNoSchedule taints do not exclude a node
+/// from a topology.
 pub(crate) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
     taints
         .iter()
@@ -549,7 +558,7 @@ pub(crate) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
         .any(|taint| first_untolerated(std::slice::from_ref(taint), tolerations).is_some())
 }
 
-/// The node terms of a pod: selector and each required term joined.
+/// The node terms of a pod: the node selector joined with each required term.
 pub(crate) fn node_terms(spec: &PodSpec) -> Vec<Requirements> {
     if spec.required_terms.is_empty() {
         return vec![spec.node_selector.clone()];

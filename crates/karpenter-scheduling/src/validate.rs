@@ -1,15 +1,16 @@
-//! An independent judge of plans: replays a [`Plan`] against its [`Problem`] and names everything that is wrong.
+//! The validator: checks a [`Plan`] against its [`Problem`] independently of the planner and reports every
+//! violated rule.
 //!
-//! Written from the rules of Kubernetes and Karpenter, not from the solver: it shares the model's requirement algebra
-//! and nothing else, so that a mistake in the solver's feasibility code cannot hide itself here. It decides only
-//! whether a plan is valid; it does not judge how good it is, except that the cost must be what the plan says, must
-//! not be below the plan's own bound, and must not be above the compatible plan's.
+//! It is written from the rules of Kubernetes and Karpenter. It shares the requirement algebra of the model
+//! and nothing else with the planner, so that an error in the planner's feasibility checks is found here. It
+//! checks whether a plan is valid, not how good it is, with three exceptions: the price must be what the plan
+//! states, not below the plan's own lower bound, and not above the price of compat mode.
 //!
 //! Preferences (preferred terms, `ScheduleAnyway`, `PreferNoSchedule`) are never a violation.
 
+mod claim_groups;
 mod contents;
 mod existing;
-mod frames;
 mod label_view;
 mod order;
 mod planned;
@@ -25,16 +26,16 @@ pub use violation::{Place, Violation};
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 
-/// Every way in which the plan breaks a rule; empty for a valid plan.
+/// Every violation of a rule; empty for a valid plan.
 pub fn validate(problem: &Problem, plan: &Plan) -> Vec<Violation> {
     let mut violations = Vec::new();
     let contents = contents::collect(problem, plan, &mut violations);
     order::check(problem, plan, &mut violations);
-    let frames = frames::Frames::build(problem, plan);
-    planned::check(problem, plan, &contents, &frames, &mut violations);
+    let claim_groups = claim_groups::ClaimGroups::build(problem, plan);
+    planned::check(problem, plan, &contents, &claim_groups, &mut violations);
     existing::check(problem, &contents, &mut violations);
     totals::check(problem, plan, &mut violations);
-    reserved::check(problem, plan, &frames, &mut violations);
-    topology::check(problem, plan, &contents, &frames, &mut violations);
+    reserved::check(problem, plan, &claim_groups, &mut violations);
+    topology::check(problem, plan, &contents, &claim_groups, &mut violations);
     violations
 }

@@ -1,8 +1,8 @@
-//! A plan that the validator accepts, whatever part of the engine is at fault.
+//! Returns a plan that the validator accepts, even if the planner has a fault.
 //!
-//! A fault is a rule that a plan breaks, or an attempt that ended early. The mode asked for is tried first, then compat
-//! mode, then compat mode without the pods and nodes that the fault is about, and in the end those are taken out of the
-//! plan. So a fault costs the pods or the node concerned, and every fault is reported.
+//! A fault is a plan that violates a rule, or a panic. The requested mode is tried first, then compat mode,
+//! then compat mode without the pods and nodes that the fault concerns; in the end those are removed from the
+//! plan. So a fault affects the pods or the node concerned only, and every fault is reported.
 
 mod isolate;
 mod left_out;
@@ -20,53 +20,54 @@ pub use isolate::{Isolated, isolate};
 pub use left_out::LeftOut;
 use left_out::Part;
 
-/// Attempts with pods and nodes left out, before they are taken out of the last plan instead.
+/// The maximum number of attempts with pods and nodes left out, before they are removed from the last plan
+/// instead.
 const REPLANS_MAX: usize = 2;
-/// Attempts to find the pods without which no attempt ends early. Enough for two groups of a thousand.
+/// The maximum number of attempts to find the pods that cause a panic. Enough for two groups of a thousand.
 const ISOLATION_ATTEMPTS_MAX: usize = 48;
 
-/// Plans problems and validates plans. An implementation decides what ends an attempt early; nothing is caught here.
-pub trait Engine: Sync {
-    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault>;
+/// Plans problems and validates plans. An implementation catches panics; nothing is caught here.
+pub trait Planner: Sync {
+    fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic>;
 
-    fn validate(&self, problem: &Problem, plan: &Plan) -> Result<Vec<Violation>, EngineFault> {
+    fn validate(&self, problem: &Problem, plan: &Plan) -> Result<Vec<Violation>, PlannerPanic> {
         Ok(validate(problem, plan))
     }
 }
 
-/// The engine and the validator of this crate.
+/// The planner and the validator of this crate.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Solver;
+pub struct DefaultPlanner;
 
-impl Engine for Solver {
-    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+impl Planner for DefaultPlanner {
+    fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
         Ok(crate::schedule(problem))
     }
 }
 
-/// An attempt that ended early.
+/// A panic of the planner or the validator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EngineFault {
+pub struct PlannerPanic {
     pub message: String,
-    /// File and line, where known.
+    /// File and line, if known.
     pub location: String,
 }
 
-impl fmt::Display for EngineFault {
+impl fmt::Display for PlannerPanic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "panicked at {}: {}", self.location, self.message)
     }
 }
 
-/// Why a plan was not used as it was.
+/// Why a plan was rejected.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cause {
-    Panicked(EngineFault),
+    Panicked(PlannerPanic),
     Violated(Vec<Violation>),
 }
 
 impl Cause {
-    /// A name for metrics: `panic`, or the first broken rule.
+    /// A name for metrics: `panic`, or the first violated rule.
     pub fn name(&self) -> String {
         match self {
             Self::Panicked(_) => "panic".to_owned(),
@@ -93,40 +94,40 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A fault of the engine, and the mode it was asked in.
+/// A planner fault, and the mode in which it occurred.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     pub mode: Mode,
     pub cause: Cause,
 }
 
-/// A plan and what it took to get it.
+/// A valid plan, and the faults that occurred before.
 #[derive(Debug, Clone)]
-pub struct Planned {
-    /// Breaks no rule that matters. Pods that are left out are listed as unschedulable, with the reason.
+pub struct ValidatedPlan {
+    /// Has no unsafe violation. Pods that were left out are listed as unschedulable, with the reason.
     pub plan: Plan,
-    /// The mode the plan was made in.
+    /// The mode of the plan.
     pub mode: Mode,
-    /// In the order in which they were found; empty if the first plan was good.
+    /// In order of occurrence; empty if the first plan was valid.
     pub faults: Vec<Fault>,
-    /// What the plan does without because of them.
+    /// The pods and nodes that were left out because of the faults.
     pub left_out: LeftOut,
 }
 
-impl Planned {
-    /// Whether the plan is all that was asked for, perhaps in compat mode.
+impl ValidatedPlan {
+    /// Whether the plan covers all pods and nodes, possibly in compat mode.
     pub fn is_whole(&self) -> bool {
         self.left_out.is_empty()
     }
 }
 
-/// Plans, with the groups `held` left out from the start: they were the cause of a fault before.
-pub fn plan_validated(problem: &Problem, held: &BTreeSet<u32>, engine: &dyn Engine) -> Planned {
+/// Plans a problem. The groups `held` are left out from the start, because they caused a fault before.
+pub fn plan_validated(problem: &Problem, held: &BTreeSet<u32>, engine: &dyn Planner) -> ValidatedPlan {
     let mut left_out = LeftOut::default();
     for group in held {
         left_out.add_group(problem, *group);
     }
-    let mut search = Search { problem, engine, faults: Vec::new() };
+    let mut search = Attempts { problem, engine, faults: Vec::new() };
     if problem.options.mode == Mode::Cost
         && let Some((plan, violations)) = search.attempt(Mode::Cost, &left_out)
     {
@@ -140,32 +141,32 @@ pub fn plan_validated(problem: &Problem, held: &BTreeSet<u32>, engine: &dyn Engi
         left_out.add_all(problem);
         return search.nothing(left_out);
     };
-    search.settle(plan, violations, left_out)
+    search.repair_plan(plan, violations, left_out)
 }
 
-struct Search<'a> {
+struct Attempts<'a> {
     problem: &'a Problem,
-    engine: &'a dyn Engine,
+    engine: &'a dyn Planner,
     faults: Vec<Fault>,
 }
 
-impl Search<'_> {
-    /// A plan without what is left out, in the terms of the part that is planned.
+impl Attempts<'_> {
+    /// A plan without what is left out, with the indexes of the reduced problem.
     fn attempt(&mut self, mode: Mode, left_out: &LeftOut) -> Option<(Plan, Vec<Violation>)> {
         let part = Part::of(self.problem, left_out, mode);
         let plan = self.engine.plan(&part.problem);
-        let judged = plan.and_then(|plan| {
+        let validated = plan.and_then(|plan| {
             let violations = self.engine.validate(&part.problem, &plan)?;
             Ok((plan, violations))
         });
-        judged.map_err(|fault| self.faults.push(Fault { mode, cause: Cause::Panicked(fault) })).ok()
+        validated.map_err(|fault| self.faults.push(Fault { mode, cause: Cause::Panicked(fault) })).ok()
     }
 
     fn fault(&mut self, mode: Mode, violations: Vec<Violation>) {
         self.faults.push(Fault { mode, cause: Cause::Violated(violations) });
     }
 
-    /// Finds groups of pods without which an attempt ends as it should.
+    /// Finds the groups of pods that cause a panic.
     fn isolate(&mut self, left_out: &mut LeftOut) -> Option<(Plan, Vec<Violation>)> {
         let problem = self.problem;
         let is_planned = |group: &u32| !left_out.has_group(problem, *group);
@@ -178,7 +179,7 @@ impl Search<'_> {
             for group in groups.iter().filter(|group| !kept.contains(group)) {
                 without.add_group(problem, *group);
             }
-            // What ended the first attempt has been reported; the others end the same way.
+            // The panic of the first attempt has been reported; the others are the same.
             let known = self.faults.len();
             let outcome = self.attempt(Mode::Compat, &without);
             if !std::mem::take(&mut is_first) {
@@ -192,8 +193,8 @@ impl Search<'_> {
         found.best
     }
 
-    /// From a plan of compat mode to one that breaks no rule that matters.
-    fn settle(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> Planned {
+    /// Turns a plan of compat mode into one without unsafe violations.
+    fn repair_plan(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> ValidatedPlan {
         let (mut plan, mut violations, mut left_out) = (plan, violations, left_out);
         for replan in 0..=REPLANS_MAX {
             if !violations.is_empty() {
@@ -214,7 +215,7 @@ impl Search<'_> {
         self.prune(plan, violations, left_out)
     }
 
-    /// Widens what is left out by the pods and nodes that violations are about.
+    /// Adds the pods and nodes that violations concern to `left_out`.
     fn leave_out_scopes(&self, plan: &Plan, violations: &[Violation], left_out: &mut LeftOut) {
         let part = Part::of(self.problem, left_out, Mode::Compat);
         let mut runs: Vec<PodRun> = Vec::new();
@@ -224,7 +225,7 @@ impl Search<'_> {
                     runs.extend(plan.new_nodes.get(index).into_iter().flat_map(|node| &node.pods));
                 }
                 ViolationScope::ExistingNode(name) => left_out.add_node_named(self.problem, &name),
-                // Which of them it is cannot be said; some are taken out of the plan.
+                // The violation does not identify a node; prune removes some of them from the plan.
                 ViolationScope::Pool(_) | ViolationScope::Reservations | ViolationScope::Coverage => {}
             }
         }
@@ -233,11 +234,11 @@ impl Search<'_> {
         }
     }
 
-    /// Takes out of the plan what is wrong with it until nothing is.
-    fn prune(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> Planned {
+    /// Removes what violates rules from the plan until it is valid.
+    fn prune(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> ValidatedPlan {
         let (mut plan, mut violations, mut left_out) = (plan, violations, left_out);
         let part = Part::of(self.problem, &left_out, Mode::Compat).into_owned();
-        // Every step takes something out.
+        // Every step removes something.
         for _ in 0..=plan.new_nodes.len() + plan.existing.len() + plan.unschedulable.len() {
             if !violations.iter().any(Violation::is_unsafe) {
                 for run in prune::uncovered(&part.problem, &plan) {
@@ -261,21 +262,21 @@ impl Search<'_> {
         self.nothing(left_out)
     }
 
-    fn done(self, plan: Plan, mode: Mode, left_out: LeftOut) -> Planned {
+    fn done(self, plan: Plan, mode: Mode, left_out: LeftOut) -> ValidatedPlan {
         let whole = Part::of(self.problem, &left_out, mode).restore(plan);
         self.finished(whole, mode, left_out)
     }
 
-    fn nothing(self, left_out: LeftOut) -> Planned {
+    fn nothing(self, left_out: LeftOut) -> ValidatedPlan {
         self.finished(Plan::default(), Mode::Compat, left_out)
     }
 
-    fn finished(self, mut plan: Plan, mode: Mode, left_out: LeftOut) -> Planned {
+    fn finished(self, mut plan: Plan, mode: Mode, left_out: LeftOut) -> ValidatedPlan {
         left_out.list(&mut plan);
         plan.stats.pods = self.problem.pods.iter().map(|group| u64::from(group.count())).sum();
-        Planned { plan, mode, faults: self.faults, left_out }
+        ValidatedPlan { plan, mode, faults: self.faults, left_out }
     }
 }
 
-/// A problem as it is, or a changed one.
-type Posed<'a> = Cow<'a, Problem>;
+/// The original problem or a changed one.
+type ProblemRef<'a> = Cow<'a, Problem>;

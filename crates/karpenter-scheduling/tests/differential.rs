@@ -1,7 +1,7 @@
-//! Compat mode against the original implementation: recorded problems, and what it answered for each over many runs.
+//! Compares compat mode with upstream: recorded problems with upstream's results over many runs.
 //!
-//! Where it broke ties by chance the recorded range counts, otherwise the figures must be equal. A case with a
-//! `deviation` is one of those listed in docs/deviations.md; its own figures are fixed too.
+//! Where upstream breaks ties randomly the recorded range counts, otherwise the figures must be equal. A case
+//! with a `deviation` is listed in docs/deviations.md; its figures are fixed too.
 
 #[path = "support/cases.rs"]
 mod cases;
@@ -19,7 +19,7 @@ use karpenter_scheduling::schedule;
 const TOLERANCE_PER_HOUR: f64 = 1e-6;
 
 #[test]
-fn compat_answers_as_the_original_does() {
+fn compat_plans_equal_upstream_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential");
     let cases = cases::load_all(&folder);
     assert!(cases.len() >= 60, "only {} cases in {}", cases.len(), folder.display());
@@ -43,7 +43,7 @@ fn differences(case: &Case, problem: &Problem, plan: &Plan) -> String {
     let nodes = plan.new_nodes.len();
     let price = plan.price_per_hour;
     let expected = &case.expected;
-    let (hourly, node_range, existing_range, left_over) = match &case.deviation {
+    let (hourly, node_range, existing_range, unschedulable) = match &case.deviation {
         Some(ours) => (
             (ours.hourly, ours.hourly),
             ours.nodes..=ours.nodes,
@@ -66,8 +66,8 @@ fn differences(case: &Case, problem: &Problem, plan: &Plan) -> String {
     if !existing_range.contains(&on_existing) {
         let _ = writeln!(text, "  puts {on_existing} pods on existing nodes, expected {existing_range:?}");
     }
-    if !left_over.contains(&left) {
-        let _ = writeln!(text, "  leaves over {left:?}, expected {left_over:?}");
+    if !unschedulable.contains(&left) {
+        let _ = writeln!(text, "  leaves over {left:?}, expected {unschedulable:?}");
     }
     text
 }
@@ -81,7 +81,7 @@ fn names(problem: &Problem, runs: &[PodRun]) -> Vec<String> {
         .collect()
 }
 
-/// The plan in a form that can be held against the original's.
+/// The plan in a form that is comparable with upstream's.
 fn describe(problem: &Problem, plan: &Plan) -> String {
     let mut text = String::new();
     for node in &plan.new_nodes {

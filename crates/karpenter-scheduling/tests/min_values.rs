@@ -1,6 +1,6 @@
-//! Nodes of pools with minValues: giving a node one domain because its pods are counted must not cost it the instance
-//! types that its pool insists on. A node that is refused for that takes its pods with it, and whatever was placed by
-//! their counts is wrong.
+//! Nodes of NodePools with minValues: pinning a node to one domain because its pods are counted must not
+//! remove the instance types that minValues require. Otherwise the node would be rejected together with its
+//! pods, and placements that rely on their counts would be wrong.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -18,7 +18,7 @@ use karpenter_model::requirements::Requirement;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 
-fn sold_out(mut instance_type: InstanceType, key: &str, value: &str) -> InstanceType {
+fn unavailable_in(mut instance_type: InstanceType, key: &str, value: &str) -> InstanceType {
     for offering in &mut instance_type.offerings {
         offering.available &=
             offering.requirements.get(key).is_none_or(|requirement| !requirement.has(value));
@@ -26,12 +26,12 @@ fn sold_out(mut instance_type: InstanceType, key: &str, value: &str) -> Instance
     instance_type
 }
 
-/// Two equal types, of which one is not to be had in one domain, and a pool that asks for two values of a key.
+/// Two equal types, of which one is unavailable in one domain, and a NodePool with minValues 2 for a key.
 fn scarce(key: &str, value: &str, min_values_of: &str) -> Problem {
     let mut problem = world();
     problem.catalogs = vec![Arc::new(vec![
         instance_type("plain", 4, &ZONES[..2], 0.1),
-        sold_out(instance_type("scarce", 4, &ZONES[..2], 0.1), key, value),
+        unavailable_in(instance_type("scarce", 4, &ZONES[..2], 0.1), key, value),
     ])];
     problem.pools[0].weight = 10;
     problem.pools[0].requirements = all_of([Requirement::exists(min_values_of).with_min_values(Some(2))]);
@@ -42,7 +42,7 @@ fn spread_over(key: &str, app: &str, cpu_millis: i64) -> PodSpec {
     PodSpec { spread: vec![spread(key, app, 1)], ..pod(app, cpu_millis) }
 }
 
-/// The plan, which must be without fault, in both modes.
+/// The plans of both modes, which must be valid.
 #[track_caller]
 fn plans(problem: &Problem) -> [Plan; 2] {
     [Mode::Compat, Mode::Cost].map(|mode| {
@@ -64,16 +64,16 @@ fn chosen<'a>(problem: &'a Problem, plan: &Plan, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_counted_node_gets_a_capacity_type_that_leaves_enough_types() {
+fn spread_pins_capacity_type_that_meets_min_values() {
     let mut problem = scarce(CAPACITY_TYPE, CAPACITY_TYPE_SPOT, labels::INSTANCE_TYPE);
     let mut spot = pool("spot");
     spot.requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_SPOT])]);
     problem.pools.push(spot);
-    // Without room; it is there so that spot counts whatever becomes of the planned nodes.
+    // A full node; it exists so that spot counts as a domain in every plan.
     let mut full = node("full", ZONES[0], 0);
     full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
     problem.nodes.push(full);
-    // The first fills a node. It is spread over nothing itself, but counted by the others.
+    // The first pod fills a node. It states no spread, but the spread of the others counts it.
     problem.pods = vec![
         group("whole", pod("web", 3900), 1),
         group("spread", spread_over(CAPACITY_TYPE, "web", 3800), 2),
@@ -87,7 +87,7 @@ fn a_counted_node_gets_a_capacity_type_that_leaves_enough_types() {
 }
 
 #[test]
-fn a_node_that_others_must_be_near_gets_a_zone_that_leaves_enough_types() {
+fn affinity_pins_zone_that_meets_min_values() {
     let mut problem = scarce(labels::ZONE, ZONES[0], labels::INSTANCE_TYPE);
     problem.pods = vec![
         group("first", pod("cache", 3900), 1),
@@ -100,7 +100,7 @@ fn a_node_that_others_must_be_near_gets_a_zone_that_leaves_enough_types() {
 }
 
 #[test]
-fn best_effort_does_not_lower_what_a_node_has_for_a_zone() {
+fn best_effort_keeps_min_values_when_pinning_a_zone() {
     let mut problem = scarce(labels::ZONE, ZONES[0], labels::INSTANCE_TYPE);
     problem.options.min_values_policy = MinValuesPolicy::BestEffort;
     problem.pods = vec![
@@ -113,7 +113,7 @@ fn best_effort_does_not_lower_what_a_node_has_for_a_zone() {
 }
 
 #[test]
-fn best_effort_asks_for_no_more_than_there_is() {
+fn best_effort_lowers_min_values_to_available_values() {
     let mut problem = scarce(labels::ZONE, "nowhere", labels::INSTANCE_TYPE);
     let made_up = wants("example.com/team", &["a", "b"]).with_min_values(Some(2));
     let types = Requirement::exists(labels::INSTANCE_TYPE).with_min_values(Some(5));
@@ -123,15 +123,19 @@ fn best_effort_asks_for_no_more_than_there_is() {
     for plan in plans(&problem) {
         assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
         let [node] = &plan.new_nodes[..] else { panic!("one node, not {:#?}", plan.new_nodes) };
-        let asked = |key: &str| node.requirements.get(key).and_then(|requirement| requirement.min_values);
+        let simulated = |key: &str| node.requirements.get(key).and_then(|requirement| requirement.min_values);
         assert!(node.min_values_relaxed);
-        assert_eq!((node.instance_type_options.len(), asked(labels::INSTANCE_TYPE)), (2, Some(2)));
-        assert_eq!(asked("example.com/team"), None, "types have none of these, and nobody can ask for none");
+        assert_eq!((node.instance_type_options.len(), simulated(labels::INSTANCE_TYPE)), (2, Some(2)));
+        assert_eq!(
+            simulated("example.com/team"),
+            None,
+            "types have no such value, and a minimum of 0 is not stated"
+        );
     }
 }
 
 #[test]
-fn a_counted_node_stays_open_where_no_single_zone_is_enough() {
+fn node_stays_undecided_if_no_zone_meets_min_values() {
     let mut problem = scarce(labels::ZONE, "nowhere", labels::ZONE);
     problem.pools.push(pool("other"));
     problem.pods =
@@ -147,7 +151,7 @@ fn a_counted_node_stays_open_where_no_single_zone_is_enough() {
     }
 }
 
-/// A pool that wants two values of a label that offerings carry and instance types do not.
+/// A NodePool with minValues 2 for a label that offerings have and instance types do not.
 fn of_offerings_only() -> Problem {
     let key = "example.com/rack";
     let mut problem = scarce(labels::ZONE, "nowhere", key);
@@ -162,7 +166,7 @@ fn of_offerings_only() -> Problem {
 }
 
 #[test]
-fn values_that_only_offerings_carry_do_not_count() {
+fn values_of_offerings_do_not_count_for_min_values() {
     let mut problem = of_offerings_only();
     for plan in plans(&problem) {
         assert!(plan.new_nodes.is_empty(), "{:#?}", plan.new_nodes);

@@ -1,4 +1,4 @@
-//! Offerings that differ in size from their instance type: what a node has for pods is what its offering says.
+//! Offerings with overrides: the capacity of a node is that of its offering, not of its instance type.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -20,7 +20,7 @@ fn overrides(capacity: &[(&str, i64)], overhead: &[(&str, i64)]) -> Option<Arc<O
     Some(Arc::new(Overrides { capacity: resources(capacity), overhead: resources(overhead) }))
 }
 
-/// A type with an on-demand offering in one zone, and others like it that `more` makes.
+/// A type with an on-demand offering in one zone, and further offerings that `more` changes.
 fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> InstanceType {
     let mut made = instance_type(name, 4, &["zone-a"], price);
     made.offerings.retain(|one| one.capacity_type().is_some_and(|of| &**of == CAPACITY_TYPE_ON_DEMAND));
@@ -32,7 +32,7 @@ fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> Instance
     made
 }
 
-/// `count` pods that ask for cpu and slots.
+/// `count` pods that request cpu and slots.
 fn problem(types: Vec<InstanceType>, cpu_millis: i64, slots: i64, count: u32) -> Problem {
     let mut spec = pod("web", cpu_millis);
     spec.requests.set(SLOTS, slots);
@@ -78,9 +78,9 @@ fn override_of_unavailable_offering_does_not_count() {
     }
 }
 
-/// The cheaper offering of the type makes smaller nodes: it is taken where its nodes are large enough.
+/// The cheaper offering of the type has smaller nodes: it is used where they are large enough.
 #[test]
-fn cheaper_offering_is_taken_where_its_nodes_have_room() {
+fn cheaper_offering_is_chosen_if_it_is_large_enough() {
     let smaller = |one: &mut Offering| {
         one.overrides = overrides(&[("cpu", 2000)], &[]);
         one.price_per_hour = 0.05;
@@ -98,7 +98,7 @@ fn cheaper_offering_is_taken_where_its_nodes_have_room() {
 
 /// More pods than one small node holds: two small nodes cost less than a large one.
 #[test]
-fn cost_plans_weigh_sizes_of_one_type() {
+fn cost_mode_compares_sizes_of_one_type() {
     let smaller = |one: &mut Offering| {
         one.overrides = overrides(&[("cpu", 2000)], &[]);
         one.price_per_hour = 0.05;

@@ -1,7 +1,7 @@
-//! What must hold for any problem: plans are valid in both modes, do not depend on the order of the input, settle once
-//! carried out, and cost mode is never worse than compat mode.
+//! Properties of any problem: plans are valid in both modes, do not depend on the order of the input, need no
+//! further nodes once executed, and cost mode is never worse than compat mode.
 //!
-//! The seed is fixed so that a run can be repeated; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` look elsewhere.
+//! The seed is fixed so that a run can be repeated; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` change it.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -37,7 +37,7 @@ fn violations(problem: &Problem) -> Vec<String> {
     validate(problem, &schedule(problem)).iter().map(ToString::to_string).collect()
 }
 
-/// The same problem with everything that has an order in another one.
+/// The same problem with every list reversed.
 fn reversed(problem: &Problem) -> Problem {
     let mut other = problem.clone();
     for catalog in &mut other.catalogs {
@@ -54,7 +54,7 @@ fn reversed(problem: &Problem) -> Problem {
     other
 }
 
-/// The bounds of both modes are about the same pods: no valid plan of either may cost less.
+/// The bounds of both modes are about the same pods: no valid plan of either mode may cost less.
 fn bounds_hold(problem: &Problem) -> Result<(), TestCaseError> {
     let plans = [Mode::Compat, Mode::Cost].map(|mode| {
         let problem = in_mode(problem, mode);
@@ -82,7 +82,7 @@ fn share(percent: u8) -> SpreadShare {
     SpreadShare::from_percent(percent).expect("at most 100")
 }
 
-/// Shares of hostname spreads: that of the options, and those that pools say.
+/// Shares of hostname spreads: of the options, and of NodePools.
 fn any_shares() -> impl Strategy<Value = (SpreadShare, Vec<Option<SpreadShare>>)> {
     let percent = || prop_oneof![Just(0), Just(10), Just(100), 0..=100u8].prop_map(share);
     (percent(), prop::collection::vec(prop::option::weighted(0.4, percent()), 3))
@@ -94,10 +94,10 @@ fn with_shares(mut problem: Problem, (own, of_pools): (SpreadShare, Vec<Option<S
     problem
 }
 
-/// Prices of cost plans and bounds that no price undercuts, from the strictest share to the widest.
+/// Prices of cost plans and their lower bounds, from the strictest share to the widest.
 fn prices_and_bounds(problem: &Problem) -> Result<Vec<(f64, f64)>, TestCaseError> {
     let mut found = Vec::new();
-    let mut left_over = None;
+    let mut expected_unschedulable = None;
     for percent in [0, 10, 35, 100] {
         let mut problem = problem.clone();
         problem.options.hostname_spread_share = share(percent);
@@ -105,7 +105,12 @@ fn prices_and_bounds(problem: &Problem) -> Result<Vec<(f64, f64)>, TestCaseError
         let (plan, bound) = (schedule(&cost), schedule(&compat).lower_bound_per_hour);
         prop_assert!(validate(&cost, &plan).is_empty(), "share {}", percent);
         let left = unschedulable(&cost, &plan);
-        prop_assert_eq!(left_over.get_or_insert_with(|| left.clone()), &left, "share {}", percent);
+        prop_assert_eq!(
+            expected_unschedulable.get_or_insert_with(|| left.clone()),
+            &left,
+            "share {}",
+            percent
+        );
         found.push((plan.price_per_hour, bound));
     }
     Ok(found)
@@ -115,12 +120,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_plan_costs_less_than_a_bound(recipe in any_recipe()) {
+    fn plan_price_is_never_below_a_lower_bound(recipe in any_recipe()) {
         bounds_hold(&recipe.build())?;
     }
 
     #[test]
-    fn no_plan_with_spread_hosts_costs_less_than_a_bound(
+    fn price_with_hostname_spread_is_never_below_a_lower_bound(
         recipe in any_spreading_recipe(),
         shares in any_shares(),
     ) {
@@ -128,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn no_plan_of_a_stricter_share_costs_less_than_a_bound(recipe in any_spreading_recipe()) {
+    fn price_with_stricter_share_is_never_below_a_lower_bound(recipe in any_spreading_recipe()) {
         let found = prices_and_bounds(&recipe.build())?;
         for (wider, (_, bound)) in found.iter().enumerate() {
             for (stricter, (price, _)) in found[..=wider].iter().enumerate() {
@@ -138,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn cost_plans_with_spread_hosts_are_valid(recipe in any_spreading_recipe(), shares in any_shares()) {
+    fn cost_plans_with_hostname_spread_are_valid(recipe in any_spreading_recipe(), shares in any_shares()) {
         let problem = with_shares(recipe.without_upstream_deviations().build(), shares);
         prop_assert_eq!(violations(&in_mode(&problem, Mode::Cost)), Vec::<String>::new());
     }
@@ -175,22 +180,22 @@ proptest! {
     }
 
     #[test]
-    fn cost_plans_settle(recipe in any_recipe()) {
-        // A pool near its limit is charged for the largest type a node may become; once the node exists, its real
-        // size leaves room again. Such limits need rounds by design.
+    fn executed_cost_plans_need_no_further_nodes(recipe in any_recipe()) {
+        // Near a limit, a planned node is charged for the largest instance type it may launch as; once the
+        // node exists, its real size frees capacity again. Such limits need several passes by design.
         let mut recipe = recipe;
         recipe.pools.iter_mut().for_each(|pool| pool.cpu_limit = None);
         let problem = in_mode(&recipe.build(), Mode::Cost);
         let plan = schedule(&problem);
-        // A node whose zone is open keeps pods away from every zone it may still become; those may find a place once
-        // it is known, so only a plan that left nothing over must be final.
+        // A node with an undecided zone excludes pods from every zone in which it may launch. These pods may
+        // be schedulable once the zone is known, so only a plan without unschedulable pods must be final.
         prop_assume!(plan.unschedulable.is_empty());
         let next = after(&problem, &plan);
         prop_assert_eq!(outcome(&next, &schedule(&next)).new_nodes, vec![]);
     }
 
     #[test]
-    fn cost_mode_leaves_no_pod_that_compat_places_and_costs_no_more(recipe in any_recipe()) {
+    fn cost_mode_schedules_the_same_pods_at_no_higher_price(recipe in any_recipe()) {
         let problem = recipe.build();
         let (cost, compat) = (in_mode(&problem, Mode::Cost), in_mode(&problem, Mode::Compat));
         let (cost_plan, compat_plan) = (schedule(&cost), schedule(&compat));

@@ -1,6 +1,6 @@
-//! Problems that once gave a plan with a fault, as found by the property tests and cut down to the smallest form.
+//! Problems that once gave an invalid plan, found by the property tests and reduced to the smallest form.
 //!
-//! Tests marked `ignore` are faults still open; the text says whose they are. Take the mark off with the fix.
+//! Tests marked `ignore` are open faults; the text names the cause. Remove the mark with the fix.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -28,7 +28,7 @@ fn types(sizes: &[(i64, i64)]) -> Vec<TypeRecipe> {
             gib_per_cpu,
             arm: false,
             price_tenths: 0,
-            sold_out: 0,
+            unavailable_in: 0,
         })
         .collect()
 }
@@ -102,7 +102,7 @@ fn assert_order_does_not_matter(recipe: &Recipe) {
 
 #[test]
 fn spread_counts_zones_of_every_required_term() {
-    // Both pods go to zone-a although zone-b, with a node, is just as allowed and empty.
+    // Both pods would be placed in zone-a although zone-b, which has a node, is allowed too and empty.
     assert_valid(&recipe(
         2,
         types(&[(1, 2), (1, 2), (1, 2)]),
@@ -114,7 +114,7 @@ fn spread_counts_zones_of_every_required_term() {
 }
 
 #[test]
-fn a_preferred_taint_does_not_hide_zones_from_a_spread() {
+fn preferred_taint_does_not_exclude_zones_from_a_spread() {
     let mut recipe = recipe(
         3,
         types(&[(1, 2), (1, 2), (1, 8)]),
@@ -133,7 +133,7 @@ fn a_preferred_taint_does_not_hide_zones_from_a_spread() {
 }
 
 #[test]
-fn a_self_affinity_cannot_start_in_a_second_zone() {
+fn self_affinity_uses_one_zone_only() {
     let mut recipe = recipe(
         2,
         types(&[(1, 2), (1, 2), (2, 2)]),
@@ -144,14 +144,14 @@ fn a_self_affinity_cannot_start_in_a_second_zone() {
 }
 
 #[test]
-fn equal_offerings_are_chosen_by_name_not_by_position() {
+fn equal_offerings_are_chosen_by_name() {
     let mut recipe = recipe(3, types(&[(1, 2), (1, 2), (1, 4)]), vec![pods(1, 100, 0, vec![])]);
     recipe.pools = vec![pool(ON_DEMAND)];
     assert_order_does_not_matter(&recipe);
 }
 
 #[test]
-fn the_price_does_not_depend_on_input_order() {
+fn price_does_not_depend_on_input_order() {
     let daemon = |cpu_millis| DaemonRecipe { cpu_millis, arm: None, tolerates: false, port: None };
     let mut recipe = recipe(
         1,
@@ -169,7 +169,7 @@ fn the_price_does_not_depend_on_input_order() {
 }
 
 #[test]
-fn cost_mode_tries_the_next_pool_when_min_values_fail() {
+fn cost_mode_tries_next_pool_if_min_values_are_unmet() {
     let mut recipe =
         recipe(1, types(&[(16, 2), (1, 2), (1, 2)]), vec![pods(1, 100, 0, vec![]), pods(1, 100, 2, vec![])]);
     recipe.pools = vec![PoolRecipe { min_types: Some(2), ..pool(SPOT) }, pool(ON_DEMAND)];
@@ -181,7 +181,7 @@ fn cost_mode_tries_the_next_pool_when_min_values_fail() {
 }
 
 #[test]
-fn a_pod_near_another_is_planned_in_the_same_round() {
+fn pod_with_affinity_to_pending_pod_is_planned() {
     let recipe = recipe(
         3,
         types(&[(1, 2), (1, 2), (4, 2)]),
@@ -197,7 +197,7 @@ fn a_pod_near_another_is_planned_in_the_same_round() {
 }
 
 #[test]
-fn cost_search_keeps_a_spread_over_the_capacity_type() {
+fn cost_mode_respects_spread_over_capacity_type() {
     let mut recipe = recipe(
         1,
         types(&[(2, 2), (8, 2), (2, 2)]),
@@ -223,7 +223,7 @@ fn cost_search_keeps_a_spread_over_the_capacity_type() {
 }
 
 #[test]
-fn cost_search_keeps_the_zone_that_an_affinity_needs() {
+fn cost_mode_keeps_zone_of_affinity() {
     let mut recipe = recipe(
         3,
         types(&[(8, 2), (4, 2), (1, 2)]),
@@ -240,14 +240,14 @@ fn cost_search_keeps_the_zone_that_an_affinity_needs() {
             pods(4, 250, 1, vec![Feature::Port(8080)]),
         ],
     );
-    recipe.types[1] = TypeRecipe { price_tenths: -1, sold_out: 138, ..recipe.types[1].clone() };
+    recipe.types[1] = TypeRecipe { price_tenths: -1, unavailable_in: 138, ..recipe.types[1].clone() };
     recipe.pools = vec![pool(ON_DEMAND)];
     recipe.nodes = vec![node(0, 4, &[(2, 451)])];
     assert_valid(&recipe);
 }
 
 #[test]
-fn cost_search_keeps_the_pod_that_others_must_be_near() {
+fn cost_mode_keeps_pod_that_affinities_select() {
     let mut recipe = recipe(
         3,
         types(&[(1, 2), (2, 2), (2, 4)]),
@@ -269,7 +269,7 @@ fn cost_search_keeps_the_pod_that_others_must_be_near() {
 }
 
 #[test]
-fn a_preference_to_be_apart_gives_way() {
+fn preferred_anti_affinity_is_relaxed() {
     let mut recipe = recipe(
         1,
         types(&[(2, 4), (4, 8), (1, 2)]),

@@ -1,4 +1,5 @@
-//! Reserved capacity in plans: slots are few, and what finds none waits (strict) or uses other capacity (fallback).
+//! Reserved capacity in plans: slots are limited, and pods without one wait (strict) or use other capacity
+//! (fallback).
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -33,7 +34,7 @@ fn reserved(zone: &str, id: Option<&str>, slots: u32) -> Offering {
     offering
 }
 
-/// A type of the usual shape, on demand in every zone, with reserved offerings besides.
+/// A type of the usual shape, on demand in every zone, with additional reserved offerings.
 fn with_reserved(name: &str, cpus: i64, zones: &[&str], price: f64, more: Vec<Offering>) -> InstanceType {
     let mut made = instance_type(name, cpus, zones, price);
     made.offerings
@@ -92,7 +93,7 @@ fn offering_of<'a>(problem: &'a Problem, node: &PlannedNode) -> &'a Offering {
     &catalog[node.instance_type].offerings[node.offering]
 }
 
-/// How many planned nodes launch in each capacity type, as (reserved, others).
+/// The number of planned nodes on reserved and on other capacity.
 fn split(problem: &Problem, plan: &Plan) -> (usize, usize) {
     let reserved = plan.new_nodes.iter().filter(|node| offering_of(problem, node).is_reserved()).count();
     for node in &plan.new_nodes {
@@ -104,7 +105,7 @@ fn split(problem: &Problem, plan: &Plan) -> (usize, usize) {
     (reserved, plan.new_nodes.len() - reserved)
 }
 
-fn left_over(plan: &Plan) -> BTreeMap<u32, Vec<Reason>> {
+fn unschedulable(plan: &Plan) -> BTreeMap<u32, Vec<Reason>> {
     let mut left: BTreeMap<u32, Vec<Reason>> = BTreeMap::new();
     for pods in &plan.unschedulable {
         for _ in 0..pods.pods.count {
@@ -117,18 +118,18 @@ fn left_over(plan: &Plan) -> BTreeMap<u32, Vec<Reason>> {
 }
 
 #[test]
-fn slots_run_out() {
+fn reservation_has_limited_slots() {
     use ReservedMode::{Exhaust, Fallback, Strict};
     let both: &[&str] = &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED];
     let alone: &[&str] = &[CAPACITY_TYPE_RESERVED];
-    // (slots, capacity types of the pool, mode, (reserved, others), left over)
+    // (slots, capacity types of the NodePool, mode, (reserved, others), unschedulable)
     let cases = [
         (2, both, Fallback, (2, 3), 0),
         (2, both, Exhaust, (2, 3), 0),
         (2, both, Strict, (2, 0), 3),
         (5, both, Strict, (5, 0), 0),
         (9, both, Fallback, (5, 0), 0),
-        // A reservation that was full to begin with does not keep pods waiting where something else is allowed.
+        // If other capacity is allowed, pods do not wait for a reservation that was full from the start.
         (0, both, Fallback, (0, 5), 0),
         (0, both, Strict, (0, 5), 0),
         (0, alone, Fallback, (0, 0), 5),
@@ -146,7 +147,7 @@ fn slots_run_out() {
                 let case =
                     format!("{slots} slots for {capacity_types:?}, {reserved_mode:?}, {id:?}, {mode:?}");
                 assert_eq!(split(&problem, &plan), expected, "{case}");
-                let reasons = left_over(&plan).remove(&0).unwrap_or_default();
+                let reasons = unschedulable(&plan).remove(&0).unwrap_or_default();
                 assert_eq!(reasons, vec![Reason::ReservationFull; left], "{case}");
                 for node in plan.new_nodes.iter().filter(|node| offering_of(&problem, node).is_reserved()) {
                     let stated = node.requirements.get(AWS_CAPACITY_RESERVATION_ID);
@@ -159,7 +160,7 @@ fn slots_run_out() {
 }
 
 #[test]
-fn offerings_that_disagree_count_as_the_smallest() {
+fn smallest_capacity_of_a_reservation_counts() {
     let shared = |slots| vec![reserved("a", Some("cr-1"), slots)];
     let types = vec![
         with_reserved("two", 2, &["a"], 0.1, shared(4)),
@@ -171,7 +172,8 @@ fn offerings_that_disagree_count_as_the_smallest() {
     }
 }
 
-/// Two pools with the same reservation: the heavier one first, no way round it in strict mode.
+/// Two NodePools with the same reservation: the one with the higher weight is used first, in strict mode
+/// exclusively.
 #[test]
 fn pools_share_a_reservation() {
     let mut problem = one_per_node(2, Some("cr-1"));
@@ -185,10 +187,10 @@ fn pools_share_a_reservation() {
         assert_eq!(split(&problem, &strict), (2, 0), "{mode:?}");
         assert!(strict.new_nodes.iter().all(|node| &*problem.pools[node.pool].name == "heavy"));
         for left in &strict.unschedulable {
-            let asked: Vec<_> =
+            let simulated: Vec<_> =
                 left.reasons.iter().map(|refusal| (&refusal.scope, &refusal.reason)).collect();
             let scope = Scope::NodePool("heavy".into());
-            assert_eq!(asked, [(&scope, &Reason::ReservationFull)], "the lighter pool is not asked");
+            assert_eq!(simulated, [(&scope, &Reason::ReservationFull)], "the lighter pool is not simulated");
         }
         let fallback = plan(&problem, mode, ReservedMode::Fallback);
         assert_eq!(split(&problem, &fallback), (2, 3), "{mode:?}");
@@ -196,9 +198,9 @@ fn pools_share_a_reservation() {
     }
 }
 
-/// A pod that wants on-demand capacity would fit beside one that holds a slot.
+/// A pod that requires on-demand capacity would fit on a node that holds a slot.
 #[test]
-fn a_pod_that_narrows_the_node() {
+fn pod_that_requires_on_demand_does_not_join_reserved_node() {
     let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
     let mut picky = pod("picky", 500);
     picky.node_selector = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND])]);
@@ -206,14 +208,14 @@ fn a_pod_that_narrows_the_node() {
     for mode in MODES {
         assert_eq!(split(&problem, &plan(&problem, mode, ReservedMode::Strict)), (1, 1), "{mode:?}");
     }
-    // A simulation gives the slot up for a fuller node, as upstream's does; a plan for the price keeps it.
+    // A simulation drops the slot for a fuller node, like upstream; in cost mode the slot is kept.
     assert_eq!(split(&problem, &plan(&problem, Mode::Compat, ReservedMode::Fallback)), (0, 1));
     assert_eq!(split(&problem, &plan(&problem, Mode::Cost, ReservedMode::Fallback)), (1, 1));
 }
 
-/// The same, where the pool allows one node only: the pod goes before the slot.
+/// The same, but the NodePool allows one node only: the pod has priority over the slot.
 #[test]
-fn a_slot_is_given_up_before_a_pod_is_left_over() {
+fn reservation_is_dropped_before_pod_is_unschedulable() {
     let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
     let mut picky = pod("picky", 500);
     picky.node_selector = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND])]);
@@ -227,19 +229,20 @@ fn a_slot_is_given_up_before_a_pod_is_left_over() {
     }
 }
 
-/// More pods would need a larger type, which has no reservation: the reserved node is filled, then another is opened.
+/// More pods would need a larger type without a reservation: the reserved node is filled, then another node
+/// is opened.
 #[test]
-fn a_node_does_not_outgrow_its_reservation() {
+fn reserved_node_stays_within_its_reservation() {
     let types = vec![
         with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", Some("cr-1"), 1)]),
         with_reserved("eight", 8, &["a"], 0.4, vec![]),
     ];
     let problem = problem(types, vec![(pod("web", 900), 6)]);
     let strict = plan(&problem, Mode::Compat, ReservedMode::Strict);
-    // Two pods fill the reserved node; the others could start another small node, so they wait.
+    // Two pods fill the reserved node; the others could use another small node, so they wait.
     assert_eq!(split(&problem, &strict), (1, 0));
-    assert_eq!(left_over(&strict)[&0], vec![Reason::ReservationFull; 4]);
-    // Once the reservation is used up, provisioning buys what the others need.
+    assert_eq!(unschedulable(&strict)[&0], vec![Reason::ReservationFull; 4]);
+    // Once the reservation is used up, provisioning launches other nodes for the remaining pods.
     let ended = plan(&problem, Mode::Compat, ReservedMode::Exhaust);
     assert_eq!(split(&problem, &ended), (1, 1));
     let simulated = plan(&problem, Mode::Compat, ReservedMode::Fallback);
@@ -249,9 +252,9 @@ fn a_node_does_not_outgrow_its_reservation() {
     assert!(priced.price_per_hour < simulated.price_per_hour);
 }
 
-/// Nodes that could use the slots of several zones share them out, whether pods decide the zone or not.
+/// Nodes that could use the slots of several zones share them, whether pods require a zone or not.
 #[test]
-fn reservations_of_zones() {
+fn nodes_use_reservations_of_all_zones() {
     let zones = ["a", "b"];
     let make = || {
         let both = vec![reserved("a", Some("cr-a"), 1), reserved("b", Some("cr-b"), 1)];
@@ -264,9 +267,9 @@ fn reservations_of_zones() {
     };
     let alone = problem(make(), vec![(pod("web", 1500), 1)]);
     let undecided = problem(make(), vec![(pod("web", 1500), 2)]);
-    // Decided: each holds its own.
+    // The zone is decided: each node holds its own slot.
     let decided = problem(make(), vec![(in_zone("a"), 1), (in_zone("b"), 1)]);
-    // The first has a choice, the second has none.
+    // The first node has a choice, the second has none.
     let half_decided = problem(make(), vec![(pod("web", 1600), 1), (in_zone("a"), 1)]);
     // One slot, two nodes in its zone.
     let crowded = problem(make(), vec![(in_zone("a"), 2)]);
@@ -284,9 +287,9 @@ fn reservations_of_zones() {
     }
 }
 
-/// A pod that joins a node and decides its zone frees the other zone's slot for the next one.
+/// A pod that joins a node and requires a zone releases the slot of the other zone for the next node.
 #[test]
-fn a_slot_that_comes_free_is_used() {
+fn released_slot_is_used() {
     let both = vec![reserved("a", Some("cr-a"), 1), reserved("b", Some("cr-b"), 1)];
     let types = vec![with_reserved("four", 4, &["a", "b"], 0.2, both)];
     let mut decides = pod("decides", 1000);
@@ -297,9 +300,9 @@ fn a_slot_that_comes_free_is_used() {
     assert!(strict.unschedulable.is_empty());
 }
 
-/// A pod that waits for a reservation keeps its preferences: relaxing them is no way round.
+/// A pod that waits for a reservation keeps its preferences.
 #[test]
-fn waiting_pods_are_not_relaxed() {
+fn pods_that_wait_for_reservation_keep_preferences() {
     let types = vec![
         with_reserved("two", 2, &["a"], 0.1, vec![reserved("a", Some("cr-1"), 1)]),
         with_reserved("other", 2, &["b"], 0.1, vec![]),
@@ -310,7 +313,7 @@ fn waiting_pods_are_not_relaxed() {
     for mode in MODES {
         let strict = plan(&problem, mode, ReservedMode::Strict);
         assert_eq!(split(&problem, &strict), (1, 0), "{mode:?}");
-        assert_eq!(left_over(&strict)[&0], [Reason::ReservationFull], "{mode:?}");
+        assert_eq!(unschedulable(&strict)[&0], [Reason::ReservationFull], "{mode:?}");
         let fallback = plan(&problem, mode, ReservedMode::Fallback);
         assert_eq!(split(&problem, &fallback), (1, 1), "{mode:?}");
     }

@@ -1,4 +1,4 @@
-//! Any problem stays valid when some of its types can be had in reservations, whatever their room and the mode.
+//! Plans stay valid when some instance types have reservations, whatever their capacity and the mode.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -28,7 +28,7 @@ fn config() -> Config {
     }
 }
 
-/// Gives every second type a reserved offering per zone, with room for as many nodes as the list says, in turn.
+/// Gives every second type a reserved offering per zone, with the capacities of the list in turn.
 fn with_reservations(mut problem: Problem, rooms: &[u32], are_named: bool) -> Problem {
     let mut given = 0;
     for catalog in &mut problem.catalogs {

@@ -1,5 +1,5 @@
-//! Slots of reservations are given to planned nodes by a matching: every slot that a pod could use is used before other
-//! capacity is bought, whatever label the provider names reservations by.
+//! Slots of reservations are assigned to planned nodes by a matching: every slot that a pod could use is used
+//! before other capacity, whatever label the provider uses for reservations.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -24,7 +24,7 @@ const MODES: [Mode; 2] = [Mode::Compat, Mode::Cost];
 const ZONES: [&str; 3] = ["a", "b", "c"];
 const OTHER_LABEL: &str = "example.com/reservation";
 
-/// A reserved offering; the label of the provider names the reservation.
+/// A reserved offering; the label of the provider identifies the reservation.
 fn slot(label: &str, zone: &str, id: &str, slots: u32) -> Offering {
     let mut offering = offering(zone, CAPACITY_TYPE_RESERVED, 0.000_000_01);
     offering.requirements.add(wants(label, &[id]));
@@ -70,13 +70,13 @@ fn offering_of<'a>(problem: &'a Problem, node: &PlannedNode) -> &'a Offering {
     &problem.catalogs[problem.pools[node.pool].catalog][node.instance_type].offerings[node.offering]
 }
 
-/// Nodes on reserved capacity, other nodes, and what all of them cost in hundredths.
-fn bought(problem: &Problem, plan: &Plan) -> (usize, usize, i64) {
+/// Nodes on reserved capacity, other nodes, and their total price in hundredths.
+fn launched(problem: &Problem, plan: &Plan) -> (usize, usize, i64) {
     let reserved = plan.new_nodes.iter().filter(|node| offering_of(problem, node).is_reserved()).count();
     (reserved, plan.new_nodes.len() - reserved, (plan.price_per_hour * 100.0).round() as i64)
 }
 
-/// Pods of one application that keep apart, so that every one of them needs a node of its own.
+/// Pods of one application that exclude each other, so that every pod needs a node of its own.
 fn apart(cpu_millis: i64, zones: &[&str]) -> PodSpec {
     let mut spec = pod("apart", cpu_millis);
     spec.anti_affinity = vec![near(HOSTNAME, "apart")];
@@ -84,10 +84,10 @@ fn apart(cpu_millis: i64, zones: &[&str]) -> PodSpec {
     spec
 }
 
-/// Two nodes could use either of two slots; a third fits a small type only.
-/// Near the pool's limit a node is limited to the size of the reservation that is assigned to it.
+/// Two nodes could use either of two slots; a third fits on a small type only. Near the limit of the NodePool
+/// a node is limited to the size of the reservation that is assigned to it.
 #[test]
-fn slots_of_different_sizes_are_used_near_the_limit_of_a_pool() {
+fn slots_of_different_sizes_are_used_near_the_pool_limit() {
     let label = AWS_CAPACITY_RESERVATION_ID;
     let types = vec![
         on_demand_and("small", 4, 4.0, vec![slot(label, "a", "r1", 1)]),
@@ -98,19 +98,19 @@ fn slots_of_different_sizes_are_used_near_the_limit_of_a_pool() {
     for mode in MODES {
         let plan = plan(&problem, mode, ReservedMode::Exhaust);
         assert!(plan.unschedulable.is_empty(), "{mode:?}: {:?}", plan.unschedulable);
-        assert_eq!(bought(&problem, &plan), (2, 0, 0), "{mode:?}");
+        assert_eq!(launched(&problem, &plan), (2, 0, 0), "{mode:?}");
     }
 }
 
 #[test]
-fn two_reservations_with_one_slot_each_take_two_nodes() {
+fn two_reservations_with_one_slot_each_hold_two_nodes() {
     for label in [AWS_CAPACITY_RESERVATION_ID, OTHER_LABEL] {
         let slots = vec![slot(label, "a", "cr-1", 1), slot(label, "b", "cr-2", 1)];
         let types = vec![on_demand_and("small", 2, 0.41, vec![]), on_demand_and("large", 4, 0.42, slots)];
         let problem = problem(types, vec![(pod("web", 3000), 2), (pod("api", 1500), 1)]);
         for mode in MODES {
             let plan = plan(&problem, mode, ReservedMode::Exhaust);
-            assert_eq!(bought(&problem, &plan), (2, 1, 41), "{label} {mode:?}");
+            assert_eq!(launched(&problem, &plan), (2, 1, 41), "{label} {mode:?}");
             let mut ids: Vec<String> = plan
                 .new_nodes
                 .iter()
@@ -130,7 +130,7 @@ fn every_slot_of_three_reservations_of_one_pool_is_used() {
     let types = vec![on_demand_and("two", 2, 0.1, slots)];
     let problem = problem(types, vec![(pod("web", 1500), 5)]);
     for mode in MODES {
-        let plan_of = |reserved_mode| bought(&problem, &plan(&problem, mode, reserved_mode));
+        let plan_of = |reserved_mode| launched(&problem, &plan(&problem, mode, reserved_mode));
         assert_eq!(plan_of(ReservedMode::Exhaust), (3, 2, 20), "{mode:?}");
         assert_eq!(plan_of(ReservedMode::Fallback), (3, 2, 20), "{mode:?}");
         assert_eq!(plan_of(ReservedMode::Strict), (3, 0, 0), "{mode:?}: two pods wait");
@@ -139,7 +139,7 @@ fn every_slot_of_three_reservations_of_one_pool_is_used() {
 
 /// The larger pod is placed first and could use either slot; the other has no choice.
 #[test]
-fn node_that_has_a_choice_makes_way() {
+fn node_with_choice_leaves_slot_to_node_without() {
     let types = vec![
         on_demand_and("two", 2, 0.1, vec![slot(OTHER_LABEL, "a", "r-two", 1)]),
         on_demand_and("eight", 8, 0.4, vec![slot(OTHER_LABEL, "b", "r-eight", 1)]),
@@ -147,13 +147,13 @@ fn node_that_has_a_choice_makes_way() {
     let problem = problem(types, vec![(apart(1600, &["a", "b"]), 1), (apart(1500, &["a"]), 1)]);
     for mode in MODES {
         let plan = plan(&problem, mode, ReservedMode::Exhaust);
-        assert_eq!(bought(&problem, &plan), (2, 0, 0), "{mode:?}");
+        assert_eq!(launched(&problem, &plan), (2, 0, 0), "{mode:?}");
     }
 }
 
-/// A node that is up for other reasons does not keep pods from a slot that is paid for.
+/// A node that exists for other pods does not keep pods from a slot that is already paid for.
 #[test]
-fn cost_plans_fill_slots_before_bought_nodes() {
+fn cost_mode_fills_reserved_slots_first() {
     let types = vec![
         on_demand_and("two", 2, 0.1, vec![]),
         on_demand_and("eight", 8, 0.4, vec![slot(OTHER_LABEL, "a", "r-1", 1)]),
@@ -162,18 +162,18 @@ fn cost_plans_fill_slots_before_bought_nodes() {
     bound.node_selector = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_ON_DEMAND])]);
     let problem = problem(types, vec![(bound, 1), (pod("free", 1000), 6)]);
     let plan = plan(&problem, Mode::Cost, ReservedMode::Exhaust);
-    assert_eq!(bought(&problem, &plan), (1, 1, 10));
+    assert_eq!(launched(&problem, &plan), (1, 1, 10));
 }
 
-/// Slots that are left over widen what a launch may take, each for one node.
+/// Spare slots are additional choices for a launch, each for one node only.
 #[test]
-fn claims_list_spare_slots_once() {
+fn spare_slot_is_listed_by_one_claim() {
     let slots = vec![slot(OTHER_LABEL, "a", "r-1", 1), slot(OTHER_LABEL, "b", "r-2", 2)];
     let types = vec![on_demand_and("two", 2, 0.1, slots)];
     let problem = problem(types, vec![(pod("web", 1500), 2)]);
     for mode in MODES {
         let plan = plan(&problem, mode, ReservedMode::Strict);
-        assert_eq!(bought(&problem, &plan).0, 2, "{mode:?}");
+        assert_eq!(launched(&problem, &plan).0, 2, "{mode:?}");
         let lists: Vec<_> =
             plan.new_nodes.iter().filter_map(|node| node.requirements.get(OTHER_LABEL)).collect();
         let listed = lists.iter().map(|list| list.values.len()).sum::<usize>();
@@ -183,10 +183,10 @@ fn claims_list_spare_slots_once() {
 
 /// A type, a zone and slots.
 type Held = (usize, usize, u32);
-/// Whether the pod is large, and the zones it may go to.
+/// Whether the pod is large, and its allowed zones.
 type Wanted = (bool, [bool; 3]);
 
-/// The most slots that pods of one node each can use, and the least that the others cost then.
+/// The maximum number of slots that pods with one node each can use, and the least price of the others.
 fn best(pods: &[Wanted], held: &mut [Held]) -> (usize, i64) {
     let Some((pod, rest)) = pods.split_first() else { return (0, 0) };
     let (is_large, zones) = *pod;
@@ -214,7 +214,7 @@ proptest! {
     })]
 
     #[test]
-    fn as_many_slots_are_used_as_a_maximum_matching_has(
+    fn used_slots_equal_maximum_matching(
         pods in prop::collection::vec((any::<bool>(), any::<[bool; 3]>()), 1..7),
         held in prop::collection::vec((0usize..2, 0usize..3, 0u32..3), 1..6),
     ) {
@@ -234,9 +234,9 @@ proptest! {
         let problem = problem(types, specs.collect());
         let (used, price) = best(&pods, &mut held.clone());
         for mode in MODES {
-            let end = bought(&problem, &plan(&problem, mode, ReservedMode::Exhaust));
+            let end = launched(&problem, &plan(&problem, mode, ReservedMode::Exhaust));
             prop_assert_eq!(end, (used, pods.len() - used, price), "{:?}", mode);
-            let strict = bought(&problem, &plan(&problem, mode, ReservedMode::Strict));
+            let strict = launched(&problem, &plan(&problem, mode, ReservedMode::Strict));
             prop_assert_eq!(strict.0, used, "{:?}", mode);
         }
     }

@@ -1,4 +1,4 @@
-//! Spread over hosts in cost mode: skew is counted over the hosts that exist, as the scheduler does.
+//! Hostname spread in cost mode: skew is counted over existing hosts, as kube-scheduler does.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn pods(name: &str, count: u32, cpu_millis: i64, min_domains: Option<u32>, sprea
     sized(name, count, (cpu_millis, memory_mib), spread.then_some((1, min_domains)))
 }
 
-/// Pods with cpu and MiB, and `maxSkew` and `minDomains` of their spread over hosts.
+/// Pods with cpu and MiB, and `maxSkew` and `minDomains` of their hostname spread.
 fn sized(
     name: &str,
     count: u32,
@@ -91,7 +91,7 @@ fn plan(problem: &Problem, mode: Mode) -> Plan {
 }
 
 #[test]
-fn spreading_pods_share_the_nodes_that_others_need() {
+fn spread_pods_share_nodes_of_other_pods() {
     let problem = problem(vec![pods("web", 200, 100, None, true), pods("batch", 200, 3000, None, false)]);
     let (compat, cost) = (plan(&problem, Mode::Compat), plan(&problem, Mode::Cost));
     assert_eq!(compat.new_nodes.len(), 200, "one spreading pod per node");
@@ -100,13 +100,13 @@ fn spreading_pods_share_the_nodes_that_others_need() {
 }
 
 #[test]
-fn min_domains_keep_hosts_apart() {
+fn min_domains_requires_as_many_hosts() {
     let problem = problem(vec![pods("web", 12, 100, Some(12), true)]);
     assert_eq!(plan(&problem, Mode::Cost).new_nodes.len(), 12);
 }
 
 #[test]
-fn several_spreads_share_alike() {
+fn several_spreads_share_hosts_evenly() {
     let problem = problem(vec![
         pods("web", 60, 200, None, true),
         pods("api", 40, 500, None, true),
@@ -125,7 +125,7 @@ fn with_cpus(mut problem: Problem, cpus: std::ops::RangeInclusive<i64>) -> Probl
 }
 
 #[test]
-fn the_bound_knows_that_hosts_are_even() {
+fn bound_includes_hostname_spread() {
     let pods = |spread: Option<(u32, Option<u32>)>| {
         vec![sized("web", 500, (900, 3100), spread), sized("batch", 500, (3500, 28 << 10), None)]
     };
@@ -140,8 +140,8 @@ fn the_bound_knows_that_hosts_are_even() {
 }
 
 #[test]
-fn limits_of_many_spreads_make_no_bound_lower() {
-    // Each of forty Deployments has a limit of its own; all of them are alike.
+fn limits_of_many_spreads_do_not_lower_the_bound() {
+    // Each of forty equal Deployments has a limit of its own.
     let mut pods: Vec<PodGroup> =
         (0..40).map(|number| sized(&format!("app-{number}"), 3, (250, 512), Some((1, None)))).collect();
     pods.push(sized("batch", 200, (3500, 28 << 10), None));

@@ -1,5 +1,5 @@
-//! A simulator answers as if every question were a problem of its own: whatever is asked, in whatever order, from
-//! however many threads, and also of a cluster that has changed since.
+//! A simulation has the same outcome as a plan of the rebuilt problem: in any order, from any number of
+//! threads, and also after commits.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karpenter_model::problem::{BoundPod, Mobility, Mode, Problem, ReservedMode};
-use karpenter_scheduling::simulate::{Outcome, Question, Simulator};
+use karpenter_scheduling::simulate::{Outcome, SimulationRequest, Simulator};
 use karpenter_scheduling::validate::validate;
 use naive::{Summary, rebuilt};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn config() -> Config {
     }
 }
 
-/// Gives bound pods a mobility, and lets some of them be pods of the waiting deployments.
+/// Gives bound pods a mobility, and makes some of them pods of the pending Deployments.
 fn with_movers(mut problem: Problem, salt: usize) -> Problem {
     let specs: Vec<_> = problem.pods.iter().map(|group| group.spec.clone()).collect();
     for (node, data) in problem.nodes.iter_mut().enumerate() {
@@ -60,32 +60,32 @@ fn subset(problem: &Problem, bits: u16) -> Vec<usize> {
     (0..problem.nodes.len()).filter(|node| bits & (1 << node) != 0).collect()
 }
 
-fn question<'a>(without: &'a [usize], mode: Mode, moves_blocked: bool) -> Question<'a> {
-    Question {
-        without,
-        moves_blocked,
+fn request<'a>(removed_nodes: &'a [usize], mode: Mode, moves_blocked_pods: bool) -> SimulationRequest<'a> {
+    SimulationRequest {
+        removed_nodes,
+        moves_blocked_pods,
         mode,
         effort: 100,
-        stays_home: false,
+        prefers_vacated_domains: false,
         reserved_mode: ReservedMode::Fallback,
-        credits: NO_CREDITS,
+        reservation_credits: NO_CREDITS,
     }
 }
 
-fn asked(simulator: &Simulator<'_>, question: &Question<'_>) -> Summary {
-    told(simulator, &simulator.ask(question))
+fn simulated(simulator: &Simulator<'_>, request: &SimulationRequest<'_>) -> Summary {
+    summary_of(simulator, &simulator.simulate(request))
 }
 
-fn told(simulator: &Simulator<'_>, outcome: &Outcome) -> Summary {
+fn summary_of(simulator: &Simulator<'_>, outcome: &Outcome) -> Summary {
     naive::summary(&simulator.problem().pods, |node| simulator.node(node), outcome)
 }
 
-fn expected(problem: &Problem, question: &Question<'_>) -> Summary {
-    naive::summary(&problem.pods, |node| problem.nodes.get(node), &naive::ask(problem, question))
+fn expected(problem: &Problem, request: &SimulationRequest<'_>) -> Summary {
+    naive::summary(&problem.pods, |node| problem.nodes.get(node), &naive::ask(problem, request))
 }
 
-fn faults(problem: &Problem, question: &Question<'_>, outcome: &Outcome) -> Vec<String> {
-    let (problem, kept, _) = rebuilt(problem, question);
+fn faults(problem: &Problem, request: &SimulationRequest<'_>, outcome: &Outcome) -> Vec<String> {
+    let (problem, kept, _) = rebuilt(problem, request);
     let mut plan = outcome.plan.clone();
     let new_index = |node: &mut usize| *node = kept.binary_search(node).unwrap_or(usize::MAX);
     plan.existing.iter_mut().for_each(|placement| new_index(&mut placement.node));
@@ -101,23 +101,23 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn answers_are_those_of_the_rebuilt_problem(
+    fn outcome_equals_plan_of_rebuilt_problem(
         recipe in any_crowded_recipe(),
         salt in 0..20usize,
         sets in prop::collection::vec((any::<u16>(), any::<bool>()), 1..4),
     ) {
         let problem = with_movers(recipe.build(), salt);
         let simulator = Simulator::new(&problem);
-        for (bits, moves_blocked) in sets {
-            let without = subset(&problem, bits);
-            let question = question(&without, Mode::Compat, moves_blocked);
-            let expected = expected(&problem, &question);
-            prop_assert_eq!(asked(&simulator, &question), expected, "without {:?}", without);
+        for (bits, moves_blocked_pods) in sets {
+            let removed_nodes = subset(&problem, bits);
+            let request = request(&removed_nodes, Mode::Compat, moves_blocked_pods);
+            let expected = expected(&problem, &request);
+            prop_assert_eq!(simulated(&simulator, &request), expected, "without {:?}", removed_nodes);
         }
     }
 
     #[test]
-    fn settling_nodes_take_waiting_pods_only(
+    fn nodes_closed_to_movers_accept_pending_pods_only(
         recipe in any_crowded_recipe(),
         salt in 0..20usize,
         (bits, settling) in (any::<u16>(), any::<u16>()),
@@ -131,34 +131,34 @@ proptest! {
         for (node, data) in problem.nodes.iter_mut().enumerate() {
             data.is_settling = settling & (1 << node) != 0;
         }
-        let without = subset(&problem, bits);
-        let question = question(&without, Mode::Compat, false);
-        prop_assert_eq!(asked(&Simulator::new(&problem), &question), expected(&problem, &question));
+        let removed_nodes = subset(&problem, bits);
+        let request = request(&removed_nodes, Mode::Compat, false);
+        prop_assert_eq!(simulated(&Simulator::new(&problem), &request), expected(&problem, &request));
     }
 
     #[test]
-    fn cheap_answers_are_valid_and_not_dearer(
+    fn cost_outcomes_are_valid_and_not_more_expensive(
         recipe in any_crowded_recipe(),
         salt in 0..20usize,
         bits: u16,
     ) {
         let problem = with_movers(recipe.without_upstream_deviations().build(), salt);
         let simulator = Simulator::new(&problem);
-        let without = subset(&problem, bits);
-        let (compat, cost) = (question(&without, Mode::Compat, false), question(&without, Mode::Cost, false));
-        let (plain, cheap) = (simulator.ask(&compat), simulator.ask(&cost));
+        let removed_nodes = subset(&problem, bits);
+        let (compat, cost) = (request(&removed_nodes, Mode::Compat, false), request(&removed_nodes, Mode::Cost, false));
+        let (plain, cheap) = (simulator.simulate(&compat), simulator.simulate(&cost));
         prop_assert_eq!(faults(&problem, &cost, &cheap), Vec::<String>::new());
         prop_assert_eq!(faults(&problem, &compat, &plain), Vec::<String>::new());
         prop_assert!(cheap.plan.price_per_hour <= plain.plan.price_per_hour + 1e-9);
-        for question in [compat, cost] {
-            let at_home = Question { stays_home: true, ..question };
-            let home = simulator.ask(&at_home);
+        for request in [compat, cost] {
+            let at_home = SimulationRequest { prefers_vacated_domains: true, ..request };
+            let home = simulator.simulate(&at_home);
             prop_assert_eq!(faults(&problem, &at_home, &home), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn answers_depend_neither_on_what_was_asked_before_nor_on_threads(
+    fn outcomes_do_not_depend_on_history_or_threads(
         recipe in any_crowded_recipe(),
         salt in 0..20usize,
         sets in prop::collection::vec(any::<u16>(), 2..5),
@@ -168,8 +168,8 @@ proptest! {
         let ask_all = |simulator: &Simulator<'_>| -> Vec<Summary> {
             let modes = [Mode::Compat, Mode::Cost];
             let questions =
-                modes.iter().flat_map(|mode| sets.iter().map(|without| question(without, *mode, false)));
-            questions.map(|question| asked(simulator, &question)).collect()
+                modes.iter().flat_map(|mode| sets.iter().map(|removed_nodes| request(removed_nodes, *mode, false)));
+            questions.map(|request| simulated(simulator, &request)).collect()
         };
         let simulator = Simulator::new(&problem);
         let first = ask_all(&simulator);
@@ -182,51 +182,51 @@ proptest! {
         prop_assert_eq!(&third, &first);
         let alone: Vec<Summary> = sets
             .iter()
-            .map(|without| asked(&Simulator::new(&problem), &question(without, Mode::Cost, false)))
+            .map(|removed_nodes| simulated(&Simulator::new(&problem), &request(removed_nodes, Mode::Cost, false)))
             .collect();
         prop_assert_eq!(&first[sets.len()..], alone);
     }
 
     #[test]
-    fn a_committed_outcome_is_the_cluster_from_then_on(
+    fn committed_outcome_becomes_the_cluster(
         recipe in any_crowded_recipe(),
         salt in 0..20usize,
         sets in prop::collection::vec((any::<u16>(), any::<bool>()), 2..4),
     ) {
         let mut recipe = recipe;
-        // What a node gives back to a limit is known to the provider, not to the problem.
+        // What a removed node returns to a limit is known to the provider, not to the problem.
         recipe.pools.iter_mut().for_each(|pool| (pool.cpu_limit, pool.node_limit) = (None, None));
         let problem = with_movers(recipe.build(), salt);
         let mut simulator = Simulator::new(&problem);
-        let warm = question(&[], Mode::Compat, false);
-        simulator.ask(&warm);
-        for (bits, moves_blocked) in sets {
-            let without: Vec<usize> =
+        let warm = request(&[], Mode::Compat, false);
+        simulator.simulate(&warm);
+        for (bits, moves_blocked_pods) in sets {
+            let removed_nodes: Vec<usize> =
                 subset(&problem, bits).into_iter().filter(|node| simulator.node(*node).is_some()).collect();
-            let question = question(&without, Mode::Compat, moves_blocked);
-            let outcome = simulator.ask(&question);
+            let request = request(&removed_nodes, Mode::Compat, moves_blocked_pods);
+            let outcome = simulator.simulate(&request);
             let fork = simulator.fork();
             let waiting_before = waiting(&problem, &outcome);
             let first_new = simulator.node_count();
-            let new = simulator.commit(&question, &outcome);
+            let new = simulator.commit(&request, &outcome);
             prop_assert_eq!(new, first_new..first_new + outcome.plan.new_nodes.len());
-            // The fork stays where it was.
-            prop_assert_eq!(asked(&fork, &question), told(&fork, &outcome));
+            // The fork is unchanged.
+            prop_assert_eq!(simulated(&fork, &request), summary_of(&fork, &outcome));
             let now = present_problem(&simulator, &waiting_before);
             let present: Vec<usize> =
                 (0..simulator.node_count()).filter(|node| simulator.node(*node).is_some()).collect();
             for again in present.iter().take(3) {
-                let without = [*again];
-                let ours = asked(&simulator, &self::question(&without, Mode::Compat, true));
+                let removed_nodes = [*again];
+                let ours = simulated(&simulator, &self::request(&removed_nodes, Mode::Compat, true));
                 let position = present.iter().position(|node| node == again).into_iter().collect::<Vec<_>>();
-                let theirs = expected(&now, &self::question(&position, Mode::Compat, true));
+                let theirs = expected(&now, &self::request(&position, Mode::Compat, true));
                 prop_assert_eq!(renamed(ours, &present), theirs, "without {:?}", again);
             }
         }
     }
 }
 
-/// Pods of each group that still wait.
+/// Pods of each group that are still pending.
 fn waiting(problem: &Problem, outcome: &Outcome) -> Vec<u32> {
     let mut left = vec![0; problem.pods.len()];
     for one in &outcome.plan.unschedulable {
@@ -237,7 +237,7 @@ fn waiting(problem: &Problem, outcome: &Outcome) -> Vec<u32> {
     left
 }
 
-/// The simulator's cluster as a problem of its own.
+/// The cluster of the simulator as a problem.
 fn present_problem(simulator: &Simulator<'_>, waiting: &[u32]) -> Problem {
     let mut problem = simulator.problem().clone();
     problem.nodes = (0..simulator.node_count()).filter_map(|node| simulator.node(node).cloned()).collect();
@@ -248,7 +248,7 @@ fn present_problem(simulator: &Simulator<'_>, waiting: &[u32]) -> Problem {
     problem
 }
 
-/// Node indexes as positions among the nodes that are there.
+/// Node indexes as positions among the nodes that are not removed.
 fn renamed(mut summary: Summary, present: &[usize]) -> Summary {
     let position = |node: usize| present.binary_search(&node).unwrap_or(usize::MAX);
     summary.existing = summary.existing.into_iter().map(|(node, pods)| (position(node), pods)).collect();

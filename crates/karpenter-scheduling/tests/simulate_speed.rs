@@ -1,4 +1,4 @@
-//! How long one question takes on a large fragmented fleet. Prints figures, so it runs only when asked for:
+//! The duration of one simulation on a large fragmented fleet. Prints figures, so it runs only on request:
 //! `cargo test -p karpenter-scheduling --test simulate_speed -- --ignored --nocapture`.
 
 #[path = "support/builders.rs"]
@@ -14,7 +14,7 @@ use karpenter_model::labels::{self, HOSTNAME, ZONE};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, NodePool, PodGroup, Problem, ReservedMode};
 use karpenter_model::requirements::{Operator, Requirement};
-use karpenter_scheduling::simulate::{Question, Simulator, worth};
+use karpenter_scheduling::simulate::{SimulationRequest, Simulator, dual_prices};
 
 const MIB: i64 = 1024 * 1024;
 
@@ -47,8 +47,8 @@ fn capped_pool(name: &str) -> NodePool {
     pool
 }
 
-/// Forty shapes; with `constrained` each spreads over zones and every third is alone on its node. With several pools
-/// each shape belongs to one of them.
+/// Forty shapes. With `constrained` each shape spreads over zones and every third excludes others of its kind
+/// from its node. With several NodePools each shape belongs to one of them.
 fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
     const CPU: [i64; 15] = [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000];
     const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];
@@ -80,8 +80,8 @@ fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
         .collect()
 }
 
-/// A fleet packed in the plain order, of which two fifths of the pods then end, more on some nodes than on others. A full
-/// one keeps its pods, so that nearly every question needs new nodes.
+/// A fleet packed by compat mode, of which two fifths of the pods then end, more on some nodes than on
+/// others. A full fleet keeps its pods, so that nearly every simulation needs new nodes.
 fn fleet(pod_count: u32, pools: usize, constrained: bool, is_full: bool) -> Problem {
     let types = Arc::new(aws::catalog().resolve(&AwsNodeClass::default()));
     let empty = Problem {
@@ -97,8 +97,8 @@ fn fleet(pod_count: u32, pools: usize, constrained: bool, is_full: bool) -> Prob
     };
     let mut simulator = Simulator::new(&empty);
     let nothing = BTreeMap::new();
-    let all = question(&[], Mode::Compat, &nothing);
-    let outcome = simulator.ask(&all);
+    let all = request(&[], Mode::Compat, &nothing);
+    let outcome = simulator.simulate(&all);
     simulator.commit(&all, &outcome);
     let mut rng = Rng(11);
     let mut nodes: Vec<_> =
@@ -112,15 +112,19 @@ fn fleet(pod_count: u32, pools: usize, constrained: bool, is_full: bool) -> Prob
     Problem { nodes, pods: Vec::new(), ..empty }
 }
 
-fn question<'a>(without: &'a [usize], mode: Mode, credits: &'a BTreeMap<Arc<str>, u32>) -> Question<'a> {
-    Question {
-        without,
-        moves_blocked: false,
+fn request<'a>(
+    removed_nodes: &'a [usize],
+    mode: Mode,
+    reservation_credits: &'a BTreeMap<Arc<str>, u32>,
+) -> SimulationRequest<'a> {
+    SimulationRequest {
+        removed_nodes,
+        moves_blocked_pods: false,
         mode,
         effort: 100,
-        stays_home: false,
+        prefers_vacated_domains: false,
         reserved_mode: ReservedMode::Fallback,
-        credits,
+        reservation_credits,
     }
 }
 
@@ -134,7 +138,7 @@ fn resident_mib() -> u64 {
 #[test]
 #[ignore = "prints figures"]
 #[expect(clippy::disallowed_methods, reason = "a stopwatch is the point")]
-fn one_question_of_every_node() {
+fn one_simulation_per_node() {
     let sizes = std::env::var("SIZES").unwrap_or_else(|_| "2000,10000,50000".into());
     let nothing = BTreeMap::new();
     for pod_count in sizes.split(',').filter_map(|size| size.parse::<u32>().ok()) {
@@ -157,11 +161,11 @@ fn one_question_of_every_node() {
             let mut times = Vec::new();
             for node in 0..problem.nodes.len() {
                 let start = Instant::now();
-                let outcome = simulator.ask(&question(&[node], Mode::Compat, &nothing));
+                let outcome = simulator.simulate(&request(&[node], Mode::Compat, &nothing));
                 times.push(start.elapsed());
                 placed += usize::from(outcome.plan.new_nodes.is_empty());
                 fresh += outcome.plan.new_nodes.len();
-                stranded += outcome.stranded(0);
+                stranded += outcome.unschedulable_movers(0);
             }
             times.sort_unstable();
             let mean = times.iter().sum::<std::time::Duration>() / times.len() as u32;
@@ -169,17 +173,17 @@ fn one_question_of_every_node() {
             let mut cost_times = Vec::new();
             for node in (0..problem.nodes.len()).step_by(problem.nodes.len() / 20) {
                 let start = Instant::now();
-                simulator.ask(&question(&[node], Mode::Cost, &nothing));
+                simulator.simulate(&request(&[node], Mode::Cost, &nothing));
                 cost_times.push(start.elapsed());
             }
             let cost_mean = cost_times.iter().sum::<std::time::Duration>() / cost_times.len() as u32;
             let mut moving = simulator.fork();
             let start = Instant::now();
             for node in 0..50 {
-                let without = [node];
-                let asked = question(&without, Mode::Compat, &nothing);
-                let outcome = moving.ask(&asked);
-                moving.commit(&asked, &outcome);
+                let removed_nodes = [node];
+                let simulated = request(&removed_nodes, Mode::Compat, &nothing);
+                let outcome = moving.simulate(&simulated);
+                moving.commit(&simulated, &outcome);
             }
             let commit_mean = start.elapsed() / 50;
             let mut specs: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
@@ -188,13 +192,13 @@ fn one_question_of_every_node() {
             }
             let specs: Vec<_> = specs.into_iter().collect();
             let start = Instant::now();
-            let value = worth(&problem, &specs, 1_000);
+            let value = dual_prices(&problem, &specs, 1_000);
             let worth_took = start.elapsed();
             let price: f64 = problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
             println!(
                 "{} nodes {bound} pods {pools} pools constrained {constrained} full {is_full}: compile {compiled:?}, \
-                 question mean {mean:?} median {:?} p99 {:?} max {:?}, {placed} without new nodes, {fresh} new, \
-                 {stranded} stranded; cost question {cost_mean:?}; ask and commit {commit_mean:?}; \
+                 request mean {mean:?} median {:?} p99 {:?} max {:?}, {placed} without new nodes, {fresh} new, \
+                 {stranded} stranded; cost request {cost_mean:?}; ask and commit {commit_mean:?}; \
                  memory +{} MiB; worth {:.1} of {price:.1} in {worth_took:?}",
                 problem.nodes.len(),
                 times[times.len() / 2],

@@ -1,5 +1,6 @@
-//! Pods that a spread counts without stating it themselves, on nodes of which it is open at first whether the spread looks
-//! at them. A plan must not go by a count that the launch, another pod or a repacking can change.
+//! Pods that a spread counts without stating it themselves, on nodes whose eligibility for the spread is
+//! undecided at first. A plan must not rely on a count that the launch, another pod or a repacking can
+//! change.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -18,7 +19,7 @@ fn pool_of(name: &str, capacity_types: &[&str]) -> NodePool {
     NodePool { requirements, ..pool(name) }
 }
 
-/// Without room; it is there so that its domain counts whatever is planned.
+/// A full node; it exists so that its domain counts in every plan.
 fn full_spot_node(zone: &str, arch: &str) -> Node {
     let mut full = node("full", zone, 0);
     full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
@@ -45,7 +46,7 @@ fn assert_all_planned(problem: &Problem) {
 }
 
 #[test]
-fn a_node_that_may_become_another_architecture_does_not_count() {
+fn node_with_undecided_architecture_does_not_count() {
     let mut problem = world();
     let mut arm = instance_type("arm", 4, &ZONES[..1], 0.2);
     arm.requirements.replace(wants(ARCH, &["arm64"]));
@@ -56,7 +57,7 @@ fn a_node_that_may_become_another_architecture_does_not_count() {
     ];
     problem.nodes = vec![full_spot_node(ZONES[0], "arm64")];
     problem.pods = vec![
-        // It fills its node, so that no pod of the spread decides the architecture.
+        // The pod fills its node, so that no pod of the spread decides the architecture.
         group("plain", small("web", 3900), 1),
         group(
             "spread",
@@ -72,7 +73,7 @@ fn a_node_that_may_become_another_architecture_does_not_count() {
 }
 
 #[test]
-fn a_counted_node_does_not_become_one_that_is_not_looked_at() {
+fn counted_node_stays_eligible() {
     let mut problem = world();
     problem.catalogs = vec![Arc::new(vec![instance_type("only", 8, &ZONES[..2], 0.1)])];
     problem.pools = vec![pool_of("flexible", &[CAPACITY_TYPE_SPOT, CAPACITY_TYPE_ON_DEMAND])];
@@ -95,7 +96,7 @@ fn a_counted_node_does_not_become_one_that_is_not_looked_at() {
 }
 
 #[test]
-fn a_repacking_does_not_move_pods_to_where_they_start_to_count() {
+fn repacking_does_not_move_pods_to_eligible_nodes() {
     let mut problem = world();
     problem.catalogs = vec![Arc::new(vec![instance_type("only", 1, &ZONES[..2], 0.1)])];
     problem.pools = vec![

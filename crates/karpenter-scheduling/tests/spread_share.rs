@@ -1,4 +1,5 @@
-//! How many pods of a hard hostname spread share a node: `maxSkew`, or a share of all that the spread counts.
+//! The number of pods of a hard hostname spread on one node: `maxSkew`, or a share of all pods that the
+//! spread counts.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -11,7 +12,7 @@ use karpenter_model::plan::Plan;
 use karpenter_model::problem::{Mobility, Mode, PodGroup, Problem, ReservedMode};
 use karpenter_model::spread_share::SpreadShare;
 use karpenter_scheduling::schedule;
-use karpenter_scheduling::simulate::{Question, Simulator};
+use karpenter_scheduling::simulate::{SimulationRequest, Simulator};
 use karpenter_scheduling::validate::{Violation, validate};
 
 fn share(percent: u8) -> SpreadShare {
@@ -33,7 +34,7 @@ fn with_share(mut problem: Problem, percent: u8) -> Problem {
     problem
 }
 
-/// The plan, checked: valid, complete, and not below its bound.
+/// The plan; checks that it is valid, complete and not below its lower bound.
 #[track_caller]
 fn planned(problem: &Problem) -> Plan {
     let plan = schedule(problem);
@@ -44,7 +45,7 @@ fn planned(problem: &Problem) -> Plan {
     plan
 }
 
-/// How many pods of the first group each new node holds, most first.
+/// The number of pods of the first group on each new node, highest first.
 fn per_node(plan: &Plan) -> Vec<u32> {
     let of_first = |node: &karpenter_model::plan::PlannedNode| {
         node.pods.iter().filter(|run| run.group == 0).map(|run| run.count).sum()
@@ -60,10 +61,10 @@ fn three_replicas_get_three_nodes() {
 }
 
 #[test]
-fn five_hundred_replicas_share_ten_nodes_or_more() {
+fn five_hundred_replicas_use_at_least_ten_nodes() {
     let counts = per_node(&planned(&problem(vec![spreading("web", 500, 1)])));
     assert!(counts.len() >= 10 && counts[0] <= 50, "{counts:?}");
-    // Where a node costs the same whatever it holds, there are ten, and no fewer can be had.
+    // If the price of a node does not depend on its pods, there are ten nodes, the minimum.
     let mut large = problem(vec![spreading("web", 500, 1)]);
     large.catalogs = vec![vec![instance_type("large", 8, &ZONES, 0.4)].into()];
     let plan = planned(&large);
@@ -86,7 +87,7 @@ fn share_is_never_less_than_max_skew() {
 }
 
 #[test]
-fn share_of_0_is_as_in_compat_mode_and_of_100_as_the_scheduler_asks() {
+fn share_0_equals_compat_mode_and_100_equals_scheduler() {
     for (count, max_skew) in [(3, 1), (30, 1), (30, 4)] {
         let problem = problem(vec![spreading("web", count, max_skew)]);
         let strict = planned(&with_share(problem.clone(), 0));
@@ -99,14 +100,14 @@ fn share_of_0_is_as_in_compat_mode_and_of_100_as_the_scheduler_asks() {
 }
 
 #[test]
-fn pool_with_share_of_its_own_goes_by_that() {
+fn share_of_pool_overrides_option() {
     let mut free = problem(vec![spreading("web", 3, 1)]);
     free.pools[0].hostname_spread_share = Some(share(100));
     assert_eq!(per_node(&planned(&free)), [3]);
     let mut strict = with_share(problem(vec![spreading("web", 40, 1)]), 100);
     strict.pools[0].hostname_spread_share = Some(share(0));
     assert_eq!(per_node(&planned(&strict)).len(), 40);
-    // Of two pools the one that lets them share is the cheaper one.
+    // The NodePool that lets pods share nodes is cheaper.
     let mut either = strict;
     either.pools.push(karpenter_model::problem::NodePool {
         hostname_spread_share: Some(share(50)),
@@ -120,21 +121,22 @@ fn pool_with_share_of_its_own_goes_by_that() {
 
 #[test]
 fn bound_pods_count_towards_the_share_and_the_limit_of_their_node() {
-    // Two replicas run on one node, which the scheduler allowed. Two more go elsewhere, one each: 10 % of four are one.
+    // Two replicas are bound to one node. Two more are placed elsewhere, one per node: 10 % of four pods are
+    // one.
     let group = spreading("web", 2, 1);
     let mut crowded = problem(vec![group.clone()]);
     crowded.nodes = vec![node("crowded", "zone-a", 4)];
     crowded.nodes[0].pods = vec![bound((*group.spec).clone()), bound((*group.spec).clone())];
     let plan = planned(&crowded);
     assert_eq!((plan.existing.len(), per_node(&plan)), (0, vec![1, 1]));
-    // Twenty pods count, so two may share a node; 18 of them wait.
+    // Twenty pods count, so two may share a node; 18 of them are pending.
     let mut many = problem(vec![spreading("web", 18, 1)]);
     many.nodes = crowded.nodes.clone();
     assert_eq!(per_node(&planned(&many)), [2; 9]);
 }
 
 #[test]
-fn consolidation_does_not_squeeze_replicas_beyond_the_share() {
+fn consolidation_respects_spread_share() {
     let mut fleet = problem(Vec::new());
     let spec = spreading("web", 1, 1).spec;
     for name in ["a", "b", "c"] {
@@ -143,21 +145,21 @@ fn consolidation_does_not_squeeze_replicas_beyond_the_share() {
         node.pods[0].mobility = Mobility::Moves;
         fleet.nodes.push(node);
     }
-    let asked = |percent: u8| {
+    let simulated = |percent: u8| {
         let fleet = with_share(fleet.clone(), percent);
-        let question = Question {
-            without: &[0, 1],
-            moves_blocked: false,
+        let request = SimulationRequest {
+            removed_nodes: &[0, 1],
+            moves_blocked_pods: false,
             mode: Mode::Cost,
             effort: 1_000,
-            stays_home: false,
+            prefers_vacated_domains: false,
             reserved_mode: ReservedMode::Fallback,
-            credits: &BTreeMap::new(),
+            reservation_credits: &BTreeMap::new(),
         };
-        Simulator::new(&fleet).ask(&question).plan.new_nodes.len()
+        Simulator::new(&fleet).simulate(&request).plan.new_nodes.len()
     };
-    assert_eq!((asked(0), asked(10)), (2, 2));
-    assert_eq!(asked(100), 1, "beside the third on its node two are within maxSkew");
+    assert_eq!((simulated(0), simulated(10)), (2, 2));
+    assert_eq!(simulated(100), 1, "beside the third on its node two are within maxSkew");
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn validator_rejects_plans_above_the_share() {
     assert_eq!(exceeded(&three, &together), [(1, 2)]);
     assert_eq!(
         validate(&three, &together)[0].to_string(),
-        "planned node 0: 2 pods like default/web-0 exceed the share of their spread over hostnames: the node has 1, at most 1 may share it"
+        "planned node 0: 2 pods like default/web-0 exceed the share of their hostname spread: the node has 1, the limit is 1"
     );
     assert_eq!(exceeded(&with_share(three.clone(), 100), &together), []);
     assert_eq!(exceeded(&with_share(three.clone(), 66), &together), [(2, 1)]);
@@ -200,8 +202,8 @@ fn validator_rejects_plans_above_the_share() {
 }
 
 #[test]
-fn node_above_the_share_is_no_fault_of_a_plan() {
-    // What is bound already is not the plan's doing, but nothing more goes there.
+fn existing_node_above_the_share_is_no_violation() {
+    // The plan is not responsible for bound pods, but it adds none there.
     let group = spreading("web", 1, 1);
     let mut problem = problem(vec![group.clone()]);
     problem.nodes = vec![node("crowded", "zone-a", 8)];
@@ -218,7 +220,7 @@ fn node_above_the_share_is_no_fault_of_a_plan() {
 }
 
 #[test]
-fn preferred_spreads_have_no_share() {
+fn preferred_spreads_have_no_limit() {
     let mut group = spreading("web", 3, 1);
     let mut spec = (*group.spec).clone();
     spec.spread[0].hard = false;

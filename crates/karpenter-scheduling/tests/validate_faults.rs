@@ -1,4 +1,4 @@
-//! The validator names every kind of fault: each test starts from a plan it accepts and breaks one thing.
+//! The validator reports every kind of violation: each test starts from a valid plan and changes one thing.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -28,7 +28,7 @@ fn listed(violations: &[Violation]) -> String {
     violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The one violation there is.
+/// The only violation.
 #[track_caller]
 fn only(problem: &Problem, plan: &Plan) -> Violation {
     let mut violations = validate(problem, plan);
@@ -45,7 +45,7 @@ macro_rules! assert_only {
     };
 }
 
-/// Three one-CPU pods on one medium node, which could also be large.
+/// Three one-CPU pods on one medium node, with large as another option.
 fn web() -> (Problem, Plan) {
     web_like(|_| {})
 }
@@ -60,34 +60,34 @@ fn web_like(change: impl FnOnce(&mut PodSpec)) -> (Problem, Plan) {
 }
 
 #[test]
-fn a_sound_plan_passes() {
+fn valid_plan_passes() {
     let (problem, plan) = web();
     assert_valid(&problem, &plan);
 }
 
 #[test]
-fn an_empty_plan_for_nothing_passes() {
+fn empty_plan_without_pods_passes() {
     assert_valid(&world(), &Plan::default());
 }
 
-// Every pod once.
+// Coverage of pods.
 
 #[test]
-fn a_forgotten_pod() {
+fn missing_pod_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0] = launch(&problem, "zone-a", &[MEDIUM, LARGE], &[run(0, 0, 1), run(0, 2, 1)]);
     assert_only!(problem, plan, Violation::PodMissing { pod, count: 1 } if pod.as_str() == "default/web-1");
 }
 
 #[test]
-fn a_forgotten_tail() {
+fn missing_pods_at_the_end_are_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0] = launch(&problem, "zone-a", &[MEDIUM, LARGE], &[run(0, 0, 1)]);
     assert_only!(problem, plan, Violation::PodMissing { pod, count: 2 } if pod.as_str() == "default/web-1");
 }
 
 #[test]
-fn a_pod_placed_twice() {
+fn pod_placed_twice_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes.push(launch(&problem, "zone-b", &[SMALL], &[run(0, 2, 1)]));
     let plan = builders::plan(plan.new_nodes);
@@ -95,21 +95,21 @@ fn a_pod_placed_twice() {
 }
 
 #[test]
-fn a_run_past_the_end() {
+fn run_past_the_end_is_reported() {
     let (problem, mut plan) = web();
     plan.unschedulable.push(Unschedulable { pods: run(0, 3, 1), reasons: vec![] });
     assert_only!(problem, plan, Violation::RunOutOfRange { place: Place::Unschedulable, start: 3, .. });
 }
 
 #[test]
-fn a_group_that_does_not_exist() {
+fn unknown_group_is_reported() {
     let (problem, mut plan) = web();
     plan.unschedulable.push(Unschedulable { pods: run(7, 0, 1), reasons: vec![] });
     assert_only!(problem, plan, Violation::RunOutOfRange { group: 7, .. });
 }
 
 #[test]
-fn a_refused_pod_is_left_alone() {
+fn placed_refused_pod_is_reported() {
     let (problem, placed) = web_like(|spec| spec.refusal = Some(Reason::OptedOut));
     assert_only!(problem, placed, Violation::RefusedPodPlaced { .. });
     let left_alone = Plan {
@@ -120,7 +120,7 @@ fn a_refused_pod_is_left_alone() {
 }
 
 #[test]
-fn a_node_without_pods() {
+fn node_without_pods_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes.push(launch(&problem, "zone-b", &[SMALL], &[]));
     let plan = builders::plan(plan.new_nodes);
@@ -129,7 +129,7 @@ fn a_node_without_pods() {
 
 // The binding order.
 
-/// Two pods on a planned node, one on an existing one, bound one after another.
+/// Two pods on a planned node, one on an existing node, bound one after another.
 fn ordered() -> (Problem, Plan) {
     let mut problem = world();
     problem.pods = vec![group("web", pod("web", 500), 3)];
@@ -142,7 +142,7 @@ fn ordered() -> (Problem, Plan) {
 }
 
 #[test]
-fn an_order_may_cut_runs_and_may_be_left_out() {
+fn order_may_split_runs_or_be_omitted() {
     let (problem, mut plan) = ordered();
     assert_valid(&problem, &plan);
     plan.order.clear();
@@ -150,14 +150,14 @@ fn an_order_may_cut_runs_and_may_be_left_out() {
 }
 
 #[test]
-fn an_order_that_forgets_a_pod() {
+fn order_without_a_pod_is_reported() {
     let (problem, mut plan) = ordered();
     plan.order.remove(0);
     assert_only!(problem, plan, Violation::OrderLacksPods { place: Place::Planned(0), pod, count: 1 } if pod.as_str() == "default/web-1");
 }
 
 #[test]
-fn an_order_that_repeats_a_pod() {
+fn order_with_repeated_pod_is_reported() {
     let (problem, mut plan) = ordered();
     plan.order.push((run(0, 0, 2), plan::Place::New(0)));
     let violations = validate(&problem, &plan);
@@ -172,7 +172,7 @@ fn an_order_that_repeats_a_pod() {
 }
 
 #[test]
-fn an_order_that_puts_a_pod_elsewhere() {
+fn order_with_wrong_node_is_reported() {
     let (problem, mut plan) = ordered();
     plan.order[1].1 = plan::Place::New(0);
     assert_only!(problem, plan, Violation::OrderOutOfPlace { place: Place::Planned(0), pod, count: 1 } if pod.as_str() == "default/web-2");
@@ -181,7 +181,7 @@ fn an_order_that_puts_a_pod_elsewhere() {
 }
 
 #[test]
-fn an_order_with_pods_that_are_not_placed() {
+fn order_with_unplaced_pod_is_reported() {
     let (problem, mut plan) = ordered();
     plan.order.push((run(0, 3, 2), plan::Place::New(0)));
     assert_only!(problem, plan, Violation::OrderOutOfPlace { count: 2, .. });
@@ -189,10 +189,10 @@ fn an_order_with_pods_that_are_not_placed() {
     assert_only!(problem, plan, Violation::OrderOutOfPlace { count: 4, .. });
 }
 
-// What the node is.
+// Properties of the node.
 
 #[test]
-fn an_unknown_pool() {
+fn unknown_pool_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].pool = 4;
     plan.price_per_hour = 0.0;
@@ -200,7 +200,7 @@ fn an_unknown_pool() {
 }
 
 #[test]
-fn an_unknown_type() {
+fn unknown_type_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].instance_type = 9;
     plan.price_per_hour = 0.0;
@@ -208,14 +208,14 @@ fn an_unknown_type() {
 }
 
 #[test]
-fn an_unknown_option() {
+fn unknown_option_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].instance_type_options.push(9);
     assert_only!(problem, plan, Violation::UnknownInstanceType { node: 0, index: 9 });
 }
 
 #[test]
-fn an_unknown_offering() {
+fn unknown_offering_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].offering = 99;
     plan.price_per_hour = 0.0;
@@ -223,28 +223,28 @@ fn an_unknown_offering() {
 }
 
 #[test]
-fn an_unknown_existing_node() {
+fn unknown_existing_node_is_reported() {
     let (problem, mut plan) = web();
     onto_existing(&mut plan, 5, &[]);
     assert_only!(problem, plan, Violation::UnknownExistingNode { index: 5 });
 }
 
 #[test]
-fn the_chosen_type_is_not_the_first_option() {
+fn chosen_type_must_be_first_option() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].instance_type_options = vec![LARGE];
     assert_only!(problem, plan, Violation::ChosenTypeNotFirst { .. });
 }
 
 #[test]
-fn an_option_listed_twice() {
+fn option_listed_twice_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].instance_type_options = vec![MEDIUM, LARGE, LARGE];
     assert_only!(problem, plan, Violation::OptionListedTwice { .. });
 }
 
 #[test]
-fn options_not_sorted_by_price() {
+fn options_must_be_sorted_by_price() {
     let (mut problem, _) = web();
     let mut catalog = (*problem.catalogs[0]).clone();
     catalog.push(instance_type("huge", 16, &ZONES, 0.8));
@@ -254,7 +254,7 @@ fn options_not_sorted_by_price() {
 }
 
 #[test]
-fn a_cheaper_offering_of_the_chosen_type() {
+fn cheaper_offering_of_chosen_type_is_reported() {
     let (mut problem, _) = web();
     problem.pools[0].requirements = Default::default();
     let node = launch(&problem, "zone-a", &[MEDIUM], &[run(0, 0, 3)]);
@@ -262,7 +262,7 @@ fn a_cheaper_offering_of_the_chosen_type() {
 }
 
 #[test]
-fn an_offering_that_is_not_available() {
+fn unavailable_offering_is_reported() {
     let (mut problem, mut plan) = web();
     let mut catalog = (*problem.catalogs[0]).clone();
     catalog[MEDIUM].offerings[0].available = false;
@@ -272,14 +272,14 @@ fn an_offering_that_is_not_available() {
 }
 
 #[test]
-fn an_offering_in_a_zone_the_claim_does_not_allow() {
+fn offering_outside_claim_zones_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].offering = 2;
     assert_only!(problem, plan, Violation::OfferingIncompatible { .. });
 }
 
 #[test]
-fn a_claim_that_contradicts_its_pool() {
+fn claim_that_contradicts_pool_is_reported() {
     let (mut problem, mut plan) = web();
     problem.pools[0].labels.insert("team".into(), "red".into());
     plan.new_nodes[0].requirements.add(wants("team", &["blue"]));
@@ -287,14 +287,14 @@ fn a_claim_that_contradicts_its_pool() {
 }
 
 #[test]
-fn an_option_outside_the_pool() {
+fn option_outside_the_pool_is_reported() {
     let (mut problem, plan) = web();
     problem.pools[0].requirements.add(wants(INSTANCE_TYPE, &["small", "medium"]));
     assert_only!(problem, plan, Violation::OptionOutsideRequirements { instance_type, .. } if &**instance_type == "large");
 }
 
 #[test]
-fn an_option_without_offering_in_the_zone() {
+fn option_without_offering_in_zone_is_reported() {
     let (mut problem, plan) = web();
     let mut catalog = (*problem.catalogs[0]).clone();
     catalog[LARGE].offerings.retain(|offering| offering.zone().is_none_or(|zone| &**zone != "zone-a"));
@@ -302,10 +302,10 @@ fn an_option_without_offering_in_the_zone() {
     assert_only!(problem, plan, Violation::OptionWithoutOffering { instance_type, .. } if &**instance_type == "large");
 }
 
-// Room.
+// Capacity.
 
 #[test]
-fn an_option_that_is_too_small() {
+fn too_small_option_is_reported() {
     let (problem, _) = web();
     let node = launch(&problem, "zone-a", &[SMALL, MEDIUM], &[run(0, 0, 3)]);
     let violations = validate(&problem, &plan(vec![node]));
@@ -318,7 +318,7 @@ fn an_option_that_is_too_small() {
 }
 
 #[test]
-fn overhead_leaves_no_room_for_four() {
+fn overhead_reduces_allocatable() {
     let mut problem = world();
     let mut spec = pod("web", 1000);
     spec.requests.set("memory", 1);
@@ -328,7 +328,7 @@ fn overhead_leaves_no_room_for_four() {
 }
 
 #[test]
-fn daemons_take_room_on_new_nodes() {
+fn daemon_requests_count_on_new_nodes() {
     let (mut problem, _) = web();
     let mut agent = daemon("agent", 950);
     Arc::make_mut(&mut agent.spec).requests.set("memory", 1);
@@ -338,7 +338,7 @@ fn daemons_take_room_on_new_nodes() {
 }
 
 #[test]
-fn daemons_that_do_not_suit_the_node_take_none() {
+fn daemons_that_do_not_match_the_node_are_ignored() {
     let (mut problem, plan) = web();
     let mut on_arm = daemon("agent", 950);
     Arc::make_mut(&mut on_arm.spec).node_selector = all_of([wants("kubernetes.io/arch", &["arm64"])]);
@@ -347,14 +347,14 @@ fn daemons_that_do_not_suit_the_node_take_none() {
 }
 
 #[test]
-fn stated_requests_that_are_not_the_sum() {
+fn wrong_sum_of_requests_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].requests.set("cpu", 2000);
     assert_only!(problem, plan, Violation::RequestsWrong { stated: 2000, actual: 3000, .. });
 }
 
 #[test]
-fn min_values_of_the_pool() {
+fn unmet_min_values_are_reported() {
     let (mut problem, mut plan) = web();
     problem.pools[0].requirements.add(Requirement::exists(INSTANCE_TYPE).with_min_values(Some(3)));
     assert_only!(problem, plan, Violation::MinValuesUnmet { wanted: 3, found: 2, .. });
@@ -374,7 +374,7 @@ fn min_values_of_the_pool() {
 }
 
 #[test]
-fn the_pool_limit() {
+fn exceeded_pool_limit_is_reported() {
     let (mut problem, plan) = web();
     problem.pools[0].limits = resources(&[("cpu", 5000)]);
     assert_valid(&problem, &plan);
@@ -383,7 +383,7 @@ fn the_pool_limit() {
 }
 
 #[test]
-fn the_node_limit() {
+fn exceeded_node_limit_is_reported() {
     let (mut problem, plan) = web();
     problem.pools[0].limits = resources(&[("nodes", 1)]);
     assert_valid(&problem, &plan);
@@ -392,7 +392,7 @@ fn the_node_limit() {
 }
 
 #[test]
-fn a_full_reservation() {
+fn exceeded_reservation_is_reported() {
     let mut problem = world();
     problem.pods = vec![group("web", pod("web", 1000), 2)];
     problem.pools[0].requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED])]);
@@ -410,9 +410,10 @@ fn a_full_reservation() {
     assert_only!(problem, both, Violation::ReservationExceeded { capacity: 1, used: 2, .. });
 }
 
-/// Each node is planned into a reservation of its own, but either launch could take the one that both allow.
+/// Each node is planned into a reservation of its own, but either launch could use the one that both claims
+/// allow.
 #[test]
-fn a_reservation_that_two_claims_allow() {
+fn contested_reservation_is_reported() {
     let mut problem = world();
     problem.pods = vec![group("web", pod("web", 1000), 2)];
     problem.pools[0].requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_RESERVED])]);
@@ -447,35 +448,35 @@ fn a_reservation_that_two_claims_allow() {
 // Prices.
 
 #[test]
-fn a_node_price_that_is_not_the_offering_price() {
+fn wrong_node_price_is_reported() {
     let (problem, mut plan) = web();
     plan.new_nodes[0].price_per_hour = 0.19;
     assert_only!(problem, plan, Violation::NodePriceWrong { .. });
 }
 
 #[test]
-fn a_plan_price_that_is_not_the_sum() {
+fn wrong_plan_price_is_reported() {
     let (problem, mut plan) = web();
     plan.price_per_hour = 0.1;
     assert_only!(problem, plan, Violation::PlanPriceWrong { .. });
 }
 
 #[test]
-fn a_lower_bound_above_the_price() {
+fn lower_bound_above_price_is_reported() {
     let (problem, mut plan) = web();
     plan.lower_bound_per_hour = 0.2001;
     assert_only!(problem, plan, Violation::LowerBoundAbovePrice { .. });
 }
 
 #[test]
-fn dearer_than_the_compatible_plan() {
+fn price_above_compat_mode_is_reported() {
     let (problem, mut plan) = web();
     plan.compat_price_per_hour = 0.15;
     assert_only!(problem, plan, Violation::CostAboveCompat { .. });
 }
 
 #[test]
-fn a_price_that_is_not_a_number() {
+fn price_that_is_not_finite_is_reported() {
     let (problem, mut plan) = web();
     plan.lower_bound_per_hour = f64::NAN;
     assert_only!(problem, plan, Violation::PriceNotFinite { .. });
@@ -484,7 +485,7 @@ fn a_price_that_is_not_a_number() {
 // Pods on planned nodes.
 
 #[test]
-fn an_untolerated_taint_of_the_pool() {
+fn untolerated_taint_of_pool_is_reported() {
     let (mut problem, plan) = web();
     problem.pools[0].taints = vec![taint("dedicated", Effect::PreferNoSchedule)];
     problem.pools[0].startup_taints = vec![taint("starting", Effect::NoSchedule)];
@@ -494,14 +495,14 @@ fn an_untolerated_taint_of_the_pool() {
 }
 
 #[test]
-fn a_tolerated_taint() {
+fn tolerated_taint_passes() {
     let (mut problem, plan) = web_like(|spec| spec.tolerations = vec![tolerates("gpu")]);
     problem.pools[0].taints = vec![taint("gpu", Effect::NoSchedule)];
     assert_valid(&problem, &plan);
 }
 
 #[test]
-fn a_node_selector_on_the_zone() {
+fn unmet_node_selector_is_reported() {
     let (problem, plan) = web_like(|spec| spec.node_selector = all_of([wants(ZONE, &["zone-a"])]));
     assert_valid(&problem, &plan);
     let (problem, plan) = web_like(|spec| spec.node_selector = all_of([wants(ZONE, &["zone-b"])]));
@@ -509,21 +510,21 @@ fn a_node_selector_on_the_zone() {
 }
 
 #[test]
-fn a_zone_the_claim_leaves_open() {
+fn undecided_zone_does_not_meet_selector() {
     let (problem, mut plan) = web_like(|spec| spec.node_selector = all_of([wants(ZONE, &["zone-a"])]));
     plan.new_nodes[0].requirements.remove(ZONE);
     assert_only!(problem, plan, Violation::NodeSelectorUnmet { .. });
 }
 
 #[test]
-fn an_option_the_pod_does_not_want() {
+fn option_outside_node_selector_is_reported() {
     let (problem, plan) =
         web_like(|spec| spec.node_selector = all_of([wants(INSTANCE_TYPE, &["small", "medium"])]));
     assert_only!(problem, plan, Violation::NodeSelectorUnmet { instance_type: Some(name), .. } if &**name == "large");
 }
 
 #[test]
-fn a_custom_label_nobody_sets() {
+fn undefined_custom_label_is_reported() {
     let team = |spec: &mut PodSpec| spec.node_selector = all_of([wants("team", &["red"])]);
     let (mut problem, mut plan) = web_like(team);
     assert_only!(problem, plan, Violation::NodeSelectorUnmet { .. });
@@ -534,7 +535,7 @@ fn a_custom_label_nobody_sets() {
 }
 
 #[test]
-fn labels_that_must_not_be_there() {
+fn excluded_labels_are_checked() {
     let without = |key: &str| {
         let requirement = Requirement::new(key, Operator::DoesNotExist, [""; 0]);
         web_like(move |spec| spec.node_selector = all_of([requirement]))
@@ -546,13 +547,13 @@ fn labels_that_must_not_be_there() {
 }
 
 #[test]
-fn a_named_host_is_never_a_new_node() {
+fn hostname_selector_never_matches_new_node() {
     let (problem, plan) = web_like(|spec| spec.node_selector = all_of([wants(HOSTNAME, &["node-1"])]));
     assert_only!(problem, plan, Violation::NodeSelectorUnmet { .. });
 }
 
 #[test]
-fn any_one_required_term_is_enough() {
+fn one_required_term_suffices() {
     let terms = |zones: &'static [&'static str]| {
         web_like(move |spec| {
             spec.required_terms = zones.iter().map(|zone| all_of([wants(ZONE, &[zone])])).collect()
@@ -565,7 +566,7 @@ fn any_one_required_term_is_enough() {
 }
 
 #[test]
-fn volumes_that_live_elsewhere() {
+fn volume_in_other_zone_is_reported() {
     let alternatives = |zones: &'static [&'static str]| {
         web_like(move |spec| {
             spec.volumes.alternatives = zones.iter().map(|zone| all_of([wants(ZONE, &[zone])])).collect();
@@ -578,7 +579,7 @@ fn volumes_that_live_elsewhere() {
 }
 
 #[test]
-fn too_many_volumes_for_an_option() {
+fn exceeded_volume_limit_of_option_is_reported() {
     let (mut problem, plan) = web_like(|spec| {
         spec.volumes.attachments = [("csi".into(), "a".into()), ("csi".into(), "b".into())].into();
     });
@@ -592,13 +593,13 @@ fn too_many_volumes_for_an_option() {
 }
 
 #[test]
-fn two_pods_with_one_host_port() {
+fn host_port_conflict_is_reported() {
     let (problem, plan) = web_like(|spec| spec.host_ports = [port(80)].into());
     assert_only!(problem, plan, Violation::HostPortConflict { port: 80, .. });
 }
 
 #[test]
-fn a_daemon_holds_the_host_port() {
+fn host_port_conflict_with_daemon_is_reported() {
     let mut problem = world();
     let mut spec = pod("web", 1000);
     spec.host_ports = [port(80)].into();
@@ -614,7 +615,7 @@ fn a_daemon_holds_the_host_port() {
 
 // Pods on existing nodes.
 
-/// Three one-CPU pods on an existing node of four.
+/// Three one-CPU pods on an existing node with four CPUs.
 fn on_existing(change_pod: impl FnOnce(&mut PodSpec)) -> (Problem, Plan) {
     let mut problem = world();
     let mut spec = pod("web", 1000);
@@ -627,13 +628,13 @@ fn on_existing(change_pod: impl FnOnce(&mut PodSpec)) -> (Problem, Plan) {
 }
 
 #[test]
-fn an_existing_node_with_room() {
+fn existing_node_with_free_capacity_passes() {
     let (problem, plan) = on_existing(|_| {});
     assert_valid(&problem, &plan);
 }
 
 #[test]
-fn an_existing_node_that_is_too_full() {
+fn overcommitted_existing_node_is_reported() {
     let (mut problem, plan) = on_existing(|spec| spec.requests.set("memory", 1));
     let mut sidecar = pod("other", 1001);
     sidecar.requests.set("memory", 1);
@@ -642,13 +643,13 @@ fn an_existing_node_that_is_too_full() {
 }
 
 #[test]
-fn daemons_still_to_come_to_an_existing_node() {
+fn expected_daemons_count_on_existing_nodes() {
     let (mut problem, plan) = on_existing(|spec| spec.requests.set("memory", 1));
     let mut agent = daemon("agent", 1100);
     Arc::make_mut(&mut agent.spec).requests.set("memory", 1);
     problem.daemons = vec![agent.clone()];
     assert_only!(problem, plan, Violation::ExistingNodeOverfull { free: 2900, .. });
-    // A daemon pod already there is not counted twice.
+    // A DaemonSet pod that is already bound is not counted twice.
     let mut present = bound((*agent.spec).clone());
     Arc::make_mut(&mut present.spec).requests.set("cpu", 900);
     present.is_daemon = true;
@@ -658,14 +659,14 @@ fn daemons_still_to_come_to_an_existing_node() {
 }
 
 #[test]
-fn an_untolerated_taint_of_an_existing_node() {
+fn untolerated_taint_of_existing_node_is_reported() {
     let (mut problem, plan) = on_existing(|_| {});
     problem.nodes[0].taints = vec![taint("gpu", Effect::NoExecute)];
     assert_only!(problem, plan, Violation::UntoleratedTaint { place: Place::Existing(_), .. });
 }
 
 #[test]
-fn labels_of_an_existing_node_are_final() {
+fn labels_of_existing_node_are_fixed() {
     let (problem, plan) = on_existing(|spec| spec.node_selector = all_of([wants(HOSTNAME, &["node-1"])]));
     assert_valid(&problem, &plan);
     let (problem, plan) = on_existing(|spec| spec.node_selector = all_of([wants(INSTANCE_TYPE, &["small"])]));
@@ -673,20 +674,20 @@ fn labels_of_an_existing_node_are_final() {
 }
 
 #[test]
-fn required_terms_on_an_existing_node() {
+fn required_terms_are_checked_on_existing_node() {
     let (problem, plan) = on_existing(|spec| spec.required_terms = vec![all_of([wants(ZONE, &["zone-b"])])]);
     assert_only!(problem, plan, Violation::RequiredTermsUnmet { .. });
 }
 
 #[test]
-fn volumes_on_an_existing_node() {
+fn volume_topology_is_checked_on_existing_node() {
     let (problem, plan) =
         on_existing(|spec| spec.volumes.alternatives = vec![all_of([wants(ZONE, &["zone-b"])])]);
     assert_only!(problem, plan, Violation::VolumeTopologyUnmet { .. });
 }
 
 #[test]
-fn volume_limits_of_an_existing_node() {
+fn volume_limits_of_existing_node_are_checked() {
     let (mut problem, plan) =
         on_existing(|spec| spec.volumes.attachments = [("csi".into(), "new".into())].into());
     let mut present = pod("db", 10);
@@ -699,7 +700,7 @@ fn volume_limits_of_an_existing_node() {
 }
 
 #[test]
-fn a_host_port_taken_on_an_existing_node() {
+fn host_port_in_use_on_existing_node_is_reported() {
     let mut problem = world();
     let mut spec = pod("web", 1000);
     spec.host_ports = [port(80)].into();

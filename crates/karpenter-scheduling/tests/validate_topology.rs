@@ -1,4 +1,4 @@
-//! The validator judges topology as the scheduler would: in some order of the pods, every one must be accepted.
+//! The validator checks topology like kube-scheduler: in some order of the pods, every pod must be accepted.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -36,10 +36,11 @@ macro_rules! assert_all {
     };
 }
 
-/// One class of pods, so many on a large node in each of the listed zones (a zone may occur twice).
+/// One class of pods, with a number of pods on a large node in each of the listed zones (a zone may occur
+/// twice).
 fn placed(change: impl FnOnce(&mut PodSpec), per_node: &[(&str, u32)]) -> (Problem, Plan) {
     let mut problem = world();
-    // What the scheduler asks, and nothing about how many pods of a spread may share a node.
+    // kube-scheduler's rules only, without a limit of a spread per node.
     problem.options.hostname_spread_share = SpreadShare::from_percent(100).expect("a share");
     let mut spec = pod("web", 500);
     change(&mut spec);
@@ -76,7 +77,7 @@ fn balanced_zones_pass_and_unbalanced_ones_do_not() {
 }
 
 #[test]
-fn only_zones_with_nodes_take_part_in_the_minimum() {
+fn only_zones_with_nodes_count_for_the_minimum() {
     let (problem, plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     assert_valid(&problem, &plan);
     let (mut problem, plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
@@ -85,7 +86,7 @@ fn only_zones_with_nodes_take_part_in_the_minimum() {
 }
 
 #[test]
-fn zones_the_pod_may_not_use_take_no_part() {
+fn zones_that_the_pod_cannot_use_do_not_count() {
     let (mut problem, plan) = placed(
         |spec| {
             spec.spread = vec![spread(ZONE, "web", 1)];
@@ -98,7 +99,7 @@ fn zones_the_pod_may_not_use_take_no_part() {
 }
 
 #[test]
-fn tainted_nodes_take_part_unless_the_policy_honors_taints() {
+fn tainted_nodes_count_unless_policy_honors_taints() {
     let with_policy = |honor: bool| {
         let (mut problem, plan) = placed(
             |spec| {
@@ -118,7 +119,7 @@ fn tainted_nodes_take_part_unless_the_policy_honors_taints() {
 }
 
 #[test]
-fn min_domains_pulls_the_minimum_to_zero() {
+fn unmet_min_domains_sets_the_minimum_to_zero() {
     let min_domains = |spec: &mut PodSpec| {
         spec.spread = vec![spread(ZONE, "web", 1)];
         spec.spread[0].min_domains = Some(3);
@@ -144,7 +145,7 @@ fn bound_pods_count_unless_terminating() {
 }
 
 #[test]
-fn hostname_spread_uses_the_true_minimum() {
+fn hostname_spread_uses_minimum_of_existing_hosts() {
     let per_host = |spec: &mut PodSpec| spec.spread = vec![spread(HOSTNAME, "web", 1)];
     let (problem, plan) = placed(per_host, &[("zone-a", 5), ("zone-a", 5), ("zone-b", 4)]);
     assert_valid(&problem, &plan);
@@ -153,7 +154,7 @@ fn hostname_spread_uses_the_true_minimum() {
 }
 
 #[test]
-fn zone_and_host_spread_together() {
+fn zone_and_host_spread_are_checked_together() {
     let both = |spec: &mut PodSpec| spec.spread = vec![spread(ZONE, "web", 1), spread(HOSTNAME, "web", 1)];
     let (problem, plan) = placed(both, &[("zone-a", 2), ("zone-a", 2), ("zone-b", 2), ("zone-b", 2)]);
     assert_valid(&problem, &plan);
@@ -162,7 +163,7 @@ fn zone_and_host_spread_together() {
 }
 
 #[test]
-fn a_soft_spread_is_never_broken() {
+fn soft_spread_is_never_violated() {
     let (problem, plan) = placed(
         |spec| {
             spec.spread = vec![spread(ZONE, "web", 1)];
@@ -174,7 +175,7 @@ fn a_soft_spread_is_never_broken() {
 }
 
 #[test]
-fn a_claim_must_pin_the_zone_of_a_spread() {
+fn claim_must_pin_the_zone_of_a_spread() {
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 1), ("zone-b", 1)]);
     plan.new_nodes[1].requirements.remove(ZONE);
     plan.new_nodes[1].requirements.add(wants(ZONE, &["zone-b", "zone-c"]));
@@ -182,7 +183,7 @@ fn a_claim_must_pin_the_zone_of_a_spread() {
 }
 
 #[test]
-fn a_node_without_the_topology_label() {
+fn node_without_topology_label_is_reported() {
     let (problem, plan) = placed(|spec| spec.spread = vec![spread("rack", "web", 1)], &[("zone-a", 1)]);
     assert_all!(problem, plan, Violation::TopologyKeyMissing { key, .. } if &**key == "rack");
     let (mut problem, plan) = placed(|spec| spec.spread = vec![spread("rack", "web", 1)], &[("zone-a", 1)]);
@@ -191,7 +192,7 @@ fn a_node_without_the_topology_label() {
 }
 
 #[test]
-fn affinity_to_itself_starts_one_domain_only() {
+fn self_affinity_uses_one_domain_only() {
     let together = |spec: &mut PodSpec| spec.affinity = vec![near(ZONE, "web")];
     let (problem, plan) = placed(together, &[("zone-a", 3), ("zone-a", 2)]);
     assert_valid(&problem, &plan);
@@ -200,7 +201,7 @@ fn affinity_to_itself_starts_one_domain_only() {
 }
 
 #[test]
-fn a_matching_pod_elsewhere_forbids_a_new_start() {
+fn matching_pod_elsewhere_forbids_another_domain() {
     let (mut problem, plan) = placed(|spec| spec.affinity = vec![near(ZONE, "web")], &[("zone-a", 3)]);
     problem.nodes = vec![node("node-1", "zone-b", 4)];
     problem.nodes[0].pods = vec![bound(pod("web", 100))];
@@ -210,7 +211,7 @@ fn a_matching_pod_elsewhere_forbids_a_new_start() {
 }
 
 #[test]
-fn affinity_to_others_waits_for_them() {
+fn affinity_needs_a_matching_pod() {
     let world = |db_zone: &str| {
         let (mut problem, mut plan) =
             placed(|spec| spec.affinity = vec![near(ZONE, "db")], &[("zone-a", 2), ("zone-b", 1)]);
@@ -227,7 +228,7 @@ fn affinity_to_others_waits_for_them() {
 }
 
 #[test]
-fn affinity_looks_only_into_its_namespaces() {
+fn affinity_counts_only_its_namespaces() {
     let (mut problem, mut plan) = placed(|spec| spec.affinity = vec![near(ZONE, "db")], &[("zone-a", 2)]);
     let mut db = pod("db", 100);
     db.namespace = "storage".into();
@@ -241,8 +242,9 @@ fn affinity_looks_only_into_its_namespaces() {
 }
 
 #[test]
-fn unbound_pods_may_come_last() {
-    // `extra` is counted by the spread but not bound by it: it may pile up after the others are placed.
+fn unconstrained_pods_may_come_last() {
+    // The spread counts `extra`, but does not constrain it: its pods may accumulate after the others are
+    // placed.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 2), ("zone-b", 2)]);
     problem.pods.push(group("extra", pod("web", 100), 5));
     plan.new_nodes.push(launch(&problem, "zone-a", &[MEDIUM], &[run(1, 0, 5)]));
@@ -250,16 +252,17 @@ fn unbound_pods_may_come_last() {
 }
 
 #[test]
-fn unbound_pods_may_come_first() {
-    // Without the two unbound pods in zone-b, the third pod in zone-a would break the skew.
+fn unconstrained_pods_may_come_first() {
+    // Without the two unconstrained pods in zone-b, the third pod in zone-a would violate the skew.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 3)]);
     problem.pods.push(group("extra", pod("web", 100), 2));
     plan.new_nodes.push(launch(&problem, "zone-b", &[MEDIUM], &[run(1, 0, 2)]));
     assert_valid(&problem, &builders::plan(plan.new_nodes));
 }
 
-/// Two groups that spread over each other's pods, and one that is counted but states nothing. In zone-b the pods of
-/// `left` outnumber what `right` may join, in zone-a it is the other way round, so neither group can go first.
+/// Two groups that spread over the pods of each other, and one that is counted but states nothing. In zone-b
+/// `left` has more pods than `right` may join, in zone-a it is the other way round, so neither group can be
+/// bound first.
 fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
     let spreading = |own: &str, over: &str| {
         let mut spec = pod(own, 100);
@@ -280,10 +283,10 @@ fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
     let order = vec![
         (run(0, 1, 1), zone_b),
         (run(1, 0, 1), zone_a),
-        // From the next pod in zone-b on, no pod of `right` could go there.
+        // After the next pod in zone-b, no pod of `right` could be placed there.
         (run(1, 3, 1), zone_b),
         (run(2, 0, 1), zone_b),
-        // From the next pod in zone-a on, no pod of `left` could go there.
+        // After the next pod in zone-a, no pod of `left` could be placed there.
         (run(0, 0, 1), zone_a),
         (run(1, 1, 1), zone_a),
         (run(0, 2, 2), zone_b),
@@ -293,14 +296,14 @@ fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
 }
 
 #[test]
-fn the_plans_own_order_is_followed() {
+fn order_of_the_plan_is_tried() {
     let (problem, mut plan, order) = crossed_spreads();
     plan.order = order;
     assert_valid(&problem, &plan);
 }
 
 #[test]
-fn crossed_spreads_without_an_order_or_with_a_bad_one_do_not_pass() {
+fn crossed_spreads_need_a_valid_order() {
     let (problem, mut plan, order) = crossed_spreads();
     assert_all!(problem, plan, Violation::SpreadBroken { .. });
     // All of `left` before all of `right`.
@@ -310,8 +313,8 @@ fn crossed_spreads_without_an_order_or_with_a_bad_one_do_not_pass() {
 }
 
 #[test]
-fn an_order_proves_nothing_by_itself() {
-    // Nowhere in between can the fourth pod in zone-a be accepted, whatever the order claims.
+fn order_is_checked_pod_by_pod() {
+    // At no position in the order can the fourth pod in zone-a be accepted.
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 4), ("zone-b", 2)]);
     plan.order =
         vec![(run(0, 0, 2), Place::New(0)), (run(0, 4, 2), Place::New(1)), (run(0, 2, 2), Place::New(0))];
@@ -319,11 +322,11 @@ fn an_order_proves_nothing_by_itself() {
 }
 
 #[test]
-fn what_comes_too_early_in_the_order_waits_its_turn() {
+fn pod_too_early_in_the_order_is_placed_later() {
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     plan.order = vec![(run(0, 0, 3), Place::New(0)), (run(0, 3, 3), Place::New(1))];
     assert_valid(&problem, &plan);
-    // On an existing node too.
+    // The same on an existing node.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     problem.nodes = vec![node("node-1", "zone-a", 4)];
     plan.new_nodes.remove(0);
@@ -334,7 +337,7 @@ fn what_comes_too_early_in_the_order_waits_its_turn() {
 }
 
 #[test]
-fn anti_affinity_between_equal_pods() {
+fn anti_affinity_between_equal_pods_is_checked() {
     let apart = |key: &'static str| move |spec: &mut PodSpec| spec.anti_affinity = vec![near(key, "web")];
     let (problem, plan) = placed(apart(HOSTNAME), &[("zone-a", 1), ("zone-a", 1)]);
     assert_valid(&problem, &plan);
@@ -347,7 +350,7 @@ fn anti_affinity_between_equal_pods() {
 }
 
 #[test]
-fn anti_affinity_of_bound_pods_holds_too() {
+fn anti_affinity_of_bound_pods_is_checked() {
     let (mut problem, mut plan) = placed(|_| {}, &[("zone-a", 1)]);
     let mut hermit = pod("hermit", 100);
     hermit.anti_affinity = vec![near(ZONE, "web")];
@@ -366,7 +369,7 @@ fn anti_affinity_of_bound_pods_holds_too() {
 }
 
 #[test]
-fn two_bound_pods_that_break_the_rule_are_not_the_plans_doing() {
+fn violation_between_bound_pods_is_ignored() {
     let (mut problem, plan) = placed(|_| {}, &[("zone-b", 1)]);
     let mut hermit = pod("hermit", 100);
     hermit.anti_affinity = vec![near(ZONE, "hermit")];
@@ -376,7 +379,7 @@ fn two_bound_pods_that_break_the_rule_are_not_the_plans_doing() {
 }
 
 #[test]
-fn an_open_zone_counts_as_every_zone_for_anti_affinity() {
+fn undecided_zone_counts_as_every_zone_for_anti_affinity() {
     let (problem, mut plan) =
         placed(|spec| spec.anti_affinity = vec![near(ZONE, "web")], &[("zone-a", 1), ("zone-b", 1)]);
     plan.new_nodes[0].requirements.remove(ZONE);
@@ -385,8 +388,9 @@ fn an_open_zone_counts_as_every_zone_for_anti_affinity() {
 }
 
 #[test]
-fn ninety_thousand_pods_in_the_finest_steps() {
-    // Every pod waits for a pod of the other zones and of every other node; pod by node steps would take minutes.
+fn ninety_thousand_pods_are_replayed_in_single_steps() {
+    // Every pod depends on pods of the other zones and of every other node; a step per pod and node would
+    // take minutes.
     let per_node: Vec<(&str, u32)> = (0..6000).map(|index| (ZONES[index % 3], 15)).collect();
     let (problem, mut plan) = placed(
         |spec| {
@@ -397,7 +401,8 @@ fn ninety_thousand_pods_in_the_finest_steps() {
         &per_node,
     );
     assert_valid(&problem, &plan);
-    // The same with an order that goes round the nodes pod by pod, and with one that fills node after node.
+    // The same with an order that alternates between the nodes pod by pod, and with one that fills node after
+    // node.
     let runs = || plan.new_nodes.iter().enumerate().map(|(index, node)| (node.pods[0], Place::New(index)));
     let around: Vec<(PodRun, Place)> =
         (0..15).flat_map(|turn| runs().map(move |(of, at)| (run(0, of.start + turn, 1), at))).collect();

@@ -1,5 +1,5 @@
-//! Faults of the engine cost the pods or the node concerned: plans are corrupted, attempts end early, and the rest is
-//! planned all the same.
+//! Planner faults affect only the pods or the node concerned: with corrupted plans and panics the rest is
+//! still planned.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -17,20 +17,20 @@ use karpenter_model::problem::{Mode, Problem};
 use karpenter_model::reason::Reason;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::{Violation, validate};
-use karpenter_scheduling::validated::{Cause, Engine, EngineFault, Planned, plan_validated};
+use karpenter_scheduling::validated::{Cause, Planner, PlannerPanic, ValidatedPlan, plan_validated};
 use outcomes::in_mode;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};
 use recipes::any_recipe;
 
-/// The real engine, and what goes wrong with it.
+/// The real planner with injected faults.
 struct Faulty<F> {
     goes_wrong: F,
     calls: AtomicUsize,
 }
 
-impl<F: Fn(&Problem, &mut Plan) -> Result<(), EngineFault> + Sync> Engine for Faulty<F> {
-    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+impl<F: Fn(&Problem, &mut Plan) -> Result<(), PlannerPanic> + Sync> Planner for Faulty<F> {
+    fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut plan = schedule(problem);
         (self.goes_wrong)(problem, &mut plan)?;
@@ -38,16 +38,16 @@ impl<F: Fn(&Problem, &mut Plan) -> Result<(), EngineFault> + Sync> Engine for Fa
     }
 }
 
-fn faulty<F: Fn(&Problem, &mut Plan) -> Result<(), EngineFault> + Sync>(goes_wrong: F) -> Faulty<F> {
+fn faulty<F: Fn(&Problem, &mut Plan) -> Result<(), PlannerPanic> + Sync>(goes_wrong: F) -> Faulty<F> {
     Faulty { goes_wrong, calls: AtomicUsize::new(0) }
 }
 
-fn ended() -> Result<(), EngineFault> {
-    Err(EngineFault { message: "planted".to_owned(), location: "here.rs:1".to_owned() })
+fn panic_of_planner() -> Result<(), PlannerPanic> {
+    Err(PlannerPanic { message: "planted".to_owned(), location: "here.rs:1".to_owned() })
 }
 
-fn planned(problem: &Problem, engine: &dyn Engine) -> Planned {
-    let planned = plan_validated(problem, &BTreeSet::new(), engine);
+fn planned(problem: &Problem, planner: &dyn Planner) -> ValidatedPlan {
+    let planned = plan_validated(problem, &BTreeSet::new(), planner);
     let problem = in_mode(problem, planned.mode);
     let broken: Vec<Violation> =
         validate(&problem, &planned.plan).into_iter().filter(Violation::is_unsafe).collect();
@@ -70,7 +70,7 @@ fn holds(problem: &Problem, plan: &Plan, index: usize, pod: &str) -> bool {
     names(problem, plan.new_nodes[index].pods.iter().copied()).contains(pod)
 }
 
-/// Twenty pods, one per node, and five that fit a node that is there.
+/// Twenty pods, one per node, and five that fit on an existing node.
 fn twenty_nodes(mode: Mode) -> Problem {
     let mut problem = world();
     problem.options.mode = mode;
@@ -82,20 +82,20 @@ fn twenty_nodes(mode: Mode) -> Problem {
 const MODES: [Mode; 2] = [Mode::Cost, Mode::Compat];
 
 #[test]
-fn sound_plan_is_used_as_it_is() {
+fn valid_plan_is_unchanged() {
     for mode in MODES {
         let problem = twenty_nodes(mode);
-        let engine = faulty(|_, _| Ok(()));
-        let planned = planned(&problem, &engine);
+        let planner = faulty(|_, _| Ok(()));
+        let planned = planned(&problem, &planner);
         assert_eq!((planned.mode, planned.faults.len()), (mode, 0));
         assert!(planned.is_whole());
         assert_eq!(placed(&problem, &planned.plan).len(), 25);
-        assert_eq!(engine.calls.into_inner(), 1);
+        assert_eq!(planner.calls.into_inner(), 1);
     }
 }
 
 #[test]
-fn fault_of_cost_mode_gives_compat_plan() {
+fn fault_in_cost_mode_falls_back_to_compat_mode() {
     let problem = twenty_nodes(Mode::Cost);
     let lost = faulty(|problem, plan| {
         if problem.options.mode == Mode::Cost {
@@ -103,9 +103,10 @@ fn fault_of_cost_mode_gives_compat_plan() {
         }
         Ok(())
     });
-    let panicking = faulty(|problem, _| if problem.options.mode == Mode::Cost { ended() } else { Ok(()) });
-    for engine in [&lost as &dyn Engine, &panicking] {
-        let planned = planned(&problem, engine);
+    let panicking =
+        faulty(|problem, _| if problem.options.mode == Mode::Cost { panic_of_planner() } else { Ok(()) });
+    for planner in [&lost as &dyn Planner, &panicking] {
+        let planned = planned(&problem, planner);
         assert_eq!((planned.mode, planned.faults.len()), (Mode::Compat, 1));
         assert_eq!(planned.faults[0].mode, Mode::Cost);
         assert!(planned.is_whole());
@@ -114,7 +115,7 @@ fn fault_of_cost_mode_gives_compat_plan() {
 }
 
 #[test]
-fn fault_of_one_planned_node_costs_its_pods_only() {
+fn fault_of_planned_node_affects_its_pods_only() {
     type Corruption = fn(&mut Plan, usize);
     let corruptions: [(&str, Corruption); 4] = [
         ("OptionTooSmall", |plan, node| {
@@ -131,7 +132,7 @@ fn fault_of_one_planned_node_costs_its_pods_only() {
         for mode in MODES {
             let problem = twenty_nodes(mode);
             // The node of one pod, whatever else is planned.
-            let engine = faulty(|problem, plan| {
+            let planner = faulty(|problem, plan| {
                 if let Some(node) =
                     (0..plan.new_nodes.len()).find(|node| holds(problem, plan, *node, "large-3"))
                 {
@@ -139,7 +140,7 @@ fn fault_of_one_planned_node_costs_its_pods_only() {
                 }
                 Ok(())
             });
-            let planned = planned(&problem, &engine);
+            let planned = planned(&problem, &planner);
             assert_eq!(
                 names(&problem, planned.left_out.pods()),
                 ["large-3".to_owned()].into(),
@@ -154,11 +155,11 @@ fn fault_of_one_planned_node_costs_its_pods_only() {
 }
 
 #[test]
-fn fault_of_an_existing_node_closes_it_and_its_pods_go_elsewhere() {
+fn fault_of_existing_node_excludes_it() {
     for mode in MODES {
         let problem = twenty_nodes(mode);
-        let engine = faulty(|problem, plan| {
-            // More than there is room for, as long as anything is put there.
+        let planner = faulty(|problem, plan| {
+            // Exceeds the capacity as long as any pod is placed there.
             let Some(here) = plan.existing.iter().position(|one| &*problem.nodes[one.node].name == "here")
             else {
                 return Ok(());
@@ -167,7 +168,7 @@ fn fault_of_an_existing_node_closes_it_and_its_pods_go_elsewhere() {
             plan.existing[here].pods.extend(whole.pods);
             Ok(())
         });
-        let planned = planned(&problem, &engine);
+        let planned = planned(&problem, &planner);
         assert_eq!(planned.left_out.nodes().collect::<Vec<_>>(), [0], "{mode:?}");
         assert_eq!(
             (planned.left_out.pod_count(), placed(&problem, &planned.plan).len()),
@@ -179,84 +180,84 @@ fn fault_of_an_existing_node_closes_it_and_its_pods_go_elsewhere() {
 }
 
 #[test]
-fn engine_that_corrupts_a_node_every_time_still_gives_the_others() {
+fn repeated_fault_of_a_node_keeps_the_others() {
     let problem = twenty_nodes(Mode::Cost);
-    let engine = faulty(|_, plan| {
+    let planner = faulty(|_, plan| {
         if let Some(node) = plan.new_nodes.first_mut() {
             node.pool = 7;
         }
         Ok(())
     });
-    let planned = planned(&problem, &engine);
+    let planned = planned(&problem, &planner);
     assert!(placed(&problem, &planned.plan).len() >= 22, "{:?}", planned.left_out);
-    assert!(engine.calls.into_inner() <= 4);
+    assert!(planner.calls.into_inner() <= 4);
 }
 
 #[test]
-fn wrong_statement_does_not_stop_a_compat_plan() {
+fn safe_violation_does_not_reject_compat_plan() {
     let problem = twenty_nodes(Mode::Cost);
-    let engine = faulty(|_, plan| {
+    let planner = faulty(|_, plan| {
         plan.price_per_hour += 1.0;
         plan.new_nodes.iter_mut().for_each(|node| node.requests.set("cpu", 1));
         Ok(())
     });
-    let planned = planned(&problem, &engine);
+    let planned = planned(&problem, &planner);
     assert!(planned.is_whole());
     assert_eq!((planned.mode, planned.faults.len()), (Mode::Compat, 2), "both are reported");
     assert_eq!(placed(&problem, &planned.plan).len(), 25);
 }
 
 #[test]
-fn limit_that_is_exceeded_costs_nodes_of_that_pool() {
+fn exceeded_limit_removes_nodes_of_that_pool() {
     let mut problem = twenty_nodes(Mode::Compat);
     problem.pools[0].limits.set("nodes", 5);
-    let engine = faulty(|problem, plan| {
+    let planner = faulty(|problem, plan| {
         let mut without = problem.clone();
         without.pools[0].limits.set("nodes", 100);
         *plan = schedule(&without);
         Ok(())
     });
-    let planned = planned(&problem, &engine);
+    let planned = planned(&problem, &planner);
     let nodes = planned.plan.new_nodes.len();
     assert!((3..=5).contains(&nodes), "{nodes}");
     assert_eq!(planned.faults[0].cause.name(), "LimitExceeded");
 }
 
 #[test]
-fn attempt_that_ends_early_costs_the_class_concerned() {
+fn panic_excludes_the_class_that_causes_it() {
     for mode in MODES {
         let mut problem = twenty_nodes(mode);
         for number in 0..40 {
             problem.pods.push(group(&format!("g{number}"), pod(&format!("g{number}"), 100 + number), 2));
         }
-        let engine = faulty(|problem, _| {
+        let planner = faulty(|problem, _| {
             let has = |name: &str| {
                 problem.pods.iter().any(|group| group.count() > 0 && group.names.name(0).starts_with(name))
             };
-            if has("g17-") || has("large-") { ended() } else { Ok(()) }
+            if has("g17-") || has("large-") { panic_of_planner() } else { Ok(()) }
         });
-        let planned = planned(&problem, &engine);
+        let planned = planned(&problem, &planner);
         let left_out: BTreeSet<u32> = planned.left_out.pods().map(|run| run.group).collect();
         assert_eq!(left_out, [0, 19].into(), "{mode:?}");
         assert_eq!(placed(&problem, &planned.plan).len(), 5 + 39 * 2);
         assert!(matches!(planned.faults[0].cause, Cause::Panicked(_)));
 
-        // Known from before: one call is enough, in the mode asked for.
-        let engine = faulty(engine.goes_wrong);
-        let again = plan_validated(&problem, &left_out, &engine);
-        assert_eq!((again.mode, again.faults.len(), engine.calls.into_inner()), (mode, 0, 1));
+        // Known from before: one call in the requested mode is enough.
+        let planner = faulty(planner.goes_wrong);
+        let again = plan_validated(&problem, &left_out, &planner);
+        assert_eq!((again.mode, again.faults.len(), planner.calls.into_inner()), (mode, 0, 1));
         assert_eq!(again.left_out, planned.left_out);
     }
 }
 
 #[test]
-fn engine_that_never_plans_leaves_everything_out() {
+fn planner_that_always_panics_leaves_all_pods_out() {
     let problem = twenty_nodes(Mode::Cost);
-    let engine = faulty(|_, _| ended());
-    let planned = planned(&problem, &engine);
+    let planner = faulty(|_, _| panic_of_planner());
+    let planned = planned(&problem, &planner);
     assert_eq!(planned.left_out.pod_count(), 25);
     assert_eq!(planned.plan.new_nodes.len() + planned.plan.existing.len(), 0);
-    assert_eq!(engine.calls.into_inner(), 3, "each mode, and once without any pods");
+    assert_eq!(planner.calls.into_inner(), 3, "each mode, and once without any pods");
 }
 
 fn config() -> Config {
@@ -289,31 +290,31 @@ fn corrupt_one(plan: &mut Plan, kind: usize, which: usize) {
     }
 }
 
-/// Calls of the engine for one plan at most: cost mode, compat mode, and twice with pods left out.
+/// The maximum number of planner calls for one plan: cost mode, compat mode, and twice with pods left out.
 const CALLS_MAX: usize = 4;
 
 proptest! {
     #![proptest_config(config())]
 
-    /// One planned node of every plan is corrupted. Whatever is planned is safe.
+    /// One planned node of every plan is corrupted. The resulting plan must be safe.
     #[test]
-    fn plan_of_corrupting_engine_is_safe(
+    fn plan_of_corrupting_planner_is_safe(
         recipe in any_recipe(), kind in 0..5usize, which in 0..8usize, in_cost_mode in any::<bool>(),
     ) {
         let problem = in_mode(&recipe.build(), if in_cost_mode { Mode::Cost } else { Mode::Compat });
-        let engine = faulty(|_, plan| { corrupt_one(plan, kind, which); Ok(()) });
-        planned(&problem, &engine);
-        prop_assert!(engine.calls.into_inner() <= CALLS_MAX);
+        let planner = faulty(|_, plan| { corrupt_one(plan, kind, which); Ok(()) });
+        planned(&problem, &planner);
+        prop_assert!(planner.calls.into_inner() <= CALLS_MAX);
     }
 
     /// A corruption concerns at most two nodes; the others are launched.
     #[test]
-    fn one_corrupted_node_does_not_stop_the_others(
+    fn corrupted_node_does_not_affect_the_others(
         kind in 0..5usize, which in 0..20usize, in_cost_mode in any::<bool>(),
     ) {
         let problem = twenty_nodes(if in_cost_mode { Mode::Cost } else { Mode::Compat });
-        let engine = faulty(|_, plan| { corrupt_one(plan, kind, which); Ok(()) });
-        let planned = planned(&problem, &engine);
+        let planner = faulty(|_, plan| { corrupt_one(plan, kind, which); Ok(()) });
+        let planned = planned(&problem, &planner);
         let nodes = planned.plan.new_nodes.len();
         prop_assert!(nodes >= 20 - 2 * CALLS_MAX, "{nodes} of 20 nodes");
     }

@@ -1,4 +1,4 @@
-//! How long it takes to assemble a fleet: 1,000 and 5,000 nodes with ten pods each, of a hundred workloads.
+//! The duration of assembling a fleet: 1,000 and 5,000 nodes with ten pods each, of a hundred workloads.
 //!
 //!   cargo run --release -p karpenter-state --example fleet_speed
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_state::{FleetInput, Live, LivePool, assemble_fleet, assemble_live};
+use karpenter_state::{ClusterInput, FleetInput, PoolInput, assemble_cluster, assemble_fleet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn object<T: DeserializeOwned>(value: Value) -> Arc<T> {
     }
 }
 
-fn cluster(nodes: usize) -> (Live, FleetInput) {
+fn cluster(nodes: usize) -> (ClusterInput, FleetInput) {
     let types = Arc::new(karpenter_catalog::kwok::generic());
     let names: Vec<&str> = types.iter().map(|one| &*one.name).collect();
     let pool: Arc<NodePool> = object(json!({
@@ -32,10 +32,10 @@ fn cluster(nodes: usize) -> (Live, FleetInput) {
         "spec": {"disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "10%"}]}, "template": {"spec": {
             "requirements": [], "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}},
     }));
-    let mut live = Live {
-        pools: vec![LivePool { pool, instance_types: types.clone() }],
+    let mut live = ClusterInput {
+        pools: vec![PoolInput { pool, instance_types: types.clone() }],
         well_known: karpenter_catalog::kwok::well_known_labels(&types).into_iter().collect(),
-        ..Live::default()
+        ..ClusterInput::default()
     };
     for at in 0..nodes {
         let (claim, node, id) = (format!("claim-{at:05}"), format!("node-{at:05}"), format!("kwok://{at}"));
@@ -93,7 +93,7 @@ fn main() {
         let (live, input) = cluster(nodes);
         for _ in 0..RUNS {
             let started = Instant::now();
-            let round = assemble_live(&live);
+            let round = assemble_cluster(&live);
             let problem = started.elapsed();
             let started = Instant::now();
             let fleet = assemble_fleet(&live, &input);

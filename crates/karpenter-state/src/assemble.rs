@@ -1,11 +1,11 @@
-//! Puts all objects together into one problem: pools with their catalogs, nodes with their pods, pods without a node
-//! and the daemons every node will run.
+//! Assembles all objects of an input into one problem: NodePools with their catalogs, nodes with their pods,
+//! pending pods, and the DaemonSet pods of every node.
 //!
-//! Decides what relates to what; how one object is read is decided in `convert`. Knobs ([`Problem::options`]) are
-//! left at their defaults for the caller to set.
+//! Decides how objects relate to each other; `convert` reads single objects. [`Problem::options`] keep their
+//! defaults for the caller to set.
 
-mod alike;
 pub(crate) mod catalogs;
+mod equality;
 pub(crate) mod pods;
 
 #[cfg(test)]
@@ -28,12 +28,12 @@ use crate::convert::node::{NodeDrafts, convert_nodes, published_drivers};
 use crate::convert::pod::{PodConverter, Priorities};
 use crate::convert::pool::{convert_pool, left_out};
 use crate::convert::volumes::VolumeIndex;
-use crate::expand::namespace_of;
+use crate::default_spread::DefaultSpreads;
 use crate::intern::Interner;
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::overlays;
-use crate::spreads::DefaultSpreads;
+use crate::workloads::namespace_of;
 
 pub use catalogs::CatalogChoice;
 
@@ -120,7 +120,7 @@ fn add_pools<'a>(
     catalogs
 }
 
-/// What the nodes of each pool take of its limits. Nodes on their way out no longer count.
+/// The usage of each NodePool's limits by its nodes. Nodes that are being deleted do not count.
 pub(crate) fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceList> {
     let mut usage: BTreeMap<Arc<str>, ResourceList> = BTreeMap::new();
     for draft in drafts.drafts.iter().filter(|draft| !draft.is_deleting) {
@@ -131,7 +131,8 @@ pub(crate) fn usage_by_pool(drafts: &NodeDrafts) -> BTreeMap<Arc<str>, ResourceL
     usage
 }
 
-/// Prices and attachment limits that the catalog knows and the node does not say. `types` are those of each pool.
+/// Sets prices and attachment limits that only the catalog has. `types` are the instance types of each
+/// NodePool.
 pub(crate) fn apply_catalog_facts(
     drafts: &mut NodeDrafts,
     types: &BTreeMap<&str, &Vec<InstanceType>>,

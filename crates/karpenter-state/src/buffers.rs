@@ -1,7 +1,8 @@
-//! Capacity buffers: what pods a buffer stands for, and how many.
+//! Capacity buffers: resolves the references and sizes of a buffer and creates its virtual pods.
 //!
-//! Decides the outcome of a buffer's references and sizes, and makes the pods that stand for it. Those pods exist only
-//! in plans: nothing here writes anything. Upstream: pkg/controllers/capacitybuffer, pkg/state/virtualpods.
+//! Virtual pods exist only in plans; nothing here writes objects.
+//!
+//! Upstream: pkg/controllers/capacitybuffer, pkg/state/virtualpods.
 
 #[cfg(test)]
 mod tests;
@@ -16,14 +17,14 @@ use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, ConditionStatus, Quantities, ScalableReference};
 use karpenter_model::resources::{capacity_amount, request_amount};
 
-use crate::expand::{name_of, namespace_of};
-use crate::pod::{Kin, Mark, Pod, Status};
+use crate::pod::{ConditionStamp, Pod, SharedMeta, Status};
 use crate::requests::{RequestSource, effective_requests};
+use crate::workloads::{name_of, namespace_of};
 
 pub const READY_FOR_PROVISIONING: &str = "ReadyForProvisioning";
 pub const PROVISIONING: &str = "Provisioning";
 
-/// Where the objects are found that buffers refer to.
+/// Looks up the objects that buffers reference.
 pub trait Workloads {
     fn pod_template(&self, namespace: &str, name: &str) -> Option<Arc<PodTemplate>>;
     fn deployment(&self, namespace: &str, name: &str) -> Option<Arc<Deployment>>;
@@ -31,23 +32,23 @@ pub trait Workloads {
     fn replica_set(&self, namespace: &str, name: &str) -> Option<Arc<ReplicaSet>>;
 }
 
-/// What a buffer asks for.
+/// The pod template and number of replicas of a buffer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     pub template: PodTemplateSpec,
-    /// Name and generation of the PodTemplate, if it is one.
+    /// Name and generation of the PodTemplate, if the buffer references one.
     pub pod_template: Option<(String, i64)>,
     pub replicas: i32,
 }
 
-/// Why it is not known what a buffer asks for.
+/// Why a buffer cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unresolved {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// Follows the buffer's reference and counts its pods.
+/// Resolves the reference of a buffer and computes its replicas.
 pub fn resolve(buffer: &CapacityBuffer, workloads: &impl Workloads) -> Result<Resolved, Unresolved> {
     let namespace = namespace_of(&buffer.metadata);
     if let Some(reference) = &buffer.spec.pod_template_ref {
@@ -67,7 +68,7 @@ pub fn resolve(buffer: &CapacityBuffer, workloads: &impl Workloads) -> Result<Re
     Ok(Resolved { template, pod_template: None, replicas })
 }
 
-/// The template of a workload and how many pods it wants.
+/// The template of a workload and its replicas.
 fn scalable(
     namespace: &str,
     reference: &ScalableReference,
@@ -105,7 +106,8 @@ fn missing(reason: &'static str, plural: &str, name: &str) -> Unresolved {
     Unresolved { reason, message: format!("{plural} {name:?} not found") }
 }
 
-/// The larger of the fixed number and the share of a workload, but never more than fit into the limits.
+/// The larger of the fixed number and the share of a workload, but at most the number that fits into the
+/// limits.
 fn replicas(buffer: &CapacityBuffer, template: &PodTemplateSpec, running: Option<i32>) -> i32 {
     let spec = &buffer.spec;
     let share = match (spec.percentage, running) {
@@ -120,14 +122,14 @@ fn replicas(buffer: &CapacityBuffer, template: &PodTemplateSpec, running: Option
     }
 }
 
-/// Rounded up, and at least one of anything.
+/// Rounded up, so at least one for any positive share.
 fn share_of(running: i32, percentage: i32) -> i32 {
     let exact = i64::from(running).saturating_mul(i64::from(percentage));
     let share = exact.max(0).saturating_add(99) / 100;
     i32::try_from(share).unwrap_or(i32::MAX)
 }
 
-/// How many pods fit into the limits; `None` if the limits say nothing about what the pods request.
+/// The number of pods that fit into the limits; `None` if the limits have no resource that the pods request.
 fn fitting(limits: &Quantities, spec: &PodSpec) -> Option<i32> {
     let requests = effective_requests(RequestSource::Template(spec));
     let counts = limits.iter().filter_map(|(name, limit)| {
@@ -137,7 +139,7 @@ fn fitting(limits: &Quantities, spec: &PodSpec) -> Option<i32> {
     counts.min().map(|count| i32::try_from(count).unwrap_or(i32::MAX))
 }
 
-/// Whether the buffer's status says that room should be kept for it.
+/// Whether the status of the buffer says that capacity must be kept for it.
 pub fn is_ready(buffer: &CapacityBuffer) -> bool {
     let Some(status) = &buffer.status else { return false };
     let is_true = |one: &karpenter_api::types::Condition| {
@@ -146,7 +148,7 @@ pub fn is_ready(buffer: &CapacityBuffer) -> bool {
     status.replicas.is_some_and(|count| count > 0) && status.conditions.iter().any(is_true)
 }
 
-/// The pods that stand for a buffer. They are the same every time as long as the buffer and its template are.
+/// The virtual pods of a buffer. They are equal every time as long as the buffer and its template are.
 pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: u32) -> Vec<Arc<Pod>> {
     let (namespace, name) = (namespace_of(&buffer.metadata), name_of(&buffer.metadata));
     let uid = buffer.metadata.uid.as_deref().unwrap_or_default();
@@ -156,20 +158,20 @@ pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: 
         (labels::ANNOTATION_BUFFER_NAME, name),
         (labels::ANNOTATION_BUFFER_NAMESPACE, namespace),
     ];
-    let kin = Arc::new(Kin {
+    let shared_meta = Arc::new(SharedMeta {
         namespace: namespace.into(),
         labels: template.metadata.as_ref().and_then(|metadata| metadata.labels.clone()).unwrap_or_default(),
         annotations: annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         owners: Vec::new(),
     });
-    let refused = Mark { is_true: false, is_false: true, since: None };
+    let refused = ConditionStamp { is_true: false, is_false: true, since: None };
     let make = |number: u32| {
         Arc::new(Pod {
             name: format!("capacity-buffer-{name}-{number}").into(),
             uid: format!("{uid}-{number}").into(),
-            // Younger than any pod: among equals they are placed last.
+            // Newer than any pod: among equal pods they are placed last.
             created_at: Some(Timestamp::MAX),
-            kin: kin.clone(),
+            shared_meta: shared_meta.clone(),
             spec: spec.clone(),
             status: Status { scheduled: Some(refused), is_unschedulable: true, ..Status::default() },
             ..Pod::default()
@@ -178,7 +180,7 @@ pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: 
     (1..=count).map(make).collect()
 }
 
-/// The template without what only a real pod can have: a node, and claims that would have to exist.
+/// The template without what only a real pod can have: a node, and volume claims.
 fn placeholder(mut spec: PodSpec) -> PodSpec {
     spec.node_name = None;
     spec.priority = Some(i32::MIN);
@@ -188,12 +190,12 @@ fn placeholder(mut spec: PodSpec) -> PodSpec {
     spec
 }
 
-/// Whether a pod stands for a buffer.
+/// Whether a pod is a virtual pod of a buffer.
 pub fn is_virtual(pod: &Pod) -> bool {
     pod.annotation(labels::ANNOTATION_BUFFER_FAKE_POD) == Some("true")
 }
 
-/// Namespace and name of the buffer that a pod stands for.
+/// Namespace and name of the buffer of a virtual pod.
 pub fn buffer_of(pod: &Pod) -> Option<(&str, &str)> {
     if !is_virtual(pod) {
         return None;

@@ -1,8 +1,8 @@
-//! What a pool's annotations ask of consolidation and of hostname spreads beyond upstream's API.
+//! Annotations of a NodePool for consolidation and hostname spreads beyond upstream's API.
 //!
-//! A value that cannot be read is told, and taken as the default. Where the default would do more than anybody who
-//! writes the annotation can have meant, the cautious meaning is taken instead: no moves, no m to n, a dry run.
-//! A minimum or a cool-down of which only the wish is known is kept to by moving nothing.
+//! An invalid value is reported and the default is used. Where the default would disrupt more than the
+//! annotation can mean, the safe value is used instead: no moves, no many-to-many consolidation, a dry run.
+//! With an invalid minimum saving or cool-down, no pods are moved.
 
 #[cfg(test)]
 mod tests;
@@ -21,14 +21,13 @@ use karpenter_disruption::fleet::Controls;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::spread_share::SpreadShare;
 
-use crate::expand::name_of;
+use crate::workloads::name_of;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// As the node's standing words it, which is about the number of moves.
-const MOVES_NOTHING: &str =
-    "until it is corrected no pod is moved for savings, as if 0 moves per hour were allowed";
+/// Worded like the verdict of the node, which is about the number of moves.
+const EFFECT_NO_MOVES: &str = "until it is corrected, consolidation moves no pods (0 moves per hour)";
 const PREFIX: &str = "karpenter.sh/consolidation-";
-const KNOWN: [&str; 8] = [
+const KNOWN_ANNOTATIONS: [&str; 8] = [
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
     ANNOTATION_CONSOLIDATION_COOL_DOWN,
@@ -39,20 +38,20 @@ const KNOWN: [&str; 8] = [
     ANNOTATION_CONSOLIDATION_DRY_RUN,
 ];
 
-/// An annotation of a pool that cannot be used as it is.
+/// An annotation of a NodePool with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlError {
     pub pool: String,
     pub annotation: String,
     pub value: String,
-    /// What could be written instead.
+    /// The valid values.
     pub valid: &'static str,
-    /// What is done as long as it is not.
+    /// The behaviour until the value is corrected.
     pub effect: &'static str,
 }
 
 impl ControlError {
-    /// The reason of the event about it.
+    /// The reason of the Kubernetes event.
     pub fn event_reason(&self) -> &'static str {
         if self.annotation == ANNOTATION_HOSTNAME_SPREAD_SHARE {
             "InvalidHostnameSpreadShare"
@@ -66,14 +65,12 @@ impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pool, annotation, value, valid, effect } = self;
         let (annotation, value) = (one_line(annotation), one_line(value));
-        write!(
-            f,
-            "nodepool {pool}: annotation {annotation}: {value:?} cannot be used; valid: {valid}; {effect}"
-        )
+        write!(f, "nodepool {pool}: annotation {annotation}: {value:?} is invalid; valid: {valid}; {effect}")
     }
 }
 
-/// How many pods of a hard hostname spread a node of the pool may hold, if the pool says so, and what is wrong with that.
+/// The NodePool's share of the pods of a hard hostname spread on one node, if it is annotated, and the error
+/// if it is invalid.
 pub fn spread_share(pool: &NodePool) -> (Option<SpreadShare>, Option<ControlError>) {
     let mut reader = Reader { pool, errors: Vec::new() };
     let share = reader.read(
@@ -85,7 +82,7 @@ pub fn spread_share(pool: &NodePool) -> (Option<SpreadShare>, Option<ControlErro
     (share.flatten(), reader.errors.pop())
 }
 
-/// What the pool's annotations say, and what is wrong with them.
+/// The controls of a NodePool from its annotations, and their errors.
 pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
     let mut reader = Reader { pool, errors: Vec::new() };
     let defaults = Controls::default();
@@ -93,27 +90,27 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
         ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
         |text| number(text).filter(|percent| (0.0..=100.0).contains(percent)),
         "a number from 0 to 100, such as 5",
-        MOVES_NOTHING,
+        EFFECT_NO_MOVES,
     );
     let min_saving_per_hour = reader.read(
         ANNOTATION_CONSOLIDATION_MIN_SAVING_PER_HOUR,
         |text| number(text).filter(|dollars| *dollars >= 0.0),
         "dollars per hour, such as 0.05",
-        MOVES_NOTHING,
+        EFFECT_NO_MOVES,
     );
     let cool_down_secs = reader.read(
         ANNOTATION_CONSOLIDATION_COOL_DOWN,
         |text| parse_go_duration(text).ok().filter(|nanos| *nanos >= 0).map(seconds_up),
         "a duration such as 30m or 2h",
-        MOVES_NOTHING,
+        EFFECT_NO_MOVES,
     );
-    let is_wish_unknown =
+    let has_unreadable_minimum =
         min_saving_percent == Some(None) || min_saving_per_hour == Some(None) || cool_down_secs == Some(None);
     let max_moves_per_hour = reader.read(
         ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
         |text| text.parse::<u32>().ok(),
         "a whole number, such as 100",
-        "no pod is moved for savings",
+        "consolidation moves no pods",
     );
     let controls = Controls {
         min_saving_ratio: min_saving_percent
@@ -130,7 +127,7 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
             )
             .flatten()
             .unwrap_or(defaults.balanced_k),
-        max_moves_per_hour: if is_wish_unknown {
+        max_moves_per_hour: if has_unreadable_minimum {
             Some(0)
         } else {
             max_moves_per_hour.map_or(defaults.max_moves_per_hour, |count| Some(count.unwrap_or(0)))
@@ -157,7 +154,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `None`: not annotated. `Some(None)`: annotated with something that cannot be read.
+    /// `None`: not annotated. `Some(None)`: annotated with an invalid value.
     fn read<T>(
         &mut self,
         annotation: &str,
@@ -173,7 +170,8 @@ impl Reader<'_> {
         Some(parsed)
     }
 
-    /// It has two names. Who says different things under them wants the lesser, and hears of it.
+    /// The setting has two annotations. If they contradict each other, it is disabled and an error is
+    /// reported.
     fn many_to_many(&mut self) -> Option<bool> {
         let mut read = |annotation: &str| {
             let parse = |text: &str| one_of(text, "enabled", "disabled");
@@ -193,11 +191,16 @@ impl Reader<'_> {
         meant.reduce(|one, other| one && other)
     }
 
-    /// A misspelt name would otherwise be a wish that nobody hears.
+    /// Reports misspelled annotations, which would have no effect.
     fn find_unknown(&mut self) {
         for (annotation, value) in self.pool.metadata.annotations.iter().flatten() {
-            if annotation.starts_with(PREFIX) && !KNOWN.contains(&annotation.as_str()) {
-                self.push(annotation, value, KNOWN_TEXT, "it is not known and has no effect");
+            if annotation.starts_with(PREFIX) && !KNOWN_ANNOTATIONS.contains(&annotation.as_str()) {
+                self.push(
+                    annotation,
+                    value,
+                    KNOWN_ANNOTATIONS_TEXT,
+                    "the annotation is unknown and has no effect",
+                );
             }
         }
     }
@@ -213,7 +216,7 @@ impl Reader<'_> {
     }
 }
 
-const KNOWN_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many (or m-to-n) or dry-run";
+const KNOWN_ANNOTATIONS_TEXT: &str = "karpenter.sh/consolidation- followed by min-saving-percent, min-saving-per-hour, cool-down, balanced-k, max-moves-per-hour, many-to-many (or m-to-n) or dry-run";
 
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| number.is_finite())
@@ -229,7 +232,7 @@ fn one_of(text: &str, yes: &str, no: &str) -> Option<bool> {
     }
 }
 
-/// Whole seconds, rounded towards the longer wait.
+/// Whole seconds, rounded up.
 pub(crate) fn seconds_up(nanos: i64) -> i64 {
     nanos / NANOS_PER_SECOND + i64::from(nanos % NANOS_PER_SECOND > 0)
 }

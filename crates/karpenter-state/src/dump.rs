@@ -1,11 +1,12 @@
-//! A cluster as one dump shows it, made ready for [`crate::fleet::assemble_fleet`].
+//! Reads a dump of a cluster as input for [`crate::fleet::assemble_fleet`].
 //!
-//! A dump does not say what the controller keeps in memory: which nodes pods are on their way to is read from the pods'
-//! nominations, and what was moved from what the controller wrote on pools and claims. What it may leave out is made up for and noted: a node that carries a
-//! pool's label but has no NodeClaim gets one from what the node and the pool say.
+//! A dump lacks what the controller keeps in memory. Pods that are planned for a node are taken from the
+//! nominations in pod status, moved pods from the annotations on NodePools and NodeClaims. Missing objects
+//! are replaced and noted: a node with the label of a NodePool but without a NodeClaim gets one from the node
+//! and the NodePool.
 
+mod captured_at;
 mod claims;
-mod moment;
 
 #[cfg(test)]
 mod tests;
@@ -19,44 +20,44 @@ use karpenter_api::types::{NodeClaim, NodePool};
 
 use crate::assemble::CatalogChoice;
 use crate::assemble::catalogs::Catalogs;
+use crate::cluster_input::{ClusterInput, PoolInput};
 use crate::convert::pool::left_out;
 use crate::cost::unreadable_cost;
-use crate::expand::name_of;
+use crate::default_spread::DefaultSpreadInput;
 use crate::fleet::FleetInput;
-use crate::live::{Live, LivePool};
-use crate::moved::{moved_onto_at, pods_moved};
+use crate::move_annotations::{moved_onto_at, pods_moved};
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::overlays::{self, OfferedPool};
 use crate::pod::Pod;
 use crate::pods;
-use crate::spreads::Spreading;
+use crate::workloads::name_of;
 
-pub use moment::newest_time;
+pub use captured_at::captured_at;
 
-/// What a dump shows.
+/// The content of a dump.
 #[derive(Debug, Clone, Default)]
 pub struct Dump {
-    pub live: Live,
+    pub live: ClusterInput,
     pub input: FleetInput,
     pub notes: Vec<Note>,
 }
 
-/// Sorts the objects of a dump by what they are to disruption at the moment `now`.
+/// Classifies the objects of a dump for disruption at the time `now`.
 pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) -> Dump {
     let mut notes = Vec::new();
     let (pools, other_pools, well_known) = pools(&objects, catalog, &mut notes);
     let (moved_last_hour, machines_moved_onto_at_secs) = moved(&objects, now);
     claims::add_missing(&mut objects, &mut notes);
     let pod_budgets = shared(std::mem::take(&mut objects.pod_disruption_budgets));
-    let spreading = Spreading {
+    let spreading = DefaultSpreadInput {
         config: Arc::new(objects.scheduler_config),
         services: shared(objects.services),
         replica_sets: shared(objects.replica_sets),
         stateful_sets: shared(objects.stateful_sets),
-        ..Spreading::default()
+        ..DefaultSpreadInput::default()
     };
-    let mut live = Live {
+    let mut live = ClusterInput {
         pools,
         well_known,
         nodes: shared(objects.nodes),
@@ -69,7 +70,7 @@ pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) 
         namespaces: shared(objects.namespaces),
         priority_classes: objects.priority_classes,
         spreading,
-        ..Live::default()
+        ..ClusterInput::default()
     };
     let input = FleetInput {
         now,
@@ -89,7 +90,7 @@ fn shared<T>(objects: Vec<T>) -> Vec<Arc<T>> {
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// How many pods left each pool within the hour, and when pods came to each claim, by its uid.
+/// The pods moved from each NodePool within the hour, and when pods were moved onto each claim, by its uid.
 fn moved(objects: &Objects, now: Timestamp) -> (BTreeMap<String, u32>, BTreeMap<String, i64>) {
     let within_the_hour = |pool: &NodePool| {
         let recent = pods_moved(pool).into_iter().filter(|(at, _)| now.duration_since(*at) < HOUR);
@@ -106,9 +107,9 @@ fn moved(objects: &Objects, now: Timestamp) -> (BTreeMap<String, u32>, BTreeMap<
     )
 }
 
-type SortedPools = (Vec<LivePool>, Vec<LivePool>, BTreeSet<Arc<str>>);
+type SortedPools = (Vec<PoolInput>, Vec<PoolInput>, BTreeSet<Arc<str>>);
 
-/// Pools that launch and pools that do not, all with what they can buy.
+/// NodePools that launch nodes and NodePools that do not, all with their instance types.
 fn pools(objects: &Objects, choice: &CatalogChoice, notes: &mut Vec<Note>) -> SortedPools {
     let mut catalogs = Catalogs::new(choice, &objects.ec2_node_classes);
     let indexes: Vec<usize> = objects.node_pools.iter().map(|pool| catalogs.for_pool(pool, notes)).collect();
@@ -133,22 +134,22 @@ fn pools(objects: &Objects, choice: &CatalogChoice, notes: &mut Vec<Note>) -> So
         let corrected = overlays::apply(&evaluation.corrections, &pool, &instance_types);
         let instance_types = corrected.map_or(instance_types, |corrected| Arc::new(corrected.types));
         match left_out(&pool) {
-            None => launching.push(LivePool { pool, instance_types }),
+            None => launching.push(PoolInput { pool, instance_types }),
             Some(why) => {
                 notes.push(Note::PoolLaunchesNothing { pool: name_of(&pool.metadata).to_owned(), why });
-                others.push(LivePool { pool, instance_types });
+                others.push(PoolInput { pool, instance_types });
             }
         }
     }
     (launching, others, well_known)
 }
 
-/// Pods on nodes, pods without one, pods with one in prospect.
-fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mut Vec<Note>) {
+/// Classifies pods: bound, pending, and nominated for a node.
+fn sort_pods(all: Vec<Arc<Pod>>, live: &mut ClusterInput, input: &FleetInput, notes: &mut Vec<Note>) {
     let nodes = NodesByName::of(&live.nodes, &live.node_claims);
     let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
     let (mut bound, mut pending, mut expected) = (Vec::new(), Vec::new(), Vec::new());
-    let mut misvalued = Vec::new();
+    let mut unreadable_costs = Vec::new();
     for pod in all.into_iter().filter(|pod| !pods::is_terminal(pod)) {
         if let Some(node) = pods::node_name(&pod) {
             let Some((_, is_leaving)) = nodes.by_name.get(node) else {
@@ -161,7 +162,7 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
                 pending.push(pod.clone());
             }
             if unreadable_cost(&pod, input.deletion_costs).is_some() {
-                misvalued.push(format!("{}/{}", pod.namespace(), pod.name));
+                unreadable_costs.push(format!("{}/{}", pod.namespace(), pod.name));
             }
             bound.push(pod);
             continue;
@@ -190,12 +191,12 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut Live, input: &FleetInput, notes: &mu
         (displaced, Note::DisplacedPods { count: displaced }),
     ];
     notes.extend(counts.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note));
-    if !misvalued.is_empty() {
-        notes.push(Note::CostsUnreadable { pods: misvalued });
+    if !unreadable_costs.is_empty() {
+        notes.push(Note::CostsUnreadable { pods: unreadable_costs });
     }
 }
 
-/// The claim behind each node, and whether the node is on its way out.
+/// By node: its claim, and whether the node is being deleted.
 struct NodesByName {
     by_name: BTreeMap<String, (Option<String>, bool)>,
 }

@@ -1,8 +1,9 @@
-//! The fleet that disruption decides about, from the objects of a running cluster or of a dump.
+//! Assembles the input of disruption from the objects of a running cluster or of a dump.
 //!
-//! Built on [`crate::live`]: the same problem that provisioning plans with, and next to it every claim as a machine,
-//! what disruption has to know of each pod, the pods' budgets, and the pools with what their own budgets allow now.
-//! What no object says (marks, nominations, what was moved when) comes from the caller. Nothing is decided here.
+//! Based on [`crate::cluster_input`]: the same problem as for provisioning, and in addition every claim with
+//! its node, the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with what
+//! their budgets allow now. The caller adds what no object has (marks, nominations, move history). Nothing is
+//! decided here.
 
 mod machines;
 mod occupants;
@@ -22,78 +23,80 @@ use karpenter_disruption::fleet::{Fleet, Repair, Thorough, Waiting};
 
 pub use self::pools::PoolBudgetError;
 
+use crate::cluster_input::{ClusterInput, Host, PoolInput, assemble_parts};
 use crate::controls::ControlError;
 use crate::cost::DeletionCosts;
-use crate::live::{Host, Live, LivePool, assemble_parts};
 use crate::pod::Pod;
 
-/// What the fleet depends on beyond the problem.
+/// Input of disruption beyond the problem.
 #[derive(Debug, Clone, Default)]
 pub struct FleetInput {
     pub now: Timestamp,
-    /// Pools of this provider that launch nothing for pods: static ones, those that are not ready or are being deleted.
-    /// A pool that is in neither list is not known: its nodes are left alone.
-    pub other_pools: Vec<LivePool>,
-    /// Names of pools that rest because launches from them keep failing; to be listed among the others.
+    /// NodePools of this provider that launch no nodes for pods: static ones, and those that are not ready or
+    /// being deleted. Nodes of NodePools in neither list are not disrupted.
+    pub other_pools: Vec<PoolInput>,
+    /// Names of NodePools that are held because their launches keep failing; they are also in `other_pools`.
     pub held_pools: BTreeSet<String>,
     pub pod_budgets: Vec<Arc<PodDisruptionBudget>>,
-    /// Names of claims and of nodes that pods are on their way to, besides those of [`Live::expected`].
+    /// Names of claims and nodes that pods are nominated for, in addition to [`ClusterInput::expected`].
     pub nominated: BTreeSet<String>,
-    /// When a command of ours last moved a pod, by its uid or by the uid of its controlling owner.
+    /// When a command last moved a pod, by the uid of the pod or of its controller.
     pub pods_moved_at_secs: BTreeMap<String, i64>,
-    /// When a command of ours last moved pods onto a claim's node, by the claim's uid.
+    /// When a command last moved pods onto the node of a claim, by the uid of the claim.
     pub machines_moved_onto_at_secs: BTreeMap<String, i64>,
-    /// Pods that were moved for savings within the last hour, by pool.
+    /// Pods that consolidation moved within the last hour, by NodePool.
     pub moved_last_hour: BTreeMap<String, u32>,
-    /// What repair policies say, by node name.
+    /// Matches of repair policies, by node name.
     pub repairs: BTreeMap<String, Repair>,
-    /// Names of nodes with a condition that some repair policy names, tolerated for now or not.
+    /// Names of nodes with a condition that a repair policy names, whether its toleration has elapsed or not.
     pub sick: BTreeSet<String>,
-    /// Commands that wait for their second look.
+    /// Commands that await their validation.
     pub waiting: Vec<Waiting>,
-    /// When pods were last moved for a poor yield.
+    /// When pods were last moved for a low saving per disruption.
     pub thorough: Option<Thorough>,
     pub deletion_costs: DeletionCosts,
-    /// The version of the cluster that this was read from.
+    /// The version of the cluster state that this was read from.
     pub revision: u64,
 }
 
-/// The fleet and what its numbers mean.
+/// The fleet, and the objects behind its indexes.
 #[derive(Debug, Clone, Default)]
-pub struct FleetRound {
+pub struct AssembledFleet {
     pub fleet: Fleet,
-    /// One per pool of the problem.
+    /// One per NodePool of the problem.
     pub pools: Vec<Arc<NodePool>>,
     /// One per node of the problem.
     pub hosts: Vec<Host>,
-    /// One list per pod group of the problem, in the group's order.
+    /// One list per pod group of the problem, in the order of the group.
     pub pods: Vec<Vec<Arc<Pod>>>,
-    /// One list per node of the problem: its pods, in the order of the node's list.
-    pub aboard: Vec<Vec<Arc<Pod>>>,
-    /// One per machine: its claim, and its node if it has one.
+    /// One list per node of the problem: its pods, in the order of `Node::pods`.
+    pub pods_by_node: Vec<Vec<Arc<Pod>>>,
+    /// One per managed claim: the claim, and its node if it has one.
     pub machines: Vec<Host>,
-    /// Annotations of pools that cannot be used as they are, by pool.
+    /// Invalid annotations of NodePools.
     pub control_errors: Vec<ControlError>,
-    /// Pools whose budgets cannot be evaluated and therefore let nothing go.
+    /// NodePools whose budgets cannot be evaluated and therefore allow no disruption.
     pub budget_errors: Vec<PoolBudgetError>,
 }
 
-/// Builds the fleet.
+/// Assembles the fleet.
 ///
 /// # Guarantees
-/// Machines are in the order of their claims' names; every managed claim is one. A machine's occupants are its node's
-/// pods, one to one; of one on its way out, those that wait for their eviction. The same input gives the same fleet.
-pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
-    let parts = assemble_parts(live, &input.other_pools);
+///
+/// The claims are sorted by name; every managed claim is included. The pods of a claim are the pods of its
+/// node, one to one; for a node that is being deleted, those that still have to be evicted. The same input
+/// gives the same fleet.
+pub fn assemble_fleet(cluster: &ClusterInput, input: &FleetInput) -> AssembledFleet {
+    let parts = assemble_parts(cluster, &input.other_pools);
     let (mut problem, hosts) = (parts.round.problem, parts.round.hosts);
     let budgets = pod_budgets::PodBudgets::new(&input.pod_budgets);
     let mut reader = occupants::Occupants::new(&budgets, input);
     let mut occupants = Vec::with_capacity(problem.nodes.len());
-    for (node, aboard) in problem.nodes.iter_mut().zip(&parts.aboard) {
-        occupants.push(reader.board(node, aboard));
+    for (node, node_pods) in problem.nodes.iter_mut().zip(&parts.pods_by_node) {
+        occupants.push(reader.board(node, node_pods));
     }
-    let pools = pools::Pools::new(live, input);
-    let mut machines = machines::Machines::new(live, input, &pools);
+    let pools = pools::Pools::new(cluster, input);
+    let mut machines = machines::Machines::new(cluster, input, &pools);
     for (at, ((node, host), occupants)) in problem.nodes.iter_mut().zip(&hosts).zip(occupants).enumerate() {
         machines.add(Some(at), node, host, occupants);
     }
@@ -102,7 +105,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
     }
     let (machines, machine_hosts) = machines.finish();
     let (pools, unusable) = pools.finish(&machines, input);
-    FleetRound {
+    AssembledFleet {
         fleet: Fleet {
             problem,
             machines,
@@ -120,7 +123,7 @@ pub fn assemble_fleet(live: &Live, input: &FleetInput) -> FleetRound {
         pools: parts.round.pools,
         hosts,
         pods: parts.round.pods,
-        aboard: parts.aboard.into_iter().map(|aboard| aboard.pods).collect(),
+        pods_by_node: parts.pods_by_node.into_iter().map(|node_pods| node_pods.pods).collect(),
         machines: machine_hosts,
         control_errors: unusable.controls,
         budget_errors: unusable.budgets,

@@ -1,4 +1,4 @@
-//! One shared copy of every text that occurs in many objects: label keys, label values, resource names.
+//! Shares one copy of every string that occurs in many objects: label keys, label values, resource names.
 
 use std::sync::Arc;
 

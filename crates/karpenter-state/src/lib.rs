@@ -1,20 +1,20 @@
-//! From Kubernetes manifests to a planning problem.
+//! Turns Kubernetes objects into planning problems.
 //!
-//! [`objects::Objects`] types and checks what was read, [`assemble::assemble`] turns it into a
-//! [`karpenter_model::problem::Problem`] plus [`notes::Note`]s about everything that was left out or assumed.
-//! No I/O and no clock: files are read by the caller, and a plan of the same input is the same tomorrow.
+//! [`objects::Objects`] are typed and checked manifests. [`assemble::assemble`] turns them into a
+//! [`karpenter_model::problem::Problem`], with [`notes::Note`]s about everything that was left out or
+//! assumed. No I/O and no clock: the caller reads files, and the same input always gives the same problem.
 
 pub mod assemble;
 pub mod buffers;
+pub mod cluster_input;
 pub mod controls;
 mod convert;
 pub mod cost;
+mod default_spread;
 pub mod dump;
-mod expand;
 pub mod fleet;
 mod intern;
-pub mod live;
-pub mod moved;
+pub mod move_annotations;
 pub mod notes;
 pub mod objects;
 pub mod overlays;
@@ -22,18 +22,18 @@ pub mod pod;
 pub mod pods;
 pub mod replay;
 mod requests;
-mod spreads;
 #[cfg(test)]
 mod testing;
+mod workloads;
 
 pub use assemble::{CatalogChoice, assemble};
+pub use cluster_input::{AssembledProblem, ClusterInput, Host, PoolInput, assemble_cluster};
 pub use controls::ControlError;
 pub use convert::node_class::{SkippedSetting, aws_node_class};
 pub use convert::pool::PoolLeftOut;
 pub use cost::DeletionCosts;
+pub use default_spread::DefaultSpreadInput;
 pub use dump::{Dump, read_dump};
-pub use fleet::{FleetInput, FleetRound, PoolBudgetError, assemble_fleet};
-pub use live::{Host, Live, LivePool, Round, assemble_live};
+pub use fleet::{AssembledFleet, FleetInput, PoolBudgetError, assemble_fleet};
 pub use notes::Note;
 pub use objects::{ObjectError, ObjectReader, Objects, Reading, Severity};
-pub use spreads::Spreading;

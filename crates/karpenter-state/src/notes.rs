@@ -1,4 +1,5 @@
-//! What was left out of a problem, and what was assumed where the input said nothing.
+//! Notes about objects that were left out of a problem, and about assumptions where the input has no
+//! information.
 
 use std::fmt;
 
@@ -7,41 +8,41 @@ use karpenter_api::error::one_line;
 use crate::controls::ControlError;
 use crate::convert::pool::PoolLeftOut;
 
-/// One remark about an input that is otherwise usable.
+/// A note about an input that is otherwise usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// The input has no NodePool at all.
+    /// The input has no NodePool.
     NoNodePools,
     PoolLeftOut {
         pool: String,
         why: PoolLeftOut,
     },
-    /// The pool's nodes are there, but it gets no more of them from a plan.
+    /// The NodePool has nodes, but a plan launches no more of them.
     PoolLaunchesNothing {
         pool: String,
         why: PoolLeftOut,
     },
-    /// Nodes of a pool without a NodeClaim in the input.
+    /// Nodes of a NodePool without a NodeClaim in the input.
     ClaimsAssumed {
         count: u32,
     },
-    /// The pool's NodeClass is not in the input.
+    /// The node class of the NodePool is not in the input.
     NodeClassMissing {
         pool: String,
         kind: String,
         name: String,
     },
-    /// A setting of a NodeClass was not understood and is taken as not given.
+    /// A setting of a node class could not be parsed and is ignored.
     SettingSkipped {
         node_class: String,
         path: String,
         why: String,
     },
-    /// Pods with scheduling gates wait for someone else.
+    /// Pods with scheduling gates are not planned.
     GatedPods {
         count: u32,
     },
-    /// Pods that already have a node in prospect, after preemption.
+    /// Pods that are already nominated for a node.
     NominatedPods {
         count: u32,
     },
@@ -49,11 +50,11 @@ pub enum Note {
     PodsOnUnknownNodes {
         count: u32,
     },
-    /// Pods on nodes being deleted that need another place.
+    /// Pods on nodes that are being deleted; they have to be rescheduled.
     DisplacedPods {
         count: u32,
     },
-    /// Claims that have not been launched yet, so that their size is unknown.
+    /// Claims that are not launched yet, so that their size is unknown.
     UnlaunchedClaims {
         names: Vec<String>,
     },
@@ -64,18 +65,18 @@ pub enum Note {
     DaemonSetsWithClaims {
         names: Vec<String>,
     },
-    /// Pods whose annotation about the cost of moving them is no number.
+    /// Pods whose cost annotation is not a number.
     CostsUnreadable {
         pods: Vec<String>,
     },
-    /// It is not known what pods the buffer stands for.
+    /// The buffer could not be resolved.
     BufferLeftOut {
         buffer: String,
         why: String,
     },
-    /// An annotation of a pool that cannot be used as it is.
+    /// An invalid annotation of a NodePool.
     AnnotationUnusable(ControlError),
-    /// Overlays that contradict another one of the same weight.
+    /// Overlays that conflict with another one of the same weight.
     NodeOverlaysConflicting {
         names: Vec<String>,
     },
@@ -88,12 +89,12 @@ impl fmt::Display for Note {
             Self::NoNodePools => f.write_str("the input has no nodepool"),
             Self::PoolLeftOut { pool, why } => write!(f, "nodepool {pool} is left out: it {why}"),
             Self::PoolLaunchesNothing { pool, why } => {
-                write!(f, "nodepool {pool} launches nothing for pods that move: it {why}")
+                write!(f, "nodepool {pool} launches no nodes for rescheduled pods: it {why}")
             }
             Self::ClaimsAssumed { count } => {
                 write!(
                     f,
-                    "{count} node{} of a nodepool without a nodeclaim in the input: taken as initialised, not drifted, and quiet since the newest pod came",
+                    "{count} node{} of a nodepool without a nodeclaim in the input: assumed to be initialized, not drifted, and without pod events since the newest pod started",
                     plural(count)
                 )
             }
@@ -118,8 +119,8 @@ impl fmt::Display for Note {
                 write!(f, "{count} pod{} left out: on nodes that are not in the input", plural(count))
             }
             Self::DisplacedPods { count } => {
-                let need = if *count == 1 { "needs" } else { "need" };
-                write!(f, "{count} pod{} on nodes being deleted {need} another place", plural(count))
+                let have = if *count == 1 { "has" } else { "have" };
+                write!(f, "{count} pod{} on nodes being deleted {have} to be rescheduled", plural(count))
             }
             Self::UnlaunchedClaims { names } => {
                 write!(f, "nodeclaims not launched yet are left out: {}", shortened(names))
@@ -135,11 +136,7 @@ impl fmt::Display for Note {
                 )
             }
             Self::CostsUnreadable { pods } => {
-                write!(
-                    f,
-                    "annotations about the cost of moving a pod count as 0 where they are no whole number of 32 bits: {}",
-                    shortened(pods)
-                )
+                write!(f, "cost annotations that are not 32-bit integers count as 0: {}", shortened(pods))
             }
             Self::BufferLeftOut { buffer, why } => {
                 write!(f, "capacitybuffer {} is left out: {}", one_line(buffer), one_line(why))

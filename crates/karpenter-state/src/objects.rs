@@ -1,13 +1,13 @@
-//! The Kubernetes objects of an input, typed, checked and free of duplicates.
+//! The Kubernetes objects of an input, typed, checked and without duplicates.
 //!
-//! Decides which documents are usable. A document that is not is reported with its place, its field and what would
-//! be valid, and left out; everything else is kept, so one mistake costs one object. Kinds that do not matter for
-//! planning are only counted. Nothing here looks at how objects relate to each other: that is `assemble`'s work.
+//! Decides which documents are usable. An unusable document is reported with its location, its field and
+//! valid values, and left out; all others are kept, so one mistake affects one object. Kinds that planning
+//! does not use are only counted. Relations between objects are resolved by `assemble`.
 
-mod careful;
 mod check;
 mod decode;
 mod problem;
+mod strict_reader;
 
 #[cfg(test)]
 mod tests;
@@ -34,9 +34,9 @@ pub use problem::{ObjectError, Origin, Severity};
 use decode::Decoded;
 use problem::Problem;
 
-use crate::pod::{Family, Pod};
+use crate::pod::{Pod, PodInterner};
 
-/// Everything read from an input. Lists keep the order of the input.
+/// All objects of an input, in input order.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     pub node_pools: Vec<NodePool>,
@@ -62,17 +62,17 @@ pub struct Objects {
     pub services: Vec<Service>,
     pub pod_templates: Vec<PodTemplate>,
     pub capacity_buffers: Vec<CapacityBuffer>,
-    /// How the cluster's scheduler spreads pods that say nothing about it; not read from documents.
+    /// The default spread constraints of kube-scheduler; not read from documents.
     pub scheduler_config: SchedulerConfig,
 }
 
-/// The outcome of reading documents.
+/// The result of reading documents.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     pub objects: Objects,
     /// Errors (the object is left out) and warnings (it is used), in input order.
     pub errors: Vec<ObjectError>,
-    /// How many objects there were of kinds that planning has no use for.
+    /// The number of objects of kinds that planning does not use.
     pub ignored: BTreeMap<String, usize>,
 }
 
@@ -87,13 +87,13 @@ impl Objects {
     }
 }
 
-/// The groups whose kinds are this project's own: an unknown kind or version in them is a mistake, not noise.
+/// Groups with kinds of this project: an unknown kind or version in them is an error.
 const OWN_GROUPS: [&str; 3] = ["karpenter.sh", "karpenter.k8s.aws", "karpenter.kwok.sh"];
 
-/// Shared with other autoscalers, so that other kinds and versions of the group are none of our business.
+/// The group is shared with other autoscalers, so its other kinds and versions are ignored.
 const CAPACITY_BUFFER_VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
 
-/// Kinds of Kubernetes itself that planning reads, with the only version that is read.
+/// Kubernetes kinds that planning reads, with the only supported version.
 const READ_KINDS: [(&str, &str); 18] = [
     ("Pod", "v1"),
     ("Node", "v1"),
@@ -115,18 +115,18 @@ const READ_KINDS: [(&str, &str); 18] = [
     ("PodTemplate", "v1"),
 ];
 
-/// Groups in which older versions of the kinds above were served; the same kind name in other groups is unrelated.
+/// Groups with older versions of the kinds above; the same kind name in other groups is unrelated.
 const READ_GROUPS: [&str; 6] = ["", "apps", "batch", "extensions", "policy", "scheduling.k8s.io"];
 
-/// Reads documents one by one; each is let go as soon as it is an object.
+/// Reads documents one by one; each document is dropped as soon as it is an object.
 #[derive(Debug, Default)]
 pub struct ObjectReader {
     reading: Reading,
     seen: FxHashMap<String, Origin>,
-    family: Family,
+    family: PodInterner,
 }
 
-/// One document on its way to becoming an object.
+/// A document that is being read.
 struct Candidate {
     origin: Origin,
     kind: String,
@@ -136,7 +136,7 @@ struct Candidate {
 }
 
 impl ObjectReader {
-    /// What was read of all documents.
+    /// The result for all documents.
     pub fn finish(self) -> Reading {
         self.reading
     }
@@ -163,13 +163,13 @@ impl ObjectReader {
         }
         match READ_KINDS.iter().find(|(known, _)| *known == kind) {
             Some((_, version)) if *version == api_version => {
-                // The title follows once the object is complete.
+                // The title is set once the object is complete.
                 self.read_kubernetes(Candidate { title: String::new(), origin, kind, value });
             }
             Some((_, version)) if READ_GROUPS.contains(&group) => {
                 let problem = Problem::new(
                     "apiVersion",
-                    format!("no kind {kind} is read from {}", short_text(&api_version)),
+                    format!("kind {kind} of {} is not supported", short_text(&api_version)),
                 )
                 .valid(*version);
                 let title = title(&kind, &value);
@@ -188,7 +188,7 @@ impl ObjectReader {
             "NodeClaim" => self.admit(candidate, |objects| &mut objects.node_claims),
             "CapacityBuffer" => self.admit(candidate, |objects| &mut objects.capacity_buffers),
             _ => {
-                // Not served by this project; the schema check knows what was probably meant.
+                // Not served by this project; the schema check suggests the intended kind.
                 let decoded = decode::own::<Value>(&candidate.value);
                 self.conclude(&candidate, decoded.problems);
             }
@@ -255,7 +255,7 @@ impl ObjectReader {
             "PodTemplate" => self.decode(candidate, check::nothing, |objects| &mut objects.pod_templates),
             "Service" => self.decode(candidate, check::nothing, |objects| &mut objects.services),
             "ReplicationController" => match decode::replication_controller(&mut candidate.value) {
-                // Same fields, older name: planned as the ReplicaSet it could be.
+                // Same fields, older name: planned like a ReplicaSet.
                 Ok(()) => self.decode(candidate, check::replica_set, |objects| &mut objects.replica_sets),
                 Err(problem) => self.report(&candidate.origin, &candidate.title, Severity::Error, problem),
             },
@@ -298,7 +298,7 @@ impl ObjectReader {
         }
     }
 
-    /// Reports all problems; whether the object may be used.
+    /// Reports all problems; returns whether the object may be used.
     fn conclude(&mut self, candidate: &Candidate, problems: Vec<(Severity, Problem)>) -> bool {
         let usable = problems.iter().all(|(severity, _)| *severity == Severity::Warning);
         for (severity, problem) in problems {

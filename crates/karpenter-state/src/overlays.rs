@@ -1,7 +1,7 @@
-//! NodeOverlay objects to corrections of instance types.
+//! Converts NodeOverlays to corrections of instance types.
 //!
-//! Reads objects; what the corrections come to is decided in `karpenter-catalog`. An overlay that the controller would
-//! refuse is left out here, by whoever calls.
+//! `karpenter-catalog` decides what the corrections change. The caller leaves out overlays that the
+//! controller would reject.
 
 #[cfg(test)]
 mod tests;
@@ -18,20 +18,20 @@ use karpenter_model::requirements::Operator;
 use karpenter_model::selector::Labels;
 
 use crate::convert::{capacity, node_labels, requirement};
-use crate::expand::name_of;
 use crate::intern::Interner;
 use crate::notes::Note;
+use crate::workloads::name_of;
 
 pub use karpenter_catalog::overlay::{Corrected, Corrections, Evaluation};
 
-/// A pool and everything its provider offers for it.
+/// A NodePool and its instance types.
 #[derive(Debug, Clone)]
 pub struct OfferedPool {
     pub pool: Arc<NodePool>,
     pub instance_types: Arc<Vec<InstanceType>>,
 }
 
-/// Which overlays count, and which contradict each other.
+/// Evaluates which overlays apply, and which conflict with each other.
 pub fn evaluate<'a>(
     overlays: impl IntoIterator<Item = &'a NodeOverlay>,
     pools: &[OfferedPool],
@@ -48,7 +48,7 @@ pub fn evaluate<'a>(
     overlay::evaluate(overlays.into_iter().map(convert).collect(), &views, well_known)
 }
 
-/// A pool's instance types with the corrections; `None` if nothing changes.
+/// The instance types of a NodePool with the corrections; `None` if nothing changes.
 pub fn apply(corrections: &Corrections, pool: &NodePool, types: &[InstanceType]) -> Option<Corrected> {
     if corrections.is_empty() {
         return None;
@@ -57,7 +57,7 @@ pub fn apply(corrections: &Corrections, pool: &NodePool, types: &[InstanceType])
     corrections.apply(&PoolView { name: name_of(&pool.metadata), labels: &labels }, types)
 }
 
-/// Gives every pool of the problem its own catalog where overlays make one necessary.
+/// Gives a NodePool of the problem its own catalog where overlays change it.
 pub(crate) fn apply_to_problem(
     overlays: &[NodeOverlay],
     pools: &[impl Borrow<NodePool>],

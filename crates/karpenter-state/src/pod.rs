@@ -1,15 +1,16 @@
-//! A pod as it is kept here: who it is and how it is doing, beside what it shares with its siblings.
+//! A pod as the controllers keep it: its identity and status, and references to what it shares with other
+//! pods of its workload.
 //!
-//! A large cluster has ten pods for every node, and nearly all of a pod is what its workload wrote into it. That part is
-//! kept once and pointed at by every replica ([`Family`]), so that a pod costs a few hundred bytes, and two replicas are
-//! seen to be alike by comparing two addresses. What nobody here looks at is dropped on the way in ([`trim`]); a kept pod
-//! is a reading and can never be written back.
+//! A large cluster has ten pods per node, and nearly all of a pod comes from its workload. That part is kept
+//! once and referenced by every replica ([`PodInterner`]), so that a pod needs a few hundred bytes, and
+//! replicas are compared by address. Fields that are not used are dropped when the pod is read ([`keep`]), so
+//! a kept pod cannot be written back.
 
-mod family;
-mod slim;
+mod fields;
+mod intern;
+mod keep;
 #[cfg(test)]
 mod tests;
-mod trim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,34 +23,34 @@ use karpenter_api::pod_requests::{limits_of_spec, occupied};
 use karpenter_api::types::Quantities;
 use serde::Deserialize;
 
-pub use family::Family;
-pub use slim::Slim;
+pub use fields::PodFields;
+pub use intern::PodInterner;
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(from = "Slim")]
+#[serde(from = "PodFields")]
 pub struct Pod {
     pub name: Box<str>,
     pub uid: Box<str>,
-    /// The version of the object; 0 if it has never been written.
+    /// The resource version; 0 if the pod was never written.
     pub version: u64,
-    /// Of the spec; 0 where the server does not count.
+    /// The generation of the spec; 0 if the API server does not count it.
     pub generation: i64,
     pub created_at: Option<Timestamp>,
     pub deleted_at: Option<Timestamp>,
-    /// The node it is bound to.
+    /// The node that the pod is bound to.
     pub node_name: Option<Box<str>>,
-    pub kin: Arc<Kin>,
-    /// Without the name of the node, and for daemons on a node without the affinity that pins them there.
+    pub shared_meta: Arc<SharedMeta>,
+    /// Without the node name. A DaemonSet pod on a node also lacks the affinity that pins it there.
     pub spec: Arc<PodSpec>,
     pub status: Status,
 }
 
-/// What the metadata of a pod have in common with those of its siblings.
+/// The metadata that a pod shares with other pods of its workload.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Kin {
+pub struct SharedMeta {
     pub namespace: Box<str>,
     pub labels: BTreeMap<String, String>,
-    /// Karpenter's own and those of Kubernetes.
+    /// Annotations of Karpenter and Kubernetes only.
     pub annotations: BTreeMap<String, String>,
     pub owners: Vec<OwnerReference>,
 }
@@ -59,18 +60,18 @@ pub struct Status {
     pub phase: Phase,
     pub started_at: Option<Timestamp>,
     pub nominated_node: Option<Box<str>>,
-    pub ready: Option<Mark>,
-    pub scheduled: Option<Mark>,
-    /// The scheduler has tried and found no node.
+    pub ready: Option<ConditionStamp>,
+    pub scheduled: Option<ConditionStamp>,
+    /// The scheduler tried and found no node.
     pub is_unschedulable: bool,
-    /// Sizes of containers and the conditions of a resize, where they differ from what the spec asks for.
-    pub held: Option<Box<PodStatus>>,
+    /// Resources of containers and conditions of a resize, if they differ from the spec.
+    pub actual_resources: Option<Box<PodStatus>>,
 }
 
-/// A condition.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    /// Neither if nobody knows.
+pub struct ConditionStamp {
+    /// Neither `is_true` nor `is_false`: unknown.
     pub is_true: bool,
     pub is_false: bool,
     pub since: Option<Timestamp>,
@@ -78,7 +79,7 @@ pub struct Mark {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Phase {
-    /// Nobody has said anything yet.
+    /// Not set yet.
     #[default]
     Unset,
     Pending,
@@ -100,7 +101,7 @@ impl Phase {
         }
     }
 
-    /// As the API spells it.
+    /// As in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unset => "",
@@ -112,7 +113,7 @@ impl Phase {
         }
     }
 
-    /// Ran to its end, well or not.
+    /// Succeeded or failed.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -120,31 +121,31 @@ impl Phase {
 
 impl Pod {
     pub fn namespace(&self) -> &str {
-        &self.kin.namespace
+        &self.shared_meta.namespace
     }
 
     pub fn labels(&self) -> &BTreeMap<String, String> {
-        &self.kin.labels
+        &self.shared_meta.labels
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.kin.labels.get(key).map(String::as_str)
+        self.shared_meta.labels.get(key).map(String::as_str)
     }
 
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.kin.annotations.get(key).map(String::as_str)
+        self.shared_meta.annotations.get(key).map(String::as_str)
     }
 
     pub fn owners(&self) -> &[OwnerReference] {
-        &self.kin.owners
+        &self.shared_meta.owners
     }
 
-    /// The one owner that manages it.
+    /// The controlling owner.
     pub fn controller(&self) -> Option<&OwnerReference> {
-        self.kin.owners.iter().find(|owner| owner.controller == Some(true))
+        self.shared_meta.owners.iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// For writes that must not meet another version. Nothing for a pod that was never written.
+    /// For writes with a precondition on the version. `None` for a pod that was never written.
     pub fn resource_version(&self) -> Option<String> {
         (self.version > 0).then(|| self.version.to_string())
     }
@@ -153,38 +154,38 @@ impl Pod {
         self.created_at.map_or(0, Timestamp::as_second)
     }
 
-    /// What it occupies on a node.
+    /// The resources that the pod occupies on a node.
     pub fn requests(&self) -> Result<Quantities, FieldError> {
-        occupied(&self.spec, self.status.held.as_deref())
+        occupied(&self.spec, self.status.actual_resources.as_deref())
     }
 
-    /// The most it may use, where that is limited.
+    /// The resource limits of the pod.
     pub fn limits(&self) -> Result<Quantities, FieldError> {
         limits_of_spec(&self.spec)
     }
 
-    /// Whether both ask for the same and carry the same labels and annotations. Siblings are told by their addresses.
-    pub fn is_like(&self, other: &Self) -> bool {
+    /// Whether both pods have equal specs, labels and annotations. Shared parts are compared by address.
+    pub fn has_equal_spec(&self, other: &Self) -> bool {
         (Arc::ptr_eq(&self.spec, &other.spec) || self.spec == other.spec)
-            && (Arc::ptr_eq(&self.kin, &other.kin) || self.kin == other.kin)
-            && self.status.held == other.status.held
+            && (Arc::ptr_eq(&self.shared_meta, &other.shared_meta) || self.shared_meta == other.shared_meta)
+            && self.status.actual_resources == other.status.actual_resources
     }
 
-    /// Whether the pod, written anew, says nothing new.
-    pub fn is_same(&self, new: &Self) -> bool {
+    /// Whether an update of the pod changes nothing that the controllers use.
+    pub fn is_equal_for_us(&self, new: &Self) -> bool {
         self.uid == new.uid
             && self.generation == new.generation
             && self.deleted_at == new.deleted_at
             && self.node_name == new.node_name
             && self.status == new.status
-            && self.is_like(new)
+            && self.has_equal_spec(new)
     }
 
-    /// Points at the parts of its older self where they are the same. What this process wrote itself came without its
-    /// siblings.
-    pub fn share_with(&mut self, older: &Self) {
-        if self.kin == older.kin {
-            self.kin = older.kin.clone();
+    /// References the parts of the older version where they are equal. A pod from an answer to a write was
+    /// read without the interner.
+    pub fn reuse_shared_parts(&mut self, older: &Self) {
+        if self.shared_meta == older.shared_meta {
+            self.shared_meta = older.shared_meta.clone();
         }
         if self.spec == older.spec {
             self.spec = older.spec.clone();
@@ -192,15 +193,15 @@ impl Pod {
     }
 }
 
-/// Without siblings: whatever reads one pod.
+/// Without sharing: for single pods.
 impl From<RawPod> for Pod {
     fn from(raw: RawPod) -> Self {
-        trim::split(raw).joined(Arc::new, Arc::new)
+        keep::split(raw).joined(Arc::new, Arc::new)
     }
 }
 
-impl From<Slim> for Pod {
-    fn from(Slim(raw): Slim) -> Self {
+impl From<PodFields> for Pod {
+    fn from(PodFields(raw): PodFields) -> Self {
         raw.into()
     }
 }
@@ -209,7 +210,7 @@ impl From<PodStatus> for Status {
     fn from(mut raw: PodStatus) -> Self {
         let condition =
             |kind: &str| raw.conditions.iter().flatten().find(|condition| condition.type_ == kind);
-        let mark = |condition: &PodCondition| Mark {
+        let mark = |condition: &PodCondition| ConditionStamp {
             is_true: condition.status == "True",
             is_false: condition.status == "False",
             since: condition.last_transition_time.as_ref().map(|time| time.0),
@@ -226,7 +227,7 @@ impl From<PodStatus> for Status {
                 .take()
                 .filter(|name| !name.is_empty())
                 .map(String::into_boxed_str),
-            held: None,
+            actual_resources: None,
         }
     }
 }

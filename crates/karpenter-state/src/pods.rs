@@ -1,6 +1,7 @@
-//! What a pod is to Karpenter: waiting for a node, in need of another one, evictable, in the way.
+//! Predicates of pods: unschedulable, reschedulable, evictable, blocking.
 //!
-//! Pure questions about one pod at one moment; nothing here decides what to do about the answer.
+//! They depend on one pod at one time only; nothing here decides what follows.
+//!
 //! Upstream: pkg/utils/pod/scheduling.go.
 
 #[cfg(test)]
@@ -14,16 +15,16 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use karpenter_api::labels;
 use karpenter_model::duration::parse_go_duration;
 
-use crate::expand::namespace_of;
 use crate::pod::Pod;
+use crate::workloads::namespace_of;
 
-/// A pod that is still there this long after it should have ended is no longer waited for.
+/// A pod that still exists this long after its deletion timestamp no longer blocks the drain.
 pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// The scheduler has tried and found no node; whether one is named in the pod's status is another question.
+/// The scheduler tried and found no node; the pod may be nominated or not.
 ///
-/// Unlike upstream, a pod that is being deleted does not get a node any more: the scheduler would not bind it.
-pub fn is_waiting(pod: &Pod) -> bool {
+/// Unlike upstream, a terminating pod does not get a node: the scheduler would not bind it.
+pub fn is_provisionable(pod: &Pod) -> bool {
     let may_wait = is_active(pod) && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod);
     pod.status.is_unschedulable && !is_bound(pod) && may_wait
 }
@@ -40,7 +41,7 @@ pub fn nominated_node(pod: &Pod) -> Option<&str> {
     pod.status.nominated_node.as_deref()
 }
 
-/// Ran to its end, well or not.
+/// Succeeded or failed.
 pub fn is_terminal(pod: &Pod) -> bool {
     pod.status.phase.is_terminal()
 }
@@ -62,45 +63,46 @@ pub fn is_owned_by_daemon_set(pod: &Pod) -> bool {
     is_owned_by(pod, "apps/v1", "DaemonSet")
 }
 
-/// A static pod, which shows in the API but belongs to its node.
+/// A static pod: it has an API object, but belongs to its node.
 pub fn is_owned_by_node(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
 
-/// Would have to run somewhere else if its node went away. A pod of a StatefulSet comes back under its name, so it
-/// counts even while it ends.
+/// Has to be rescheduled if its node is deleted. A pod of a StatefulSet is recreated with its name, so it
+/// counts even while it terminates.
 pub fn is_reschedulable(pod: &Pod) -> bool {
     let returns = is_active(pod) || (is_owned_by(pod, "apps/v1", "StatefulSet") && is_terminating(pod));
     returns && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
 }
 
-/// Reschedulable, and nothing keeps it from being evicted for good. `budgets` are those of its namespace.
+/// Reschedulable, and nothing prevents its eviction permanently. `budgets` are those of its namespace.
 pub fn is_currently_reschedulable<'a>(
     pod: &Pod,
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
     now: Timestamp,
 ) -> bool {
-    is_reschedulable(pod) && !is_kept(pod, now) && !is_fully_blocked(pod, budgets, now)
+    is_reschedulable(pod) && !is_do_not_disrupt(pod, now) && !is_fully_blocked(pod, budgets, now)
 }
 
-/// Alive and under a do-not-disrupt annotation. Daemons and static pods count as well: whoever annotates them means
-/// their node.
-pub fn is_kept(pod: &Pod, now: Timestamp) -> bool {
+/// Active and protected by the do-not-disrupt annotation. DaemonSet and static pods count too: there the
+/// annotation protects the node.
+pub fn is_do_not_disrupt(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && is_do_not_disrupt_active(pod, now)
 }
 
-/// Alive and under the annotation that kept pods before v1.
-pub fn is_held(pod: &Pod) -> bool {
+/// Active and protected by the v1alpha5 annotation `karpenter.sh/do-not-evict`.
+pub fn is_do_not_evict(pod: &Pod) -> bool {
     is_active(pod) && pod.annotation(labels::ANNOTATION_DO_NOT_EVICT) == Some("true")
 }
 
-/// Several budgets for one pod make the server refuse every eviction; one that allows nothing does so too.
+/// With several budgets for one pod the API server rejects every eviction; so does a single budget that
+/// allows none.
 fn is_fully_blocked<'a>(
     pod: &Pod,
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
     now: Timestamp,
 ) -> bool {
-    // Nobody asks a budget about pods that are not evicted.
+    // Budgets do not matter for pods that are not evicted.
     if !is_evictable(pod, now) {
         return false;
     }
@@ -108,11 +110,11 @@ fn is_fully_blocked<'a>(
     match (of_pod.next(), of_pod.next()) {
         (None, _) => false,
         (Some(_), Some(_)) => true,
-        (Some(only), None) => allows_nothing(only) && !(lets_unready_go(only) && is_unready(pod)),
+        (Some(only), None) => allows_nothing(only) && !(always_allows_unready(only) && is_unready(pod)),
     }
 }
 
-/// Says in its spec that no pod may ever be evicted.
+/// The spec of the budget allows no eviction at any time.
 pub fn allows_nothing(budget: &PodDisruptionBudget) -> bool {
     let Some(spec) = &budget.spec else { return false };
     let is_none = match &spec.max_unavailable {
@@ -124,18 +126,19 @@ pub fn allows_nothing(budget: &PodDisruptionBudget) -> bool {
     is_none || is_all
 }
 
-/// Whether pods that are not ready may go whatever the budget has left.
-pub fn lets_unready_go(budget: &PodDisruptionBudget) -> bool {
+/// Whether unready pods may be evicted whatever the budget has left.
+pub fn always_allows_unready(budget: &PodDisruptionBudget) -> bool {
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     policy == Some("AlwaysAllow")
 }
 
-/// Its condition `Ready` is `False`.
+/// The condition `Ready` is `False`.
 pub fn is_unready(pod: &Pod) -> bool {
     pod.status.ready.is_some_and(|ready| ready.is_false)
 }
 
-/// Whether a budget speaks about a pod. An empty selector selects all pods of its namespace, none at all selects none.
+/// Whether a budget selects a pod. An empty selector selects all pods of the namespace, a missing one selects
+/// none.
 pub fn budget_selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     namespace_of(&budget.metadata) == pod.namespace()
         && budget
@@ -162,17 +165,17 @@ fn selector_matches(selector: &LabelSelector, pod: &Pod) -> bool {
         })
 }
 
-/// What the annotation `karpenter.sh/do-not-disrupt` of a pod says now.
+/// The effect of the annotation `karpenter.sh/do-not-disrupt` of a pod now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DoNotDisrupt {
-    /// There is no such annotation.
+    /// The pod has no such annotation.
     Absent,
-    /// `"true"`, or a duration that cannot have run out because the pod has not started.
+    /// `"true"`, or a duration that has not elapsed because the pod has not started.
     Always,
     /// A duration since the start of the pod.
     Until(Timestamp),
     Elapsed,
-    /// Neither `"true"` nor a positive duration: it protects nothing, and its owner should hear so.
+    /// Neither `"true"` nor a positive duration: it protects nothing and is reported to the user.
     Invalid,
 }
 
@@ -194,7 +197,7 @@ pub fn is_do_not_disrupt_active(pod: &Pod, now: Timestamp) -> bool {
     matches!(do_not_disrupt(pod, now), DoNotDisrupt::Always | DoNotDisrupt::Until(_))
 }
 
-/// May be evicted at once.
+/// May be evicted now.
 pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod)
         && !tolerates_disruption(pod)
@@ -202,7 +205,7 @@ pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
         && !is_do_not_disrupt_active(pod, now)
 }
 
-/// Must be gone before its node may go.
+/// Must be gone before its node can be terminated.
 pub fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !tolerates_disruption(pod) && !is_stuck_terminating(pod, now) && !is_owned_by_node(pod)
 }
@@ -215,12 +218,12 @@ pub fn is_stuck_terminating(pod: &Pod, now: Timestamp) -> bool {
     pod.deleted_at.is_some_and(|deleted| now.duration_since(deleted) > STUCK_TERMINATING_AFTER)
 }
 
-/// Tolerates the taint of a node that goes away, and so goes down with it.
+/// Tolerates the taint of a disrupted node, so it is not evicted.
 pub fn tolerates_disruption(pod: &Pod) -> bool {
     pod.spec.tolerations.iter().flatten().any(tolerates_disrupted_taint)
 }
 
-/// Tolerates the taint of a node that is closed to new pods.
+/// Tolerates the taint of a cordoned node.
 pub fn tolerates_unschedulable(pod: &Pod) -> bool {
     pod.spec.tolerations.iter().flatten().any(|one| tolerates_taint(one, labels::TAINT_UNSCHEDULABLE))
 }
@@ -229,7 +232,7 @@ fn tolerates_disrupted_taint(toleration: &Toleration) -> bool {
     tolerates_taint(toleration, labels::TAINT_DISRUPTED)
 }
 
-/// Whether a toleration is for this taint without a value, with effect NoSchedule.
+/// Whether a toleration matches this taint without a value, with effect NoSchedule.
 fn tolerates_taint(toleration: &Toleration, taint: &str) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
@@ -237,14 +240,14 @@ fn tolerates_taint(toleration: &Toleration, taint: &str) -> bool {
     let is_key = key.is_empty() || key == taint;
     let is_value = match toleration.operator.as_deref().unwrap_or_default() {
         "Exists" => true,
-        // The taint has no value, and an empty key goes with Exists only.
+        // The taint has no value, and an empty key is valid with Exists only.
         "" | "Equal" => !key.is_empty() && toleration.value.as_deref().unwrap_or_default().is_empty(),
         _ => false,
     };
     is_effect && is_key && is_value
 }
 
-/// The uid, by which a pod is told from a namesake.
+/// The uid, which distinguishes pods with the same name.
 pub fn uid_of(pod: &Pod) -> &str {
     &pod.uid
 }

@@ -1,7 +1,8 @@
-//! A cluster written down as one `List` of manifests, so that `karpenter plan -f` can plan it again elsewhere.
+//! Writes a cluster as one `List` of manifests, so that `karpenter plan -f` can plan it elsewhere.
 //!
-//! Bounded: NodePools, the named pods, DaemonSets and pending pods are written first, then nodes and the pods bound to them,
-//! until the limit is reached; `metadata.remainingItemCount` is the number of objects that did not fit.
+//! Bounded: NodePools, the given pods, DaemonSets and pending pods are written first, then nodes and their
+//! bound pods, until the limit is reached; `metadata.remainingItemCount` is the number of objects that did
+//! not fit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,31 +10,31 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::live::Live;
+use crate::cluster_input::ClusterInput;
 use crate::pod::Pod;
 
-/// The manifests as JSON of at most so many bytes. `first` are the pods that matter most.
-pub fn manifests(live: &Live, first: &[Arc<Pod>], bytes_max: usize) -> String {
+/// The manifests as JSON of at most `bytes_max` bytes. `first` are the most important pods.
+pub fn manifests(cluster: &ClusterInput, first: &[Arc<Pod>], bytes_max: usize) -> String {
     let mut list = List { items: Vec::new(), bytes: 0, bytes_max, left: 0 };
-    for pool in &live.pools {
+    for pool in &cluster.pools {
         list.add(&*pool.pool, "karpenter.sh/v1", "NodePool");
     }
     let named: BTreeSet<*const Pod> = first.iter().map(Arc::as_ptr).collect();
     let is_first = |pod: &&Arc<Pod>| named.contains(&Arc::as_ptr(pod));
     first.iter().for_each(|pod| list.add_pod(pod));
-    for set in &live.daemon_sets {
+    for set in &cluster.daemon_sets {
         list.add(&**set, "apps/v1", "DaemonSet");
     }
-    let waiting = live.pending.iter().filter(|pod| !is_first(pod));
+    let waiting = cluster.pending.iter().filter(|pod| !is_first(pod));
     waiting.for_each(|pod| list.add_pod(pod));
-    live.volume_claims.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolumeClaim"));
-    live.volumes.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolume"));
-    live.storage_classes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "StorageClass"));
-    live.namespaces.iter().for_each(|one| list.add(&**one, "v1", "Namespace"));
-    live.node_claims.iter().for_each(|one| list.add(&**one, "karpenter.sh/v1", "NodeClaim"));
-    live.nodes.iter().for_each(|one| list.add(&**one, "v1", "Node"));
-    live.csi_nodes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "CSINode"));
-    live.bound.iter().for_each(|pod| list.add_pod(pod));
+    cluster.volume_claims.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolumeClaim"));
+    cluster.volumes.iter().for_each(|one| list.add(&**one, "v1", "PersistentVolume"));
+    cluster.storage_classes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "StorageClass"));
+    cluster.namespaces.iter().for_each(|one| list.add(&**one, "v1", "Namespace"));
+    cluster.node_claims.iter().for_each(|one| list.add(&**one, "karpenter.sh/v1", "NodeClaim"));
+    cluster.nodes.iter().for_each(|one| list.add(&**one, "v1", "Node"));
+    cluster.csi_nodes.iter().for_each(|one| list.add(&**one, "storage.k8s.io/v1", "CSINode"));
+    cluster.bound.iter().for_each(|pod| list.add_pod(pod));
     let metadata = if list.left > 0 { json!({"remainingItemCount": list.left}) } else { json!({}) };
     format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{metadata},"items":[{}]}}"#, list.items.join(","))
 }
@@ -78,7 +79,7 @@ impl List {
     }
 }
 
-/// What is kept of a pod, as the API spells it.
+/// The kept fields of a pod, as in the API.
 fn pod_manifest(pod: &Pod) -> Value {
     let mut spec = serde_json::to_value(&*pod.spec).unwrap_or_default();
     if let Some(node) = &pod.node_name {
@@ -87,9 +88,9 @@ fn pod_manifest(pod: &Pod) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), (*pod.name).into());
     metadata.insert("namespace".to_owned(), pod.namespace().into());
-    metadata.insert("labels".to_owned(), json!(pod.kin.labels));
-    metadata.insert("annotations".to_owned(), json!(pod.kin.annotations));
-    metadata.insert("ownerReferences".to_owned(), json!(pod.kin.owners));
+    metadata.insert("labels".to_owned(), json!(pod.shared_meta.labels));
+    metadata.insert("annotations".to_owned(), json!(pod.shared_meta.annotations));
+    metadata.insert("ownerReferences".to_owned(), json!(pod.shared_meta.owners));
     if let Some(created) = pod.created_at {
         metadata.insert("creationTimestamp".to_owned(), created.to_string().into());
     }
@@ -107,7 +108,7 @@ fn pod_manifest(pod: &Pod) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::LivePool;
+    use crate::cluster_input::PoolInput;
     use crate::objects::Objects;
     use crate::{CatalogChoice, assemble};
 
@@ -118,19 +119,19 @@ mod tests {
         Arc::new(serde_json::from_value(pod).expect("a pod"))
     }
 
-    fn live() -> Live {
+    fn cluster() -> ClusterInput {
         let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
         let pool = serde_json::from_value(json!({"metadata": {"name": "general"},
             "spec": {"template": {"spec": {"nodeClassRef": class, "requirements": []}}}}));
-        let pool = LivePool { pool: Arc::new(pool.expect("a pool")), instance_types: Arc::default() };
+        let pool = PoolInput { pool: Arc::new(pool.expect("a pool")), instance_types: Arc::default() };
         let pending = vec![pod("a", json!({})), pod("b", json!({"kubernetes.io/arch": "arm64"}))];
-        Live { pools: vec![pool], pending, ..Live::default() }
+        ClusterInput { pools: vec![pool], pending, ..ClusterInput::default() }
     }
 
     #[test]
-    fn written_cluster_is_read_and_assembled_again() {
-        let live = live();
-        let text = manifests(&live, &live.pending[1..], 1 << 20);
+    fn written_cluster_can_be_assembled_again() {
+        let cluster = cluster();
+        let text = manifests(&cluster, &cluster.pending[1..], 1 << 20);
         let read = karpenter_api::manifest::read("replay.json", &text);
         assert_eq!(read.errors, []);
         let reading = Objects::from_documents(read.documents);
@@ -150,12 +151,12 @@ mod tests {
 
     #[test]
     fn named_pods_are_written_first_and_objects_over_the_limit_are_counted() {
-        let live = live();
-        let all = items(&manifests(&live, &live.pending[1..], 1 << 20));
+        let cluster = cluster();
+        let all = items(&manifests(&cluster, &cluster.pending[1..], 1 << 20));
         assert_eq!(all.len(), 3);
-        // Room for the pool and the named pod only.
+        // The limit fits the NodePool and the given pod only.
         let bytes_max = all[..2].iter().map(|item| item.to_string().len()).sum();
-        let text = manifests(&live, &live.pending[1..], bytes_max);
+        let text = manifests(&cluster, &cluster.pending[1..], bytes_max);
         let items = items(&text);
         let names: Vec<&Value> = items.iter().map(|item| &item["metadata"]["name"]).collect();
         assert_eq!(names, ["general", "b"]);

@@ -1,7 +1,7 @@
-//! What a pod asks of a node.
+//! The effective resource requests of a pod.
 //!
-//! The arithmetic is [`karpenter_api::pod_requests`]'s. This adds what a manifest lacks that has not been through an
-//! API server: limits stand in for missing requests. On a pod that has been, that changes nothing.
+//! [`karpenter_api::pod_requests`] has the arithmetic. This adds the defaulting of an API server for
+//! manifests: missing requests default to limits. For pods from an API server that changes nothing.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use karpenter_api::types::Quantities;
 
 use crate::pod::Pod;
 
-/// Where a pod's requests are read from.
+/// The source of a pod's requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RequestSource<'a> {
     Pod(&'a Pod),
@@ -21,7 +21,7 @@ pub(crate) enum RequestSource<'a> {
 /// Effective requests without the `pods` count. Quantities were checked when the object was read.
 pub(crate) fn effective_requests(source: RequestSource<'_>) -> Quantities {
     let (spec, status) = match source {
-        RequestSource::Pod(pod) => (&*pod.spec, pod.status.held.as_deref()),
+        RequestSource::Pod(pod) => (&*pod.spec, pod.status.actual_resources.as_deref()),
         RequestSource::Template(spec) => (spec, None),
     };
     let counted = match with_requests_from_limits(spec) {
@@ -35,7 +35,7 @@ fn completed_requests(
     mut spec: PodSpec,
     status: Option<&PodStatus>,
 ) -> Result<Quantities, karpenter_api::error::FieldError> {
-    // Limits of the whole pod count only for what neither it nor any container requests.
+    // Limits of the whole pod count only for resources that neither the pod nor any container requests.
     let pod_limits = spec.resources.as_ref().and_then(|resources| resources.limits.clone());
     if let Some(limits) = pod_limits {
         let requested = spec_requests(&spec)?;

@@ -1,4 +1,4 @@
-//! Shared by this crate's tests: from YAML text to objects and problems.
+//! Helpers of this crate's tests: from YAML text to objects and problems.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) fn read(text: &str) -> Reading {
     Objects::from_documents(manifests.documents)
 }
 
-/// Objects of a text without any finding.
+/// Objects of a text that has no errors or warnings.
 pub(crate) fn objects(text: &str) -> Objects {
     let reading = read(text);
     let findings: Vec<String> = reading.errors.iter().map(ToString::to_string).collect();

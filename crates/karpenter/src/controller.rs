@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::legacy::{self, OldKinds};
+use karpenter_controllers::legacy::{self, LegacyKinds};
 use karpenter_controllers::operator::Operator;
 use karpenter_controllers::operator::election::{Election, Settings};
 use karpenter_controllers::operator::http::Port;
@@ -99,7 +99,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     provider.attach(&operator);
     connected.metrics.register(operator.context().metrics.registry());
     // Before the lease: a copy that waits for it tells as well that definitions are missing.
-    let old_kinds = arguments.legacy.legacy_api.then(|| OldKinds::watch(operator.context()));
+    let old_kinds = arguments.legacy.legacy_api.then(|| LegacyKinds::watch(operator.context()));
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics_pages = match options.enable_profiling {
         true => profiling::pages(operator.metrics_pages()),

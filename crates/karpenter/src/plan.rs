@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
         diagnostics::print_note("the input has no pods that need a node");
     }
 
-    let decision = decide::decide(&mut problem, &karpenter_scheduling::validated::Solver);
+    let decision = decide::decide(&mut problem, &karpenter_scheduling::validated::DefaultPlanner);
     timings.schedule = decision.schedule;
     timings.validate = decision.validate;
     for line in decision.lines(&problem) {

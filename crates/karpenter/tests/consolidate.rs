@@ -220,7 +220,7 @@ fn a_value_that_cannot_be_read_moves_nothing_and_is_named() {
         let output = ask([[pool].to_vec(), nodes.to_vec()].concat(), &["-o", "json"]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         let told = format!(
-            "warning: nodepool general: annotation {annotation}: {value:?} cannot be used; valid: {valid}; "
+            "warning: nodepool general: annotation {annotation}: {value:?} is invalid; valid: {valid}; "
         );
         assert!(stderr.contains(&told), "{stderr}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");

@@ -501,7 +501,7 @@ spec:
     assert_eq!(plan(&share("'0'"), &["--hostname-spread-share", "100"]).0, 3);
     assert_eq!(plan(&share("'100'"), &[]).0, 1);
     let (count, stderr) = plan(&share("10%"), &[]);
-    let warning = "warning: nodepool default: annotation karpenter.sh/hostname-spread-share: \"10%\" cannot be used; valid: a whole number of percent from 0 to 100";
+    let warning = "warning: nodepool default: annotation karpenter.sh/hostname-spread-share: \"10%\" is invalid; valid: a whole number of percent from 0 to 100";
     assert!(count == 3 && stderr.contains(warning), "{count} nodes: {stderr}");
 }
 

@@ -1,4 +1,4 @@
-//! EC2: machines and everything they are made of.
+//! EC2: instances, instance types, launch templates, AMIs, networks and capacity reservations.
 
 pub mod fleets;
 pub mod images;
@@ -19,9 +19,9 @@ pub use network::*;
 pub use offers::*;
 pub use reservations::*;
 
-/// What is asked of EC2. Filters that never change are part of the call: see each method.
+/// The EC2 calls in use. The doc comment of a method states the filters that the implementation always sets.
 pub trait Ec2: Send + Sync {
-    /// `ec2:DescribeInstanceTypes` as a dry run: whether EC2 answers and knows us.
+    /// `ec2:DescribeInstanceTypes` as a dry run: checks that EC2 is reachable and accepts the credentials.
     fn check_access(&self) -> AwsFuture<'_, ()>;
 
     /// `ec2:DescribeInstanceTypes`: hardware virtualisation, x86_64 or arm64.
@@ -30,7 +30,7 @@ pub trait Ec2: Send + Sync {
     /// `ec2:DescribeInstanceTypeOfferings` by zone.
     fn describe_instance_type_offerings(&self) -> AwsFuture<'_, Vec<TypeOffering>>;
 
-    /// `ec2:DescribeSpotPriceHistory` of Linux products from a moment on; with `now`, the prices in force.
+    /// `ec2:DescribeSpotPriceHistory` of Linux products since `start`; if `start` is now, the current prices.
     fn describe_spot_price_history(&self, start: Timestamp) -> AwsFuture<'_, Vec<SpotPrice>>;
 
     /// `ec2:DescribeSubnets`.
@@ -42,7 +42,7 @@ pub trait Ec2: Send + Sync {
         query: &'a SecurityGroupQuery,
     ) -> AwsFuture<'a, Vec<SecurityGroup>>;
 
-    /// `ec2:DescribeImages`: available ones, deprecated ones among them.
+    /// `ec2:DescribeImages`: available AMIs, including deprecated ones.
     fn describe_images<'a>(&'a self, query: &'a ImageQuery) -> AwsFuture<'a, Vec<Image>>;
 
     /// `ec2:DescribeCapacityReservations`: active ones.
@@ -57,7 +57,7 @@ pub trait Ec2: Send + Sync {
         query: &'a PlacementGroupQuery,
     ) -> AwsFuture<'a, Vec<PlacementGroup>>;
 
-    /// `ec2:DescribeLaunchTemplates`. A name that is not there is an error, tags that fit nothing are not.
+    /// `ec2:DescribeLaunchTemplates`. An unknown name is an error; tags that match nothing are not.
     fn describe_launch_templates<'a>(
         &'a self,
         query: &'a LaunchTemplateQuery,
@@ -72,16 +72,16 @@ pub trait Ec2: Send + Sync {
     /// `ec2:DeleteLaunchTemplate`.
     fn delete_launch_template<'a>(&'a self, launch_template_id: &'a str) -> AwsFuture<'a, ()>;
 
-    /// `ec2:CreateFleet` of type instant. A dry run answers with an error of kind `DryRunOk` when it is allowed.
+    /// `ec2:CreateFleet` of type `instant`. A dry run that is authorized returns an error of kind `DryRunOk`.
     fn create_fleet<'a>(&'a self, request: &'a CreateFleet) -> AwsFuture<'a, FleetAnswer>;
 
-    /// `ec2:RunInstances` as a dry run; the only way it is ever called. An error of kind `DryRunOk` when it is allowed.
+    /// `ec2:RunInstances`, always as a dry run. If it is authorized, it returns an error of kind `DryRunOk`.
     fn dry_run_instances<'a>(&'a self, request: &'a DryRunInstances) -> AwsFuture<'a, ()>;
 
-    /// `ec2:DescribeInstances`. An id that is not there fails the whole call.
+    /// `ec2:DescribeInstances`. One unknown id fails the whole call.
     fn describe_instances<'a>(&'a self, query: &'a InstanceQuery) -> AwsFuture<'a, Vec<Ec2Instance>>;
 
-    /// `ec2:TerminateInstances`. An id that is not there fails the whole call.
+    /// `ec2:TerminateInstances`. One unknown id fails the whole call.
     fn terminate_instances<'a>(
         &'a self,
         instance_ids: &'a [String],
@@ -90,7 +90,7 @@ pub trait Ec2: Send + Sync {
     /// `ec2:CreateTags`.
     fn create_tags<'a>(&'a self, resource_ids: &'a [String], tags: &'a Tags) -> AwsFuture<'a, ()>;
 
-    /// `ec2:DescribeInstanceStatus` of running machines in the whole account.
+    /// `ec2:DescribeInstanceStatus` of all running instances of the account.
     fn describe_instance_status<'a>(
         &'a self,
         query: &'a InstanceStatusQuery,

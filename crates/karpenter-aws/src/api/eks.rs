@@ -1,8 +1,8 @@
-//! EKS: facts about the cluster that its own API server does not tell.
+//! EKS: properties of the cluster that its API server does not expose.
 
 use super::AwsFuture;
 
-/// What is asked of EKS.
+/// The EKS calls in use.
 pub trait Eks: Send + Sync {
     /// `eks:DescribeCluster`.
     fn describe_cluster<'a>(&'a self, name: &'a str) -> AwsFuture<'a, Cluster>;
@@ -15,7 +15,7 @@ pub struct Cluster {
     pub endpoint: Option<String>,
     /// Kubernetes minor version, such as `1.35`.
     pub version: Option<String>,
-    /// Base64, as EKS gives it.
+    /// Base64, as EKS returns it.
     pub certificate_authority: Option<String>,
     pub service_ipv4_cidr: Option<String>,
     pub service_ipv6_cidr: Option<String>,

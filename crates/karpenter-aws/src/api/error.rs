@@ -1,36 +1,36 @@
-//! How AWS says no. The code decides what kind of no it is; the kind decides what we do.
+//! Errors of AWS calls. The error code determines the kind; callers decide by the kind.
 
-/// What kind of no an error is. The most telling one: a launch template that is not there is its own kind, because a
-/// launch is tried again for it, and [`AwsError::is_not_found`] knows both.
+/// The kind of an error. A missing launch template has its own kind, because the launch is retried with a new template;
+/// [`AwsError::is_not_found`] is true for both kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
     NotFound,
-    /// A fleet named a launch template that is gone.
+    /// `CreateFleet` referenced a launch template that does not exist.
     LaunchTemplateNotFound,
     AlreadyExists,
-    /// There is no room for it now: capacity, quota or addresses.
+    /// Insufficient capacity, quota or free addresses now.
     Unfulfillable,
-    /// Spot machines need a role that does not exist and may not be created.
+    /// Spot instances need a service-linked role that does not exist, and the caller may not create it.
     SpotRoleMissing,
-    /// Too many calls.
+    /// Too many requests.
     Throttled,
-    /// The credentials are good, but do not allow it.
+    /// The credentials are valid, but do not allow the call.
     Unauthorized,
-    /// The credentials are missing, wrong or too old.
+    /// The credentials are missing, invalid or expired.
     BadCredentials,
-    /// Nothing was done, as asked; it would have been allowed.
+    /// A dry run that is authorized.
     DryRunOk,
-    /// AWS is at fault or cannot be reached; the same call may work later.
+    /// A server error, or AWS is unreachable; the same call may succeed later.
     Transient,
-    /// The request is wrong in itself, or anything unknown.
+    /// An invalid request, or an unknown code.
     Other,
 }
 
-/// An error of AWS.
+/// An error of an AWS call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", prefix(.code))]
 pub struct AwsError {
-    /// AWS's own word, such as `InvalidInstanceID.NotFound`; empty when no answer came.
+    /// The code from AWS, such as `InvalidInstanceID.NotFound`; empty if there was no response.
     pub code: String,
     pub message: String,
     pub kind: ErrorKind,
@@ -119,7 +119,7 @@ fn kind_of(code: &str) -> ErrorKind {
         "EntityAlreadyExists" | "EntityAlreadyExistsException" => ErrorKind::AlreadyExists,
         "InvalidLaunchTemplateName.AlreadyExistsException" => ErrorKind::AlreadyExists,
         "UnauthorizedOperation" | "AccessDenied" | "AccessDeniedException" => ErrorKind::Unauthorized,
-        // Also what EC2 says about keys that it does not know.
+        // EC2 also returns this code for unknown access keys.
         "AuthFailure" => ErrorKind::Unauthorized,
         code if NOT_FOUND.contains(&code) => ErrorKind::NotFound,
         code if UNFULFILLABLE.contains(&code) => ErrorKind::Unfulfillable,
@@ -131,13 +131,14 @@ fn kind_of(code: &str) -> ErrorKind {
 }
 
 impl AwsError {
-    /// An answer with a code.
+    /// An error response with a code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         let code = code.into();
         Self { kind: kind_of(&code), code, message: message.into() }
     }
 
-    /// An answer with a code and a status: a server's fault is transient whatever its code, and 429 is throttling.
+    /// An error response with a code and an HTTP status. If the code is unknown, status 5xx means transient and 429
+    /// means throttled.
     pub fn with_status(code: impl Into<String>, message: impl Into<String>, status: u16) -> Self {
         let mut error = Self::new(code, message);
         if error.kind == ErrorKind::Other {
@@ -150,12 +151,12 @@ impl AwsError {
         error
     }
 
-    /// No answer came: a connection that failed, a time that ran out.
+    /// There was no response: the connection failed or the call timed out.
     pub fn unreachable(message: impl Into<String>) -> Self {
         Self { code: String::new(), message: message.into(), kind: ErrorKind::Transient }
     }
 
-    /// There is nothing to sign calls with.
+    /// There are no credentials to sign the call with.
     pub fn no_credentials(message: impl Into<String>) -> Self {
         Self { code: String::new(), message: message.into(), kind: ErrorKind::BadCredentials }
     }
@@ -164,7 +165,8 @@ impl AwsError {
         matches!(self.kind, ErrorKind::NotFound | ErrorKind::LaunchTemplateNotFound)
     }
 
-    /// A launch named a template that is not there. A fleet that knew it a moment ago speaks of its id.
+    /// The launch template does not exist. `CreateFleet` reports the id instead of the name if the template was deleted
+    /// a moment ago.
     pub fn is_launch_template_gone(&self) -> bool {
         self.kind == ErrorKind::LaunchTemplateNotFound || self.code == LAUNCH_TEMPLATE_ID_NOT_FOUND
     }
@@ -185,7 +187,7 @@ impl AwsError {
         self.kind == ErrorKind::Throttled
     }
 
-    /// The permission is missing, or the credentials are no good.
+    /// A permission is missing, or the credentials are invalid.
     pub fn is_unauthorized(&self) -> bool {
         matches!(self.kind, ErrorKind::Unauthorized | ErrorKind::BadCredentials)
     }
@@ -194,8 +196,8 @@ impl AwsError {
         self.kind == ErrorKind::Transient
     }
 
-    /// The same call may succeed later without a change of permissions or of the request: AWS is busy, at fault or cannot
-    /// be reached, or the credentials are being renewed.
+    /// The same call may succeed later without a change of permissions or of the request: throttling, a server error,
+    /// AWS unreachable, or credentials that are being renewed.
     pub fn is_temporary(&self) -> bool {
         matches!(self.kind, ErrorKind::Throttled | ErrorKind::Transient | ErrorKind::BadCredentials)
     }
@@ -208,7 +210,7 @@ impl AwsError {
         self.code == RESERVATION_CAPACITY_EXCEEDED
     }
 
-    /// The seven machines per zone of a spread placement group are all there.
+    /// A spread placement group has its maximum of seven running instances in the zone.
     pub fn is_spread_placement_group_full(&self) -> bool {
         self.message.contains("limit of instances in this spread placement group")
     }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_have_kinds() {
+    fn error_code_determines_kind() {
         let cases = [
             ("InvalidInstanceID.NotFound", ErrorKind::NotFound),
             ("QueueDoesNotExist", ErrorKind::NotFound),
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_decides_where_a_code_says_nothing() {
+    fn http_status_determines_kind_of_unknown_code() {
         assert_eq!(AwsError::with_status("Odd", "", 503).kind, ErrorKind::Transient);
         assert_eq!(AwsError::with_status("Odd", "", 429).kind, ErrorKind::Throttled);
         assert_eq!(AwsError::with_status("Odd", "", 400).kind, ErrorKind::Other);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_reads_as_code_and_message() {
+    fn error_displays_code_and_message() {
         assert_eq!(AwsError::new("Code", "what").to_string(), "Code: what");
         assert_eq!(AwsError::unreachable("what").to_string(), "what");
     }

@@ -1,10 +1,10 @@
-//! IAM: instance profiles, which give machines their role.
+//! IAM: instance profiles, which give instances their role.
 
 use jiff::Timestamp;
 
 use super::{AwsFuture, Tags};
 
-/// What is asked of IAM.
+/// The IAM calls in use.
 pub trait Iam: Send + Sync {
     /// `iam:GetInstanceProfile`.
     fn get_instance_profile<'a>(&'a self, name: &'a str) -> AwsFuture<'a, InstanceProfile>;
@@ -15,16 +15,16 @@ pub trait Iam: Send + Sync {
         request: &'a CreateInstanceProfile,
     ) -> AwsFuture<'a, InstanceProfile>;
 
-    /// `iam:DeleteInstanceProfile`; refused while it has a role.
+    /// `iam:DeleteInstanceProfile`; IAM rejects it while the profile has a role.
     fn delete_instance_profile<'a>(&'a self, name: &'a str) -> AwsFuture<'a, ()>;
 
-    /// `iam:AddRoleToInstanceProfile`; the role by its name, without a path.
+    /// `iam:AddRoleToInstanceProfile`; `role` is a name without a path.
     fn add_role_to_instance_profile<'a>(&'a self, profile: &'a str, role: &'a str) -> AwsFuture<'a, ()>;
 
     /// `iam:RemoveRoleFromInstanceProfile`.
     fn remove_role_from_instance_profile<'a>(&'a self, profile: &'a str, role: &'a str) -> AwsFuture<'a, ()>;
 
-    /// `iam:ListInstanceProfiles` under a path, which begins and ends with a slash.
+    /// `iam:ListInstanceProfiles` under a path. The path begins and ends with a slash.
     fn list_instance_profiles<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>>;
 }
 

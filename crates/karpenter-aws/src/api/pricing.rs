@@ -1,14 +1,14 @@
-//! The price list service.
+//! The AWS Price List service.
 
 use super::AwsFuture;
 
-/// What is asked of the price list.
+/// The Price List calls in use.
 pub trait Pricing: Send + Sync {
-    /// `pricing:GetProducts` of the service AmazonEC2, all pages: each product as the JSON text AWS sends.
+    /// `pricing:GetProducts` of the service AmazonEC2, all pages; each product is the JSON text that AWS returns.
     fn get_products<'a>(&'a self, query: &'a ProductQuery) -> AwsFuture<'a, Vec<String>>;
 }
 
-/// Which products: every filter is an exact match on a field.
+/// Selects products; every filter is an exact match on a field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProductQuery {
     /// Field and value, such as `("regionCode", "us-east-1")`.

@@ -1,18 +1,18 @@
-//! SQS: the queue that interruption messages come through.
+//! SQS: the interruption queue.
 
 use jiff::Timestamp;
 
 use super::AwsFuture;
 
-/// What is asked of SQS.
+/// The SQS calls in use.
 pub trait Sqs: Send + Sync {
     /// `sqs:GetQueueUrl`.
     fn get_queue_url<'a>(&'a self, queue_name: &'a str) -> AwsFuture<'a, String>;
 
-    /// `sqs:ReceiveMessage`; waits for up to `wait_secs` while the queue is empty.
+    /// `sqs:ReceiveMessage`; long polling for up to `wait_secs` while the queue is empty.
     fn receive_messages<'a>(&'a self, request: &'a ReceiveMessages) -> AwsFuture<'a, Vec<Message>>;
 
-    /// `sqs:DeleteMessage`, up to ten at once; which of them could not be deleted, with the reason.
+    /// `sqs:DeleteMessage` for up to ten messages; returns those that could not be deleted, with the reason.
     fn delete_messages<'a>(
         &'a self,
         queue_url: &'a str,
@@ -34,9 +34,9 @@ pub struct Message {
     pub id: String,
     pub receipt_handle: String,
     pub body: String,
-    /// When it was put into the queue.
+    /// When the message was sent to the queue.
     pub sent_at: Option<Timestamp>,
-    /// How often it was received, this time included.
+    /// Number of times the message was received, including this one.
     pub receive_count: u32,
 }
 

@@ -1,9 +1,10 @@
-//! SSM: published parameters, of which we read image ids.
+//! SSM: public parameters that hold AMI ids.
 
 use super::AwsFuture;
 
-/// What is asked of SSM.
+/// The SSM calls in use.
 pub trait Ssm: Send + Sync {
-    /// `ssm:GetParameter` of a name or an ARN; the parameter's value. Not found is an error of that kind.
+    /// `ssm:GetParameter` by name or ARN; returns the parameter's value. An unknown parameter is an error of kind
+    /// `NotFound`.
     fn get_parameter<'a>(&'a self, name: &'a str) -> AwsFuture<'a, String>;
 }

@@ -1,4 +1,4 @@
-//! Tags on resources, and how resources are looked for by them.
+//! Tags of AWS resources, and filters on tags.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ pub type Tags = BTreeMap<String, String>;
 /// A condition on a resource's tags.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TagFilter {
-    /// The key is there, whatever its value.
+    /// The resource has the key, with any value.
     Exists(String),
     /// The key has this value.
     Is(String, String),
@@ -31,7 +31,7 @@ impl TagFilter {
     }
 }
 
-/// The conditions a selector term's tags stand for: the value `*` means that the key exists.
+/// The filters for the tags of a selector term; the value `*` means that the key exists.
 pub fn tag_filters(tags: &Tags) -> Vec<TagFilter> {
     tags.iter()
         .map(|(key, value)| match value.as_str() {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_means_that_the_key_exists() {
+    fn asterisk_matches_any_value_of_a_key() {
         let wanted = Tags::from([("a".to_owned(), "*".to_owned()), ("b".to_owned(), "1".to_owned())]);
         let filters = tag_filters(&wanted);
         assert_eq!(filters, [TagFilter::exists("a"), TagFilter::is("b", "1")]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use karpenter_api::types::NodePool;
 use karpenter_cluster::mirror::Mirror;
-use karpenter_controllers::offers::OverlayStore;
+use karpenter_controllers::offerings::OverlayStore;
 use karpenter_model::instance_type::InstanceType;
 use prometheus::Registry;
 use prometheus::core::{Collector, Desc};

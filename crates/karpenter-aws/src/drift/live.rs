@@ -7,7 +7,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClaim, NodePool};
 use karpenter_cloud::{CloudError, CloudFuture};
 use karpenter_cluster::controllers::context::{is_deleting, label};
-use karpenter_controllers::events::{Notice, Recorder};
+use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
 use super::{Facts, Machine, find};
@@ -49,8 +49,8 @@ impl LiveDrift {
 
     async fn tell_unresolved(&self, pool: &NodePool) {
         if let Some(recorder) = &self.recorder {
-            let notice = Notice::warning(pool, "FailedResolvingNodeClass", FAILED_RESOLVING);
-            recorder.publish(notice.of_episode(pool.metadata.uid.as_deref().unwrap_or_default())).await;
+            let notice = ObjectEvent::warning(pool, "FailedResolvingNodeClass", FAILED_RESOLVING);
+            recorder.publish(notice.dedupe_by(pool.metadata.uid.as_deref().unwrap_or_default())).await;
         }
     }
 }
@@ -88,7 +88,7 @@ impl Facts for LiveDrift {
             };
             let freshness = if is_fresh { Freshness::Now } else { Freshness::Known };
             let found = self.instances.get(id, freshness).await.map_err(cloud_error)?;
-            let found = instances::Machine::from_ec2(&found, self.reserved_capacity);
+            let found = instances::ProviderInstance::from_ec2(&found, self.reserved_capacity);
             Ok(Machine {
                 security_group_ids: found.security_group_ids.into_iter().collect(),
                 subnet_id: found.subnet_id,

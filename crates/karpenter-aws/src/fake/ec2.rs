@@ -1,4 +1,4 @@
-//! The fake cloud's EC2: questions are answered by filters over the world, changes are made to it.
+//! The fake's EC2: describe calls filter the state, the others change it.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ use super::{Call, FakeAws, StoredTemplate, World};
 use crate::api::ec2::*;
 use crate::api::{AwsError, AwsFuture, TagFilter, Tags};
 
-/// What EC2 accepts as user data, decoded.
+/// The maximum size of user data after base64 decoding.
 const USER_DATA_BYTES_MAX: usize = 16_384;
 
 impl Ec2 for FakeAws {
@@ -212,7 +212,7 @@ impl World {
             let message = format!("Launch template name already in use: {}", request.name);
             return Err(AwsError::new("InvalidLaunchTemplateName.AlreadyExistsException", message));
         }
-        // Four letters of base64 are three bytes.
+        // Four characters of base64 are three bytes.
         if request.data.user_data.len() / 4 * 3 > USER_DATA_BYTES_MAX + 2 {
             let message = format!("User data is limited to {USER_DATA_BYTES_MAX} bytes");
             return Err(AwsError::new("InvalidUserData.Malformed", message));
@@ -234,10 +234,10 @@ fn fits(filters: &[TagFilter], tags: &Tags) -> bool {
     filters.iter().all(|filter| filter.matches(tags))
 }
 
-/// `*` is any text, `?` any letter.
+/// `*` matches any text, `?` one character.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // Whether the pattern so far fits the first n letters.
+    // Element n: the pattern so far matches the first n characters.
     let mut fits = vec![false; text.len() + 1];
     fits[0] = true;
     for wanted in pattern {
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn asterisk_and_question_mark_are_wildcards() {
         let cases = [
             ("a*c", "abbc", true),
             ("a*c", "abbd", false),

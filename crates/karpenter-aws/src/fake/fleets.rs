@@ -1,4 +1,5 @@
-//! How the fake cloud fills a fleet: offers in the order of the allocation strategy, each as long as it lasts.
+//! `CreateFleet` of the fake: it launches the overrides in the order of the allocation strategy, each until its
+//! capacity is used up.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::api::ec2::{
     OnDemandAllocationStrategy, SpotAllocationStrategy, TargetCapacityType,
 };
 
-/// Machines per zone in a spread placement group.
+/// The maximum number of running instances per zone in a spread placement group.
 const SPREAD_GROUP_INSTANCES_MAX: usize = 7;
 
 impl World {
@@ -109,7 +110,7 @@ impl World {
         subnet.map(|subnet| subnet.zone.clone()).or_else(|| offer.zone.clone())
     }
 
-    /// One machine of an offer.
+    /// Launches one instance of an override.
     fn buy(
         &mut self,
         request: &CreateFleet,
@@ -189,7 +190,7 @@ impl World {
         Ok(id)
     }
 
-    /// Everything that can stand against an offer besides how many are left of it.
+    /// Checks everything that can prevent a launch, except the remaining capacity of pool and reservation.
     fn check_place(
         &self,
         request: &CreateFleet,
@@ -247,7 +248,7 @@ impl World {
         Ok(())
     }
 
-    /// The partition asked for, or the emptiest one of the group.
+    /// The requested partition, or the one of the group with the fewest instances.
     fn partition(&self, stored: &StoredTemplate) -> Option<i32> {
         if stored.data.placement.partition_number.is_some() {
             return stored.data.placement.partition_number;

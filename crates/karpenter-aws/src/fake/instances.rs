@@ -1,4 +1,4 @@
-//! Machines of the fake cloud: what becomes of them as time passes.
+//! Instances of the fake and their state over time.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::World;
 use crate::api::ec2::{Ec2Instance, InstanceQuery, InstanceState, InstanceStateChange};
 use crate::api::{AwsError, TagFilter, Tags};
 
-/// How long EC2 tells of machines that are over.
+/// How long EC2 still returns terminated instances.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
-/// A machine, and when things happen to it.
+/// An instance with the times of its state changes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FakeInstance {
     pub instance: Ec2Instance,
     pub visible_at: Timestamp,
     pub runs_at: Timestamp,
-    /// Once its end was asked for.
+    /// Set when the instance is shutting down.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn later(now: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl World {
-    /// Lets time pass for machines.
+    /// Applies the state changes that are due.
     pub(super) fn settle(&mut self, now: Timestamp) {
         let mut freed = Vec::new();
         for machine in self.instances.values_mut() {
@@ -71,11 +71,11 @@ impl World {
                 && (query.states.is_empty() || query.states.contains(&instance.state))
                 && query.tags.iter().all(|filter: &TagFilter| filter.matches(&instance.tags))
         });
-        let told = machines.cloned().map(|instance| match self.are_partitions_hidden {
+        let answer = machines.cloned().map(|instance| match self.are_partitions_hidden {
             true => Ec2Instance { partition_number: None, ..instance },
             false => instance,
         });
-        Ok(told.collect())
+        Ok(answer.collect())
     }
 
     pub(super) fn terminate_instances(

@@ -53,7 +53,7 @@ fn codes(answer: &FleetAnswer) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_takes_the_cheapest_and_goes_on_where_it_is_sold_out() {
+async fn fleet_launches_cheapest_override_and_continues_after_insufficient_capacity() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     let overrides = vec![offer("m5.xlarge", "subnet-a"), offer("m5.large", "subnet-a")];
@@ -68,7 +68,7 @@ async fn a_fleet_takes_the_cheapest_and_goes_on_where_it_is_sold_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_may_give_less_than_asked_for() {
+async fn fleet_may_launch_fewer_instances_than_requested() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     cloud.world(|world| world.fleet_instances_max = Some(2));
@@ -77,7 +77,7 @@ async fn a_fleet_may_give_less_than_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spot_machines_have_requests_and_need_a_role() {
+async fn spot_instance_has_spot_request_and_needs_service_linked_role() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     let request = fleet(TargetCapacityType::Spot, 1, vec![offer("m5.large", "subnet-a")]);
@@ -92,7 +92,7 @@ async fn spot_machines_have_requests_and_need_a_role() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_zones_and_templates_can_be_missing() {
+async fn fleet_fails_without_free_addresses_offering_or_launch_template() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     cloud.world(|world| world.subnets.get_mut("subnet-a").unwrap().available_ip_count = 0);
@@ -108,7 +108,7 @@ async fn addresses_zones_and_templates_can_be_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_has_as_many_as_it_has() {
+async fn reservation_launches_at_most_its_available_count() {
     let cloud = cloud();
     let reservation = CapacityReservation {
         id: "cr-1".to_owned(),
@@ -138,7 +138,7 @@ async fn a_reservation_has_as_many_as_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spread_group_is_full_with_seven_per_zone() {
+async fn spread_placement_group_holds_seven_instances_per_zone() {
     let cloud = cloud();
     let group = PlacementGroup {
         id: "pg-1".to_owned(),
@@ -156,7 +156,7 @@ async fn a_spread_group_is_full_with_seven_per_zone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_are_seen_run_and_end_by_the_clock() {
+async fn instance_state_follows_the_clock() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     cloud.world(|world| world.visible_after = Duration::from_secs(5));
@@ -180,7 +180,7 @@ async fn machines_are_seen_run_and_end_by_the_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_missing_machine_fails_a_whole_call() {
+async fn one_unknown_instance_id_fails_the_whole_call() {
     let cloud = cloud();
     template(&cloud, "lt", LaunchTemplateData::default()).await;
     let request = fleet(TargetCapacityType::OnDemand, 1, vec![offer("m5.large", "subnet-a")]);
@@ -192,11 +192,11 @@ async fn one_missing_machine_fails_a_whole_call() {
         tags: vec![crate::api::TagFilter::exists("karpenter.sh/nodepool")],
         ..Default::default()
     };
-    assert_eq!(cloud.describe_instances(&query).await.unwrap()[0].id, id, "it was not ended");
+    assert_eq!(cloud.describe_instances(&query).await.unwrap()[0].id, id, "it was not terminated");
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_come_in_order_and_calls_are_written_down() {
+async fn faults_are_returned_in_order_and_calls_are_counted() {
     let cloud = cloud();
     let throttled = || AwsError::new("RequestLimitExceeded", "slow down");
     cloud.fail_next(Call::DescribeSubnets, [throttled(), throttled()]);
@@ -214,7 +214,7 @@ async fn faults_come_in_order_and_calls_are_written_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receiver_waits_for_a_message_and_hides_it_from_others() {
+async fn received_message_is_hidden_for_visibility_timeout() {
     let cloud = cloud();
     cloud.world(|world| world.queues.insert("cluster".to_owned(), Vec::new()));
     let queue_url = cloud.get_queue_url("cluster").await.unwrap();
@@ -232,7 +232,11 @@ async fn a_receiver_waits_for_a_message_and_hides_it_from_others() {
     let started = Instant::now();
     let received = cloud.receive_messages(&request).await.unwrap();
     assert_eq!((received[0].body.as_str(), started.elapsed().as_secs()), ("hello", 3));
-    assert_eq!(cloud.receive_messages(&request).await.unwrap()[0].receive_count, 2, "seen again after 20 s");
+    assert_eq!(
+        cloud.receive_messages(&request).await.unwrap()[0].receive_count,
+        2,
+        "visible again after 20 s"
+    );
     let again = cloud.receive_messages(&request).await.unwrap();
     let handles = [again[0].receipt_handle.clone()];
     assert_eq!(cloud.delete_messages(&queue_url, &handles).await.unwrap(), []);
@@ -241,7 +245,7 @@ async fn a_receiver_waits_for_a_message_and_hides_it_from_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn profiles_hold_one_role_and_are_deleted_without() {
+async fn instance_profile_holds_one_role_and_is_deleted_only_without_roles() {
     let cloud = cloud();
     let request = crate::api::iam::CreateInstanceProfile {
         name: "p".to_owned(),
@@ -250,7 +254,7 @@ async fn profiles_hold_one_role_and_are_deleted_without() {
     };
     cloud.create_instance_profile(&request).await.unwrap();
     assert!(cloud.create_instance_profile(&request).await.unwrap_err().is_already_exists());
-    assert!(cloud.add_role_to_instance_profile("p", "nobody").await.unwrap_err().is_not_found());
+    assert!(cloud.add_role_to_instance_profile("p", "unknown").await.unwrap_err().is_not_found());
     cloud.add_role_to_instance_profile("p", "KarpenterNodeRole-cluster").await.unwrap();
     assert_eq!(cloud.get_instance_profile("p").await.unwrap().roles, ["KarpenterNodeRole-cluster"]);
     assert_eq!(cloud.delete_instance_profile("p").await.unwrap_err().code, "DeleteConflict");

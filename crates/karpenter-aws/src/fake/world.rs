@@ -1,4 +1,4 @@
-//! What the fake cloud holds. Every field may be set by a test.
+//! The state of the fake. A test may set every field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::api::eks::Cluster;
 use crate::api::iam::InstanceProfile;
 use crate::api::zonal_shift::Shift;
 
-/// A place to buy a type from: type, zone, and `on-demand` or `spot`.
+/// A capacity pool: instance type, zone, and `on-demand` or `spot`.
 pub type Pool = (String, String, String);
 
-/// A launch template with what it says.
+/// A launch template with its content.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredTemplate {
     pub template: LaunchTemplate,
@@ -33,27 +33,27 @@ pub struct QueuedMessage {
     pub sent_at: Timestamp,
     pub visible_at: Timestamp,
     pub receive_count: u32,
-    /// Of its last receiver.
+    /// The handle of the last receive.
     pub receipt_handle: String,
 }
 
-/// The whole cloud.
+/// The state of the fake.
 #[derive(Debug, Clone)]
 pub struct World {
     pub region: String,
     pub account_id: String,
     pub types: Vec<TypeInfo>,
     pub offerings: Vec<TypeOffering>,
-    /// Per hour, by type.
+    /// Price per hour, by instance type.
     pub on_demand_prices: BTreeMap<String, f64>,
-    /// Per hour, by type and zone.
+    /// Price per hour, by instance type and zone.
     pub spot_prices: BTreeMap<(String, String), f64>,
     pub subnets: BTreeMap<String, Subnet>,
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub images: BTreeMap<String, Image>,
     /// SSM parameters by name.
     pub parameters: BTreeMap<String, String>,
-    /// SSM parameters that may not be read.
+    /// SSM parameters for which access is denied.
     pub denied_parameters: BTreeSet<String>,
     pub reservations: BTreeMap<String, CapacityReservation>,
     pub placement_groups: BTreeMap<String, PlacementGroup>,
@@ -61,21 +61,22 @@ pub struct World {
     pub launch_templates: BTreeMap<String, StoredTemplate>,
     pub instances: BTreeMap<String, FakeInstance>,
     pub statuses: Vec<InstanceStatus>,
-    /// How many machines a pool still has; a pool that is not listed has any number.
+    /// The remaining capacity of a pool; a pool that is not listed is unlimited.
     pub pool_capacity: BTreeMap<Pool, usize>,
-    /// Spot machines cannot be bought for want of a role.
+    /// The service-linked role for spot is missing, so spot launches fail.
     pub is_spot_role_missing: bool,
-    /// The code by which a fleet tells offer by offer that its template is not there; otherwise it is refused whole.
+    /// If set, `CreateFleet` with an unknown launch template returns this code for each override; otherwise the whole
+    /// call fails.
     pub missing_template_code: Option<&'static str>,
-    /// How many machines one fleet gives at most.
+    /// The maximum number of instances that one `CreateFleet` launches.
     pub fleet_instances_max: Option<usize>,
-    /// Machines do not tell which partition of their placement group they are in.
+    /// `DescribeInstances` omits the partition number.
     pub are_partitions_hidden: bool,
-    /// How long a new machine cannot be seen.
+    /// How long `DescribeInstances` does not return a new instance.
     pub visible_after: Duration,
-    /// How long a new machine is pending.
+    /// How long a new instance is pending.
     pub runs_after: Duration,
-    /// How long a machine takes to end.
+    /// How long an instance is shutting down.
     pub ends_after: Duration,
     /// By name.
     pub roles: BTreeSet<String>,
@@ -83,24 +84,24 @@ pub struct World {
     pub profiles: BTreeMap<String, InstanceProfile>,
     pub clusters: BTreeMap<String, Cluster>,
     pub shifts: Vec<Shift>,
-    /// By the queue's name.
+    /// By queue name.
     pub queues: BTreeMap<String, Vec<QueuedMessage>>,
-    /// Every fleet that was asked for, dry runs included.
+    /// Every `CreateFleet` request, including dry runs.
     pub fleets: Vec<CreateFleet>,
-    /// Every launch template that was made.
+    /// Every launch template that was created.
     pub created_templates: Vec<CreateLaunchTemplate>,
-    /// Every call that ended machines.
+    /// The instance ids of every `TerminateInstances` request.
     pub terminations: Vec<Vec<String>>,
     counter: u64,
 }
 
-/// Spot machines cost this share of the on-demand price.
+/// The spot price as a share of the on-demand price.
 const SPOT_PRICE_SHARE: f64 = 0.4;
 const ADDRESSES_PER_SUBNET: i64 = 4000;
 
 impl World {
-    /// Types, zones and prices of the embedded catalog; per zone one subnet with plenty of addresses; one security
-    /// group; the cluster `cluster`. Subnets and group carry the tag `karpenter.sh/discovery=cluster`.
+    /// Instance types, zones and prices of the embedded catalog; one subnet per zone with 4000 free addresses; one
+    /// security group; the cluster `cluster`. Subnets and group have the tag `karpenter.sh/discovery=cluster`.
     pub fn new(region: &str) -> Self {
         let facts = catalog();
         let zones = facts.zones(region);
@@ -196,7 +197,7 @@ impl World {
         self.clusters.insert(name.to_owned(), cluster);
     }
 
-    /// An image of Amazon's, available since a while.
+    /// Adds an available AMI that Amazon owns.
     pub fn add_image(&mut self, id: &str, name: &str, architecture: &str, created_at: Timestamp) {
         let image = Image {
             id: id.to_owned(),
@@ -213,7 +214,7 @@ impl World {
         self.images.insert(id.to_owned(), image);
     }
 
-    /// The AL2023 images of a Kubernetes version and the parameters that name them.
+    /// Adds the AL2023 AMIs of a Kubernetes version and the SSM parameters with their ids.
     pub fn add_al2023_images(&mut self, kubernetes_version: &str) {
         let variants =
             [("x86_64", "standard"), ("arm64", "standard"), ("x86_64", "nvidia"), ("x86_64", "neuron")];
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// No machine of this kind can be had, in this zone.
+    /// Sets the capacity of a pool to 0.
     pub fn sell_out(&mut self, instance_type: &str, zone: &str, capacity_type: &str) {
         self.pool_capacity.insert((instance_type.to_owned(), zone.to_owned(), capacity_type.to_owned()), 0);
     }
@@ -238,7 +239,7 @@ impl World {
         self.offerings.iter().any(|offering| offering.instance_type == instance_type && offering.zone == zone)
     }
 
-    /// The id of a zone as the subnets tell it.
+    /// The id of a zone, from the subnets.
     pub fn zone_id(&self, zone: &str) -> Option<String> {
         self.subnets.values().find(|subnet| subnet.zone == zone).and_then(|subnet| subnet.zone_id.clone())
     }
@@ -256,7 +257,7 @@ impl World {
         self.queues.entry(queue_name.to_owned()).or_default().push(message);
     }
 
-    /// A new id: the prefix and a number that never comes again.
+    /// A new unique id: the prefix and a counter.
     pub fn next_id(&mut self, prefix: &str) -> String {
         self.counter += 1;
         format!("{prefix}-{:017x}", self.counter)

@@ -11,8 +11,8 @@ use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{annotation, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
-use karpenter_controllers::mirrors::BY_PROVIDER_ID;
 use karpenter_controllers::nodeclaim::provider_id;
+use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
 
 use super::instances::{Machine, leaked, period};
@@ -49,10 +49,10 @@ impl InstanceCollector {
             _ => {}
         }
         tracing::info!(provider_id = machine.provider_id, "garbage collected cloudprovider instance");
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         // Its pods are planned anew sooner without the node.
-        for node in mirrors.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
-            if let Err(error) = writes::delete(client, &mirrors.nodes, &*node).await {
+        for node in stores.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
+            if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");
             } else {
                 let provider_id = &machine.provider_id;
@@ -81,7 +81,7 @@ impl Reconcile for InstanceCollector {
                 is_ending: instance.state.is_ending(),
             })
             .collect();
-        let claims = self.context.mirrors.node_claims.list();
+        let claims = self.context.stores.node_claims.list();
         let claimed: BTreeSet<String> =
             claims.iter().filter_map(|claim| provider_id(claim)).map(str::to_owned).collect();
         let mut endings = Vec::new();
@@ -126,13 +126,13 @@ impl ProfileCollector {
     }
 
     fn in_use(&self) -> InUse {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let of_class = |class: &kube::api::DynamicObject| {
             let name = class.data.pointer("/status/instanceProfile")?.as_str()?;
             Some(name.to_owned()).filter(|name| !name.is_empty())
         };
-        let classes = mirrors.node_classes.iter().flat_map(|(_, mirror)| mirror.list());
-        let claims = mirrors.node_claims.list();
+        let classes = stores.node_classes.iter().flat_map(|(_, mirror)| mirror.list());
+        let claims = stores.node_claims.list();
         let of_claims = claims
             .iter()
             .filter_map(|claim| annotation(&**claim, labels::AWS_ANNOTATION_INSTANCE_PROFILE_NAME))

@@ -1,19 +1,19 @@
-//! What each kind of message means for the claim of an instance: what is told, what is no longer on offer, and whether
-//! the claim ends. A table and nothing else; who carries it out is next door.
+//! The reaction to each kind of interruption message: the event, the capacity that becomes unavailable, and whether the
+//! NodeClaim is deleted. Pure; [`super::Handler`] applies it.
 
 use super::message::Kind;
 
-/// How a claim ends.
+/// How a NodeClaim is terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Its node is drained and its pods are planned elsewhere.
+    /// Its node is drained.
     Drain,
-    /// The machine is broken: nothing on it can be waited for.
+    /// The instance is impaired: it is terminated without waiting for the drain.
     Force,
 }
 
 impl Ending {
-    /// As upstream's log names it.
+    /// The value of the log field `action`, as upstream has it.
     pub const fn action(self) -> &'static str {
         match self {
             Self::Drain => "CordonAndDrain",
@@ -22,7 +22,7 @@ impl Ending {
     }
 }
 
-/// An event on the claim and on its node.
+/// An event for the NodeClaim and its Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
     pub reason: &'static str,
@@ -33,9 +33,9 @@ pub struct Told {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaction {
     pub told: Option<Told>,
-    /// The claim's instance type is not to be had as spot in its zone for a while.
+    /// The spot offering of the NodeClaim's instance type and zone becomes unavailable for some minutes.
     pub closes_spot_pool: bool,
-    /// The claim's reservation has nothing left.
+    /// The NodeClaim's capacity reservation has no available capacity.
     pub closes_reservation: bool,
     pub ending: Option<Ending>,
 }
@@ -82,20 +82,20 @@ pub const fn reaction(kind: Kind) -> Reaction {
     }
 }
 
-/// Told on the claim when it ends because of a message.
+/// The reason of the event when a NodeClaim is deleted because of an interruption.
 pub const TERMINATING_REASON: &str = "TerminatingOnInterruption";
 pub const TERMINATING_CLAIM: &str = "Interruption triggered termination for the NodeClaim";
 pub const TERMINATING_NODE: &str = "Interruption triggered termination for the Node";
 
-/// What is still to be written about a claim.
+/// The writes to a NodeClaim that are still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writes {
-    /// The moment from which on nothing is waited for is set to now.
+    /// Set the annotation with the termination deadline to now.
     pub deadline_now: bool,
     pub delete: bool,
 }
 
-/// A claim that is ending already is not ended again, but a broken machine is still not waited for.
+/// A terminating NodeClaim is not deleted again, but gets a deadline if its instance is impaired.
 pub const fn writes(ending: Option<Ending>, is_deleting: bool, has_deadline: bool) -> Writes {
     match ending {
         None => Writes { deadline_now: false, delete: false },
@@ -109,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_reaction() {
-        // Kind, event, what is closed (spot pool, reservation), how the claim ends.
+    fn each_message_kind_has_its_reaction() {
+        // Kind, event reason, unavailable capacity (spot offering, reservation), how the NodeClaim is terminated.
         let drain = Some(Ending::Drain);
         let table = [
             (Kind::RebalanceRecommendation, "SpotRebalanceRecommendation", (false, false), None),
@@ -136,12 +136,12 @@ mod tests {
             assert_eq!((found.closes_spot_pool, found.closes_reservation), closed, "{kind:?}");
             assert_eq!(found.ending, ending, "{kind:?}");
             let is_warning = found.told.is_some_and(|told| told.is_warning);
-            assert_eq!(is_warning, ending.is_some(), "{kind:?}: what ends a claim is a warning");
+            assert_eq!(is_warning, ending.is_some(), "{kind:?}: a deletion comes with a warning");
         }
     }
 
     #[test]
-    fn what_is_written_depends_on_what_the_claim_already_says() {
+    fn writes_depend_on_deletion_timestamp_and_deadline() {
         let write = |deadline_now, delete| Writes { deadline_now, delete };
         let table = [
             (None, false, false, write(false, false)),

@@ -1,7 +1,7 @@
-//! Interruption messages as EventBridge puts them into the queue, read into one small value.
+//! Parser of the EventBridge messages in the interruption queue.
 //!
-//! A body comes from outside and may hold anything. Reading it cannot fail in more than one way: it is a message of a
-//! kind that is known, a message that is none of our business, or malformed. What is done about it is not decided here.
+//! A body is untrusted input. The result is a message of a known kind, an irrelevant message ([`Kind::NoOp`]), or
+//! malformed. [`super::decide`] has the reaction.
 
 #[cfg(test)]
 mod tests;
@@ -14,11 +14,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The most that SQS carries. Nothing larger can be genuine.
+/// SQS's maximum size of a message.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Instances that one message may be about; a health event names a few hundred at most.
+/// Maximum number of instances in one message; a health event has a few hundred at most.
 pub const INSTANCES_MAX: usize = 10_000;
-/// The longest instance id that is taken for one; EC2's have 19 characters.
+/// Maximum length of an instance id; EC2's have 19 characters.
 const INSTANCE_ID_BYTES_MAX: usize = 40;
 
 const VERSION: &str = "0";
@@ -27,7 +27,7 @@ const SOURCE_HEALTH: &str = "aws.health";
 const HEALTH_SERVICE: &str = "EC2";
 const HEALTH_CATEGORY: &str = "scheduledChange";
 
-/// What happens, or will happen, to instances. The names are upstream's, as metrics carry them.
+/// The kind of an interruption. The names are upstream's values of the metrics label `message_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     RebalanceRecommendation,
@@ -36,11 +36,11 @@ pub enum Kind {
     InstanceStopped,
     InstanceTerminated,
     CapacityReservationInterrupted,
-    /// These three are not in any queue: whoever asks EC2 for the health of instances makes them.
+    /// The following three do not come from the queue, but from [`crate::instance_status`].
     InstanceStatus,
     SystemStatus,
     EventStatus,
-    /// None of our business.
+    /// Irrelevant for Karpenter.
     NoOp,
 }
 
@@ -77,9 +77,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
-    /// In the order of the message, each once.
+    /// In the order of the message, without duplicates.
     pub instance_ids: Vec<String>,
-    /// When it happened, if the message says so.
+    /// The time of the event, if the message has it.
     pub time: Option<Timestamp>,
 }
 
@@ -89,16 +89,16 @@ impl Message {
     }
 }
 
-/// Why a body is no message. Never quotes the body: it may be long, and it is somebody else's text.
+/// Why a body is malformed. The error does not quote the body, which is untrusted and may be long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("the body has {bytes} bytes, and no message has more than {BODY_BYTES_MAX}")]
+    #[error("the body has {bytes} bytes, the maximum is {BODY_BYTES_MAX}")]
     TooLarge { bytes: usize },
     #[error("not an EventBridge message: {problem} at line {line}, column {column}")]
     NotAMessage { problem: &'static str, line: usize, column: usize },
-    #[error("detail.{field} is missing or is not what it should be")]
+    #[error("detail.{field} is missing or invalid")]
     Detail { field: &'static str },
-    #[error("the message is about more than {INSTANCES_MAX} instances")]
+    #[error("the message has more than {INSTANCES_MAX} instances")]
     TooManyInstances,
 }
 
@@ -113,7 +113,7 @@ impl From<serde_json::Error> for Malformed {
     }
 }
 
-/// The parts of the envelope that say what the rest is.
+/// The fields of the envelope that determine the kind of the message.
 #[derive(Debug, Deserialize)]
 struct Envelope {
     #[serde(default)]
@@ -126,7 +126,7 @@ struct Envelope {
     time: Option<Timestamp>,
 }
 
-/// A JSON object. Without it a list of the right values would be read as one too.
+/// Accepts only a JSON object; serde would also deserialize a struct from a list.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -179,7 +179,7 @@ struct AffectedEntity {
     entity_value: Option<String>,
 }
 
-/// What the source and the type of a message say that it is about.
+/// The format of `detail`, by source and detail type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Instance(Kind),
@@ -205,7 +205,7 @@ fn shape(envelope: &Envelope) -> Option<Shape> {
     })
 }
 
-/// Reads one body. An empty one is none of our business.
+/// Parses a body. An empty body is irrelevant.
 pub fn parse(body: &str) -> Result<Message, Malformed> {
     if body.is_empty() {
         return Ok(Message::none_of_our_business(None));
@@ -248,7 +248,7 @@ fn about_instance(kind: Kind, id: Option<String>, time: Option<Timestamp>) -> Re
     Ok(Message { kind, instance_ids: vec![id], time })
 }
 
-/// A health event may name things that are not instances; they are passed over.
+/// A health event may have entities that are not instances; they are ignored.
 fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message, Malformed> {
     let is_ours = detail.service.as_deref() == Some(HEALTH_SERVICE)
         && detail.event_type_category.as_deref() == Some(HEALTH_CATEGORY);
@@ -269,7 +269,7 @@ fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message,
     Ok(Message { kind: Kind::ScheduledChange, instance_ids, time })
 }
 
-/// Whether a text looks like EC2's name for an instance.
+/// Whether a text has the format of an EC2 instance id.
 pub fn is_instance_id(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("i-") else { return false };
     !rest.is_empty()

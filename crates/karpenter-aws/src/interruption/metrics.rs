@@ -1,13 +1,13 @@
-//! What interruption handling tells about itself, with upstream's names.
+//! Metrics of interruption handling, with upstream's names.
 
 use karpenter_controllers::metrics::DURATION_BUCKETS;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
-/// The `message_type` of a body that is no message. Upstream does not count these.
+/// The `message_type` of a malformed body. Upstream does not count these.
 pub(super) const MALFORMED: &str = "malformed";
 
-/// Clones count into the same series.
+/// Clones share the series.
 #[derive(Debug, Clone)]
 pub struct InterruptionMetrics {
     pub received: IntCounterVec,
@@ -26,7 +26,7 @@ impl InterruptionMetrics {
                 IntCounterVec::new(
                     Opts::new(
                         "karpenter_interruption_received_messages_total",
-                        "Number of messages received from the queue, by what they are about.",
+                        "Number of messages received from the queue, by message type.",
                     ),
                     &["message_type"],
                 )
@@ -45,7 +45,7 @@ impl InterruptionMetrics {
                 Histogram::with_opts(
                     HistogramOpts::new(
                         "karpenter_interruption_message_queue_duration_seconds",
-                        "How long it took from an event until its message was acted on.",
+                        "Time from an event until its message was handled, in seconds.",
                     )
                     .buckets(DURATION_BUCKETS.to_vec()),
                 )
@@ -56,7 +56,7 @@ impl InterruptionMetrics {
                 IntCounterVec::new(
                     Opts::new(
                         "karpenter_interruption_instance_status_unhealthy_total",
-                        "Number of times that EC2 began to call an instance of ours sick, by what of it.",
+                        "Number of times that EC2 reported an instance of the cluster as unhealthy, by category.",
                     ),
                     &["category"],
                 )
@@ -66,7 +66,7 @@ impl InterruptionMetrics {
     }
 }
 
-/// Declares it; where it is declared already, what is counted here is counted for nobody.
+/// Registers a collector. If its name is registered already, the new collector is not exported.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

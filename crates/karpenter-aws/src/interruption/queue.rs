@@ -1,9 +1,8 @@
-//! Receives messages, has them handled, and deletes what was handled.
+//! Receives messages from the interruption queue, handles them, and deletes handled messages.
 //!
-//! One receiver always waits at the queue. When it comes back with full hands, others help until there is nothing left
-//! to carry: a quiet queue costs one long poll at a time, a flood is worked on many times as fast. A message that could
-//! not be handled stays in the queue and comes again; one that nobody can read, or that is none of our business, is
-//! counted and deleted.
+//! One receiver polls all the time. When it receives a full batch, up to [`RECEIVERS`] receivers run until the queue is
+//! nearly empty: an idle queue costs one long poll at a time, and a burst is handled in parallel. A message that could
+//! not be handled stays in the queue and is received again. A malformed or irrelevant message is counted and deleted.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -19,29 +18,29 @@ use super::metrics::MALFORMED;
 use crate::api::sqs::{Message, ReceiveMessages};
 use crate::api::{AwsError, ErrorKind, Sqs};
 
-/// Receivers at once, the one that always waits included.
+/// Maximum number of concurrent receivers, including the permanent one.
 pub const RECEIVERS: usize = 8;
-/// The most that SQS hands out at once.
+/// SQS's maximum number of messages per receive.
 const MESSAGES_MAX: u32 = 10;
-/// How long others do not see a message that is being handled.
+/// How long a received message is hidden from other receivers.
 const VISIBILITY_TIMEOUT_SECS: u32 = 20;
-/// The longest that SQS lets a receiver wait; the one that always waits does.
+/// Long poll of the permanent receiver: SQS's maximum.
 const WAIT_SECS: u32 = 20;
-/// Helpers leave soon when there is nothing to carry.
+/// Long poll of the other receivers; they stop when the queue is empty.
 const HELPER_WAIT_SECS: u32 = 1;
 const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// What became of what one receiver got.
+/// The size of a received batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Received {
-    /// As many as can be had at once: there may be more.
+    /// [`MESSAGES_MAX`] messages: there may be more.
     Full,
     Some,
     Nothing,
 }
 
-/// Whether a receiver goes on, and whether others should help. The first never ends.
+/// Whether a receiver continues, and whether to start the others. Receiver 0 always continues.
 fn next(receiver: usize, received: Received) -> (After, bool) {
     let again = After::Again(Duration::ZERO);
     match received {
@@ -55,7 +54,7 @@ fn back_off(failures: u32) -> Duration {
     BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
 }
 
-/// What to do about an error, for the log.
+/// The fix for an error, for the log.
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotFound => "create the queue, or correct --interruption-queue",
@@ -123,7 +122,7 @@ impl InterruptionQueue {
         };
         let messages = tokio::select! {
             biased;
-            // What was on its way to us is visible to the next process soon.
+            // Messages of a cancelled receive become visible again after the visibility timeout.
             () = self.stop.stopped() => return Ok(Received::Nothing),
             messages = self.sqs.receive_messages(&request) => messages?,
         };
@@ -142,7 +141,7 @@ impl InterruptionQueue {
         })
     }
 
-    /// Whether the message has served its purpose.
+    /// Handles a message; returns whether it can be deleted.
     async fn handle(&self, raw: &Message) -> bool {
         let metrics = self.handler.metrics();
         let message = match message::parse(&raw.body) {
@@ -162,9 +161,9 @@ impl InterruptionQueue {
             if let Err(error) = self.handler.handle(message.kind, instance_id, Some(&self.queue_name)).await {
                 tracing::error!(
                     instance_id, %error, messageKind = message.kind.name(),
-                    "an interruption could not be acted on; its message comes again"
+                    "failed to handle interruption message, it will be received again"
                 );
-                // The others of the message have no time to wait for this one.
+                // Continue with the other instances of the message.
                 is_handled = false;
             }
         }
@@ -178,7 +177,7 @@ impl InterruptionQueue {
         true
     }
 
-    /// What cannot be deleted comes again, and then finds everything done.
+    /// A message that cannot be deleted is received again; handling it twice has no effect.
     async fn delete(&self, queue_url: &str, receipt_handles: &[String]) -> Result<(), AwsError> {
         if receipt_handles.is_empty() {
             return Ok(());
@@ -204,8 +203,8 @@ impl InterruptionQueue {
             tracing::error!(
                 queue = self.queue_name,
                 error = text,
-                "the interruption queue cannot be read: {}",
-                advice(error.kind)
+                advice = advice(error.kind),
+                "failed to read interruption queue"
             );
             trouble.told = text;
         }
@@ -218,7 +217,7 @@ impl Reconcile for InterruptionQueue {
         let receiver = key.name.parse().unwrap_or_default();
         let received = match self.receive(receiver).await {
             Ok(received) => received,
-            // Helpers leave the trying again to the one that stays.
+            // Only receiver 0 retries.
             Err(_) if receiver > 0 => return Ok(After::Done),
             Err(error) => return Ok(self.failed(&error)),
         };
@@ -245,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_receiver_stays_and_others_help_while_there_is_much() {
+    fn full_batch_starts_all_receivers_and_only_the_first_stays() {
         let again = After::Again(Duration::ZERO);
         let table = [
             (0, Received::Nothing, (again, false)),
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_does_not_answer_is_asked_ever_more_rarely() {
+    fn failures_back_off_exponentially() {
         assert_eq!([1, 2, 4, 7, 99].map(|failures| back_off(failures).as_secs()), [1, 2, 8, 60, 60]);
     }
 }

@@ -1,4 +1,5 @@
-//! Expressions of a class as the rest of the provider asks about them.
+//! The kubelet expressions of an EC2NodeClass, for the rest of the provider: validation, and the resolved values of an
+//! instance type.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::validate::{Refusal, check};
 use crate::options::AwsFeatureGates;
 use crate::types::KubeletExpressions;
 
-/// The gate, and what has been compiled. Clones share it.
+/// The feature gates and the compiled expressions. Clones share the compiled expressions.
 #[derive(Debug, Clone)]
 pub struct ClassExpressions {
     gates: AwsFeatureGates,
@@ -26,13 +27,13 @@ impl ClassExpressions {
         Self { gates, expressions }
     }
 
-    /// What is wrong with the settings, whatever instance types there are.
+    /// The first error of the settings that is independent of instance types.
     pub fn problem(&self, values: &KubeletValues, family: AmiFamily) -> Option<Refusal> {
         check(values, family, self.gates, &self.expressions).err()
     }
 
-    /// What becomes wrong on an instance type, the first one that it does on. `facts` is the class as its types are
-    /// resolved with it.
+    /// The first error of an expression on one of the instance types. `facts` is the node class as the instance types
+    /// are resolved with it.
     pub fn problem_on_types<'a>(
         &self,
         values: &KubeletValues,
@@ -65,8 +66,8 @@ impl KubeletExpressions for ClassExpressions {
                 facts.kube_reserved = quantities(&resolved.kube_reserved);
                 facts.system_reserved = quantities(&resolved.system_reserved);
             }
-            // The class is not ready then, and says so itself.
-            Err(error) => tracing::debug!(%error, "kubelet settings of a type"),
+            // The condition `ValidationSucceeded` of the node class reports the error.
+            Err(error) => tracing::debug!(%error, "failed to resolve kubelet settings of instance type"),
         }
         facts
     }
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_exist_only_with_the_gate() {
+    fn expressions_are_ignored_without_feature_gate() {
         let expression = values(json!({ "kubeReserved": { "cpu": "vcpus * 10" } }));
         let plain = values(json!({ "maxPods": 10, "kubeReserved": { "cpu": "10m" } }));
         assert!(class_expressions(true).has_any(&expression));
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_resolved_with_its_own_numbers() {
+    fn expressions_are_evaluated_per_instance_type() {
         let settings = values(json!({
             "maxPods": "vcpus * 10",
             "kubeReserved": { "cpu": "vcpus * 30", "memory": "1Gi" },
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_fails_on_a_type_says_which() {
+    fn evaluation_failure_on_an_instance_type_is_reported() {
         let expressions = class_expressions(true);
         let facts = AwsNodeClass::default();
         let on_types = |value: Value| {
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_changes_nothing() {
+    fn unparseable_settings_leave_node_class_unchanged() {
         let info = catalog().find("m5.large").expect("a type");
         let facts = AwsNodeClass { max_pods: Some(7), ..AwsNodeClass::default() };
         let settings = values(json!({ "podsPerCore": "x" }));

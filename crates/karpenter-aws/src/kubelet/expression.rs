@@ -1,8 +1,8 @@
-//! Expressions over an instance type: compiled once, evaluated for many types.
+//! CEL expressions over an instance type: compiled once, evaluated for many instance types.
 //!
-//! The language is CEL with two-argument `min` and `max`. The `cel` crate checks types only while it evaluates;
-//! upstream refuses a wrong type before it evaluates anything, and so does `typecheck` here. What a result is used for
-//! is not known here.
+//! The language is CEL with two-argument `min` and `max`. The `cel` crate checks types only during evaluation; upstream
+//! rejects a wrong type at compile time, and so does `typecheck`. This module does not know which setting an expression
+//! belongs to.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +20,10 @@ use crate::cache::Cache;
 /// How long a compiled expression is kept after its last use.
 const TTL: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Parsing and evaluating go down into an expression; these keep a hostile one from going too deep.
+/// The maximum length of an expression in bytes. Parser and evaluator are recursive; this and [`OPERATORS_MAX`] limit
+/// the depth, so that an expression cannot overflow the stack.
 const LENGTH_MAX: usize = 4096;
+/// The maximum number of operators in an expression.
 const OPERATORS_MAX: usize = 256;
 
 /// Why an expression has no value.
@@ -39,12 +41,12 @@ pub enum ExpressionError {
     NotFinite { expression: String, instance_type: String, value: String },
 }
 
-/// What an expression may ask about an instance type.
+/// The variables that an expression may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variables {
     pub vcpus: i64,
     pub memory_mib: i64,
-    /// Interfaces of the card that carries pods.
+    /// Network interfaces of the default network card.
     pub default_enis: i64,
     pub ips_per_eni: i64,
     pub max_pods: i64,
@@ -65,7 +67,7 @@ impl Variables {
 
     fn context(&self) -> Context<'static> {
         let mut context = Context::default();
-        // The crate's own take any number of values and keep each one's type.
+        // The crate's `min` and `max` accept any number of arguments and do not convert between int and double.
         context.add_function("max", |left: Value, right: Value| extreme(left, right, f64::max, i64::max));
         context.add_function("min", |left: Value, right: Value| extreme(left, right, f64::min, i64::min));
         context.add_variable_from_value("vcpus", self.vcpus);
@@ -98,7 +100,7 @@ fn extreme(
     }
 }
 
-/// An expression that is known to give a number, if it gives anything.
+/// A compiled expression; its static type is a number.
 #[derive(Debug)]
 pub struct Compiled {
     program: Program,
@@ -115,7 +117,7 @@ impl Expressions {
         Self { compiled: Cache::new(clock, TTL) }
     }
 
-    /// Only what compiles is kept.
+    /// Compiles an expression, or returns it from the cache. Only expressions that compile are cached.
     pub fn compile(&self, expression: &str) -> Result<Arc<Compiled>, ExpressionError> {
         if let Some(compiled) = self.compiled.get_and_renew(&expression.to_owned()) {
             return Ok(compiled);
@@ -125,7 +127,7 @@ impl Expressions {
         Ok(compiled)
     }
 
-    /// The value for an instance type; a fraction is cut off.
+    /// The value for an instance type, truncated to an integer.
     pub fn evaluate(&self, expression: &str, variables: &Variables) -> Result<i64, ExpressionError> {
         let compiled = self.compile(expression)?;
         let failed = |reason: String| ExpressionError::Evaluate {
@@ -150,7 +152,7 @@ impl Expressions {
 }
 
 fn whole(number: f64) -> Option<i64> {
-    // The largest i64 has no exact double; the next one up does, and is out of range.
+    // i64::MAX has no exact f64; the next larger f64 is 2^63, which is out of range.
     let bound = 2f64.powi(63);
     (-bound..bound).contains(&number).then_some(number as i64)
 }

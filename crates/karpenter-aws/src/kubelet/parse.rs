@@ -1,4 +1,4 @@
-//! The settings that Karpenter itself has to understand, as typed values.
+//! The kubelet settings that Karpenter interprets, as typed values.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use karpenter_model::quantity::Quantity;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// How many pods a node takes.
+/// The setting `maxPods`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum MaxPods {
     Count(i32),
-    /// A text is an expression, whatever it says.
+    /// A string is always an expression.
     Expression(String),
 }
 
-/// What Karpenter passes on for every image family.
+/// The managed fields: Karpenter applies them for every AMI family.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParsedKubelet {
@@ -44,7 +44,7 @@ pub struct ParsedKubelet {
     pub cpu_cfs_quota: Option<bool>,
 }
 
-/// The fields of [`ParsedKubelet`] as they are written.
+/// The JSON names of the fields of [`ParsedKubelet`].
 pub(crate) const MANAGED: [&str; 12] = [
     "clusterDNS",
     "maxPods",
@@ -61,7 +61,7 @@ pub(crate) const MANAGED: [&str; 12] = [
 ];
 
 impl ParsedKubelet {
-    /// Reads the managed fields; others are passed over. What [`super::violations`] lets pass can be read.
+    /// Parses the managed fields and ignores the others. Settings without [`super::violations`] always parse.
     pub fn parse(values: &KubeletValues) -> Result<Self, String> {
         let managed = values.iter().filter(|(key, _)| MANAGED.contains(&key.as_str()));
         let object: serde_json::Map<String, Value> =
@@ -69,17 +69,17 @@ impl ParsedKubelet {
         serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())
     }
 
-    /// Whether anything has to be evaluated for an instance type.
+    /// Whether any setting has to be evaluated per instance type.
     pub fn has_expressions(&self) -> bool {
         matches!(self.max_pods, Some(MaxPods::Expression(_))) || self.has_reserved_expressions()
     }
 
-    /// Whether a reservation has to be evaluated for an instance type.
+    /// Whether a reserved resource has to be evaluated per instance type.
     pub fn has_reserved_expressions(&self) -> bool {
         self.reserved().any(|(_, _, value)| is_expression(value))
     }
 
-    /// All reservations: field, resource, value.
+    /// All entries of `kubeReserved` and `systemReserved`: field, resource, value.
     pub(super) fn reserved(&self) -> impl Iterator<Item = (&'static str, &str, &str)> {
         let of = |field: &'static str, values| {
             let values: &BTreeMap<String, String> = values;
@@ -89,7 +89,7 @@ impl ParsedKubelet {
     }
 }
 
-/// A reservation that is not a quantity is an expression.
+/// A reserved value that is not a quantity is an expression.
 pub(super) fn is_expression(value: &str) -> bool {
     value.parse::<Quantity>().is_err()
 }

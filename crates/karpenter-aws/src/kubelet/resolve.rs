@@ -1,4 +1,4 @@
-//! The settings for one instance type: expressions evaluated, and the result as it is handed to user data.
+//! The kubelet settings of one instance type: evaluates the expressions and builds the input of user data.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use super::parse::{MaxPods, ParsedKubelet, is_expression};
 use super::units;
 use crate::options::AwsFeatureGates;
 
-/// Why an expression does not work out for an instance type.
+/// Why an expression has no valid value for an instance type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     #[error(
@@ -51,19 +51,19 @@ pub enum EvaluationError {
     },
 }
 
-/// What the settings come to for one instance type. Without expressions it is what was written.
+/// The settings for one instance type, with the values of the expressions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// Absent: the family's own number.
+    /// If absent, the default of the AMI family applies.
     pub max_pods: Option<i32>,
     pub kube_reserved: BTreeMap<String, String>,
     pub system_reserved: BTreeMap<String, String>,
-    /// Reservations that have no value for this type. A class with one of these is not ready; machines of a class
-    /// that was ready are launched without it.
+    /// Reserved resources without a value for this instance type. A node class with such an entry is not ready; if the
+    /// node class was ready before, instances are launched without the entry.
     pub dropped: Vec<Dropped>,
 }
 
-/// A reservation without a value.
+/// An entry of `kubeReserved` or `systemReserved` without a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     pub field: &'static str,
@@ -71,8 +71,8 @@ pub struct Dropped {
     pub error: EvaluationError,
 }
 
-/// Works the settings out for one type. `pods` says how many pods the type takes with a `maxPods` setting or without.
-/// With the gate off, expressions count as not written.
+/// Resolves the settings for one instance type. `pods` returns the pod capacity of the instance type with and without a
+/// `maxPods` setting. If the feature gate is off, expressions are ignored.
 pub fn resolve(
     parsed: &ParsedKubelet,
     gates: AwsFeatureGates,
@@ -91,7 +91,7 @@ pub fn resolve(
     Ok(Resolved { max_pods, ..resolve_reserved(parsed, gates, expressions, info, || pods(max_pods)) })
 }
 
-/// Only the reservations, for a type that is known to take so many pods; `max_pods` stays absent.
+/// Resolves only the reserved resources, for an instance type with the given pod capacity; `max_pods` stays absent.
 pub fn resolve_reserved(
     parsed: &ParsedKubelet,
     gates: AwsFeatureGates,
@@ -127,7 +127,8 @@ pub fn resolve_reserved(
     resolved
 }
 
-/// Whether every expression has a value for a type. A class is not ready until this holds for every type there is.
+/// Checks that every expression has a value for an instance type. A node class is not ready until this holds for all
+/// instance types.
 pub fn check_on_type(
     parsed: &ParsedKubelet,
     expressions: &Expressions,
@@ -176,8 +177,8 @@ fn evaluated_reserved(
     }
 }
 
-/// The settings of the machines of one launch template. `pods` is what their types take, which stands in where
-/// `maxPods` was not written as a number; `cluster_dns` is the cluster's own DNS server.
+/// The settings for the instances of one launch template. `pods` is the pod capacity of their instance types; it is
+/// used if `maxPods` is not a number. `cluster_dns` is the DNS server of the cluster.
 pub fn settings(
     values: &KubeletValues,
     parsed: &ParsedKubelet,

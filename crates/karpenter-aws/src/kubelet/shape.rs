@@ -1,4 +1,4 @@
-//! Whether values have the shape that the kubelet's configuration gives them: every field known, every type right.
+//! Checks settings against the fields of the KubeletConfiguration: unknown fields and wrong types.
 
 use karpenter_api::runtime::kubelet_fields::{Field, KUBELET, Kind};
 use karpenter_api::types::KubeletValues;
@@ -6,11 +6,11 @@ use karpenter_model::duration::parse_go_duration;
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
 
-/// What is wrong, in the order of the fields. Upstream stops at the first wrong type; this tells all of them.
+/// All errors, in the order of the fields. Upstream stops at the first wrong type.
 pub(super) fn problems(values: &KubeletValues) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, value) in values {
-        // What an expression evaluates to is checked where it is evaluated.
+        // The value of an expression is checked when it is evaluated.
         if name == "maxPods" && value.is_string() {
             continue;
         }
@@ -27,7 +27,7 @@ fn field(name: &str, value: &Value, fields: &'static [Field], parent: &str, prob
     }
 }
 
-/// Null counts as absent at any depth.
+/// Null is treated as absent at any depth.
 fn check(value: &Value, kind: &'static Kind, path: &str, problems: &mut Vec<String>) {
     if value.is_null() {
         return;

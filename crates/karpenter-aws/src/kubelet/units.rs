@@ -1,11 +1,13 @@
-//! What a bare number means for a resource, and how coarse it may be.
+//! The unit of a reserved resource whose value is a bare number, and its rounding.
 
-/// Steps that nobody would write finer by hand; without them every instance type would need a launch template of its
-/// own.
+/// Evaluated cpu is rounded up to a multiple of this number of millicores. Without rounding, nearly every instance type
+/// would need its own launch template.
 const CPU_STEP_MILLICORES: i64 = 10;
+/// Evaluated memory is rounded up to a multiple of this number of MiB, for the same reason.
 const MEMORY_STEP_MIB: i64 = 16;
 
-/// A reservation that was worked out, as a quantity: cpu in millicores, memory in MiB, storage in GiB, the rest as is.
+/// The quantity of an evaluated value: cpu in millicores, memory in MiB, storage in GiB, other resources without a
+/// unit.
 pub(super) fn quantity(resource: &str, amount: i64) -> String {
     match resource {
         "cpu" => format!("{}m", round_up(amount, CPU_STEP_MILLICORES)),
@@ -15,8 +17,8 @@ pub(super) fn quantity(resource: &str, amount: i64) -> String {
     }
 }
 
-/// Up, because too little kept for the system harms a node and a little too much does not. What cannot be rounded
-/// without overflowing stays as it is.
+/// Rounds up, because reserving too little harms the node and reserving slightly too much does not. If rounding would
+/// overflow, the amount is unchanged.
 fn round_up(amount: i64, step: i64) -> i64 {
     match amount % step {
         rest if rest > 0 => amount.checked_add(step - rest).unwrap_or(amount),
@@ -29,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_become_quantities() {
+    fn amounts_are_rounded_up_and_get_the_unit_of_the_resource() {
         for (resource, amount, expected) in [
             ("cpu", 0, "0m"),
             ("cpu", 1, "10m"),

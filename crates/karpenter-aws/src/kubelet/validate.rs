@@ -1,6 +1,6 @@
-//! Which settings are refused, and in which words. All that is wrong is told at once.
+//! Validation of `spec.kubelet`. The message lists all violations at once.
 //!
-//! The words of single violations are those that clients of the original know; only wrong types are put differently.
+//! The message of each violation equals upstream's, except for wrong types.
 
 use karpenter_api::types::KubeletValues;
 use karpenter_catalog::aws::AmiFamily;
@@ -25,7 +25,7 @@ const EVICTION_SIGNALS: [&str; 6] = [
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 const GRACE_PERIOD: &str = "evictionSoftGracePeriod";
 
-/// Why a class must not be launched from: a reason for the condition `ValidationSucceeded`, and a message.
+/// Why a node class fails validation: reason and message of the condition `ValidationSucceeded`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: &'static str,
@@ -38,7 +38,7 @@ impl Refusal {
     }
 }
 
-/// Everything that can be said about the settings without knowing instance types, in the order it is reported.
+/// All checks that need no instance types, in upstream's order.
 pub fn check(
     values: &KubeletValues,
     family: AmiFamily,
@@ -80,8 +80,8 @@ fn broken_expression(parsed: &ParsedKubelet, expressions: &Expressions) -> Optio
     })
 }
 
-/// What the machines of a family would not apply. Custom images are exempt: they have their own user data, and
-/// nothing of this reaches them.
+/// A message about settings that the AMI family does not apply. The family `Custom` is exempt: the user writes the
+/// whole user data, and Karpenter applies no settings.
 pub fn unsupported(values: &KubeletValues, parsed: &ParsedKubelet, family: AmiFamily) -> Option<String> {
     let flags = FeatureFlags::of(family);
     if values.is_empty() || family == AmiFamily::Custom || flags.supports_arbitrary_kubelet_config {
@@ -109,7 +109,7 @@ pub fn unsupported(values: &KubeletValues, parsed: &ParsedKubelet, family: AmiFa
     (!messages.is_empty()).then(|| messages.join("; "))
 }
 
-/// Everything that is wrong with the settings for any family.
+/// All errors of the settings that are independent of the AMI family.
 pub fn violations(values: &KubeletValues) -> Vec<String> {
     let mut violations = shape::problems(values);
     if values.contains_key("registerWithTaints") {
@@ -162,7 +162,8 @@ fn grace_period(value: &str) -> Option<&'static str> {
     }
 }
 
-/// A threshold without a grace period is ignored by the kubelet, and the other way round it does not start.
+/// The kubelet ignores a soft threshold without a grace period, and does not start with a grace period without a
+/// threshold.
 fn soft_evictions(values: &KubeletValues, violations: &mut Vec<String>) {
     let mut unmatched = |field: &str, other: &str| {
         let others = texts(values, other);
@@ -185,7 +186,7 @@ fn reservations(values: &KubeletValues, violations: &mut Vec<String>) {
                     RESERVABLE.join(", ")
                 ));
             }
-            // Also of an expression: what it would evaluate to is negative wherever its variables are not.
+            // Also for an expression: a leading minus makes the result negative, as no variable is negative.
             if value.starts_with('-') {
                 violations.push(format!(
                     "spec.kubelet.{field}[{resource}]: {value:?} can't be a negative resource quantity"
@@ -215,7 +216,7 @@ fn numbers(values: &KubeletValues, violations: &mut Vec<String>) {
     }
 }
 
-/// The entries of a map of texts in the order of their keys; nothing if the field is anything else.
+/// The entries of a map of strings, sorted by key; empty if the field is something else.
 fn texts<'a>(values: &'a KubeletValues, field: &str) -> Vec<(&'a str, &'a str)> {
     let Some(Value::Object(entries)) = values.get(field) else { return Vec::new() };
     let texts = entries.iter().map(|(key, value)| match value {

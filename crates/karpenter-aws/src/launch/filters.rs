@@ -1,8 +1,10 @@
-//! Which of all types a launch offers to EC2: those that fit the claim, without the ones that a fleet cannot mix or
-//! that nobody would want.
+//! Selects the instance types and offerings of a `CreateFleet` request: those compatible with the NodeClaim, without
+//! combinations that one fleet cannot have and without types that only make sense when requested.
 //!
-//! The order of the filters is upstream's, because each sees what the one before it left. Nothing is asked of EC2 here,
-//! and no type or offering is changed: candidates point into the resolved types.
+//! The order of the filters is upstream's, because each works on the result of the one before. This module makes no AWS
+//! calls and changes no type or offering: candidates borrow from the resolved types.
+//!
+//! Upstream: `pkg/providers/instance/filter`
 
 #[cfg(test)]
 mod tests;
@@ -14,14 +16,15 @@ use karpenter_api::labels;
 use karpenter_catalog::aws::{AMD_GPU, AWS_NEURON, AWS_NEURON_CORE, HABANA_GAUDI, NVIDIA_GPU};
 use karpenter_model::instance_type::{InstanceType, Offering};
 
-use super::wanted::Wanted;
+use super::constraints::LaunchConstraints;
 
-/// As many types as one fleet may name.
+/// Maximum number of instance types in one `CreateFleet` request.
 pub const INSTANCE_TYPES_MAX: usize = 60;
 
+/// An instance type with one of these resources is launched only if nothing else is left.
 const EXOTIC_RESOURCES: [&str; 5] = [AWS_NEURON, AWS_NEURON_CORE, AMD_GPU, NVIDIA_GPU, HABANA_GAUDI];
 
-/// A type with those of its offerings that a launch may use.
+/// An instance type with the offerings that the launch may use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate<'a> {
     pub instance_type: &'a InstanceType,
@@ -38,9 +41,9 @@ impl Candidate<'_> {
     }
 }
 
-/// Why nothing is left.
+/// Why no instance type can be launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NothingLeft {
+pub enum NoInstanceTypes {
     #[error("all requested instance types were unavailable during launch")]
     Unavailable,
     #[error(
@@ -50,48 +53,51 @@ pub enum NothingLeft {
     MinValues { keys: Vec<String> },
 }
 
-/// The types to offer, cheapest first.
+/// The instance types to request, cheapest first.
 pub fn filter<'a>(
     types: &'a [InstanceType],
-    wanted: &Wanted,
+    constraints: &LaunchConstraints,
     min_values_are_strict: bool,
-) -> Result<Vec<Candidate<'a>>, NothingLeft> {
-    let mut candidates = compatible_and_available(types, wanted);
-    candidates = one_kind_of_reservation(candidates, wanted);
-    candidates = one_capacity_block(candidates, wanted);
-    candidates = one_reservation_per_zone(candidates, wanted);
-    if !wanted.requirements.has_min_values() {
+) -> Result<Vec<Candidate<'a>>, NoInstanceTypes> {
+    let mut candidates = compatible_and_available(types, constraints);
+    candidates = only_cheapest_reservation_kind(candidates, constraints);
+    candidates = only_cheapest_capacity_block(candidates, constraints);
+    candidates = only_largest_reservation_per_zone(candidates, constraints);
+    if !constraints.requirements.has_min_values() {
         candidates = without_exotic(candidates);
-        candidates = without_dear_spot(candidates, wanted);
+        candidates = without_spot_above_on_demand(candidates, constraints);
     }
     if candidates.is_empty() {
-        return Err(NothingLeft::Unavailable);
+        return Err(NoInstanceTypes::Unavailable);
     }
     candidates.sort_by(by_price);
     candidates.truncate(INSTANCE_TYPES_MAX);
-    let missed = if min_values_are_strict { missed_min_values(&candidates, wanted) } else { Vec::new() };
-    if missed.is_empty() { Ok(candidates) } else { Err(NothingLeft::MinValues { keys: missed }) }
+    let missed = if min_values_are_strict { missed_min_values(&candidates, constraints) } else { Vec::new() };
+    if missed.is_empty() { Ok(candidates) } else { Err(NoInstanceTypes::MinValues { keys: missed }) }
 }
 
-fn compatible_and_available<'a>(types: &'a [InstanceType], wanted: &Wanted) -> Vec<Candidate<'a>> {
-    let fitting = types.iter().filter(|listed| listed.requirements.intersects(&wanted.requirements));
+fn compatible_and_available<'a>(
+    types: &'a [InstanceType],
+    constraints: &LaunchConstraints,
+) -> Vec<Candidate<'a>> {
+    let fitting = types.iter().filter(|listed| listed.requirements.intersects(&constraints.requirements));
     let candidates = fitting.map(|instance_type| {
-        let base_holds = instance_type.allocatable().holds(&wanted.requests);
+        let base_holds = instance_type.allocatable().holds(&constraints.requests);
         let holds = |offering: &Offering| match offering.overrides {
-            Some(_) => instance_type.allocatable_of(offering).holds(&wanted.requests),
+            Some(_) => instance_type.allocatable_of(offering).holds(&constraints.requests),
             None => base_holds,
         };
         let offerings = instance_type.offerings.iter().filter(|offering| {
             holds(offering)
                 && offering.is_launchable()
-                && offering.requirements.intersects(&wanted.requirements)
+                && offering.requirements.intersects(&constraints.requirements)
         });
         Candidate { instance_type, offerings: offerings.collect() }
     });
     candidates.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
-/// Kinds of reservations that one fleet cannot mix, in the order of preference among equally cheap ones.
+/// Kinds of reservations that one fleet cannot mix. The order breaks ties between equal prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReservationKind {
     Default,
@@ -113,8 +119,12 @@ fn reservation_kind(offering: &Offering) -> Option<ReservationKind> {
     })
 }
 
-fn one_kind_of_reservation<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
+/// If the claim allows reserved capacity, keeps only offerings of the kind that has the cheapest reservation.
+fn only_cheapest_reservation_kind<'a>(
+    candidates: Vec<Candidate<'a>>,
+    constraints: &LaunchConstraints,
+) -> Vec<Candidate<'a>> {
+    if !constraints.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
         return candidates;
     }
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings);
@@ -126,9 +136,12 @@ fn one_kind_of_reservation<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) 
     }
 }
 
-/// A fleet takes one capacity block only.
-fn one_capacity_block<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
+/// Keeps the cheapest capacity block only, because a fleet can target one block.
+fn only_cheapest_capacity_block<'a>(
+    candidates: Vec<Candidate<'a>>,
+    constraints: &LaunchConstraints,
+) -> Vec<Candidate<'a>> {
+    if !constraints.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
         return candidates;
     }
     let mut best: Option<Candidate<'a>> = None;
@@ -146,9 +159,13 @@ fn one_capacity_block<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Ve
     best.map_or(candidates, |best| vec![best])
 }
 
-/// A fleet takes one offer per type and zone: the reservation with most room.
-fn one_reservation_per_zone<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
-    if !wanted.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
+/// Keeps one reservation per instance type and zone, the one with most capacity left: a fleet can have one override for
+/// each type and zone.
+fn only_largest_reservation_per_zone<'a>(
+    candidates: Vec<Candidate<'a>>,
+    constraints: &LaunchConstraints,
+) -> Vec<Candidate<'a>> {
+    if !constraints.allows_capacity_type(labels::CAPACITY_TYPE_RESERVED) {
         return candidates;
     }
     let mut kept = Vec::new();
@@ -169,7 +186,7 @@ fn one_reservation_per_zone<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted)
     if kept.is_empty() { candidates } else { kept }
 }
 
-/// Metal and accelerators are for those who ask for them, or when nothing else is left.
+/// Drops bare metal types and types with accelerators, unless no other type is left.
 fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let is_exotic = |candidate: &Candidate<'_>| {
         let of_type = candidate.instance_type;
@@ -183,10 +200,13 @@ fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     candidates.into_iter().filter(|candidate| !is_exotic(candidate)).collect()
 }
 
-/// Spot that costs more than the cheapest on-demand machine is not worth its interruptions.
-fn without_dear_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted) -> Vec<Candidate<'a>> {
+/// If both are allowed, drops spot offerings that cost more than the cheapest on-demand offering.
+fn without_spot_above_on_demand<'a>(
+    candidates: Vec<Candidate<'a>>,
+    constraints: &LaunchConstraints,
+) -> Vec<Candidate<'a>> {
     let (on_demand, spot) = (labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT);
-    if !wanted.allows_capacity_type(on_demand) || !wanted.allows_capacity_type(spot) {
+    if !constraints.allows_capacity_type(on_demand) || !constraints.allows_capacity_type(spot) {
         return candidates;
     }
     let offerings = candidates.iter().flat_map(|candidate| &candidate.offerings);
@@ -211,9 +231,9 @@ fn keep_offerings<'a>(
     kept.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
-/// Keys whose minValues the types no longer reach.
-fn missed_min_values(candidates: &[Candidate<'_>], wanted: &Wanted) -> Vec<String> {
-    let asked = wanted.requirements.iter().filter_map(|asked| Some((asked, asked.min_values?)));
+/// Label keys for which the candidates have fewer values than `minValues`.
+fn missed_min_values(candidates: &[Candidate<'_>], constraints: &LaunchConstraints) -> Vec<String> {
+    let asked = constraints.requirements.iter().filter_map(|asked| Some((asked, asked.min_values?)));
     let missed = asked.filter(|(asked, least)| {
         let mut values = BTreeSet::new();
         for candidate in candidates {
@@ -228,14 +248,14 @@ fn missed_min_values(candidates: &[Candidate<'_>], wanted: &Wanted) -> Vec<Strin
     missed.map(|(asked, _)| asked.key.to_string()).collect()
 }
 
-/// Reserved capacity first, then spot, then on demand: what the claim allows and can be had.
-pub fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted) -> &'static str {
+/// The first of reserved, spot and on-demand that the claim allows and a candidate offers.
+pub fn capacity_type(candidates: &[Candidate<'_>], constraints: &LaunchConstraints) -> &'static str {
     let order = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];
-    let can_be_had = |capacity_type: &&str| {
-        wanted.allows_capacity_type(capacity_type)
+    let is_offered = |capacity_type: &&str| {
+        constraints.allows_capacity_type(capacity_type)
             && candidates.iter().any(|candidate| candidate.has_capacity_type(capacity_type))
     };
-    order.into_iter().find(can_be_had).unwrap_or(labels::CAPACITY_TYPE_ON_DEMAND)
+    order.into_iter().find(is_offered).unwrap_or(labels::CAPACITY_TYPE_ON_DEMAND)
 }
 
 pub(super) fn is_capacity_type(offering: &Offering, capacity_type: &str) -> bool {
@@ -259,7 +279,7 @@ pub(super) fn reservation<'a>(
     candidate.offerings.iter().find(is_there).and_then(|offering| Reservation::of(offering))
 }
 
-/// A reservation as labels tell of it.
+/// A capacity reservation as described by the labels of an offering.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reservation {
     pub id: String,
@@ -281,7 +301,7 @@ impl Reservation {
     }
 }
 
-/// The cheapest first; names decide between equals.
+/// By price, then by name.
 fn by_price(one: &Candidate<'_>, two: &Candidate<'_>) -> Ordering {
     one.cheapest()
         .total_cmp(&two.cheapest())

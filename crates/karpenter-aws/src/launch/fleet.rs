@@ -1,5 +1,7 @@
-//! The request for a fleet: which offers, at whose cost, filled in which order; and how one answer is shared by many
-//! who asked for the same.
+//! Builds the `CreateFleet` request (overrides, capacity type, allocation strategy, tags), and splits one answer among
+//! the launches that were batched into the call.
+//!
+//! Upstream: `pkg/providers/instance`, `pkg/batcher/createfleet.go`
 
 #[cfg(test)]
 mod tests;
@@ -16,27 +18,27 @@ use crate::api::ec2::{
 use crate::api::{AwsError, Tags};
 use crate::subnets::LaunchSubnet;
 
-/// A template that exists, and what may be bought with it.
+/// An existing launch template and the candidates that can be launched with it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyTemplate<'a> {
     pub name: String,
     pub image_id: String,
-    /// With those offerings only that the launch may use.
+    /// With only the offerings that the launch may use.
     pub candidates: Vec<Candidate<'a>>,
 }
 
-/// What decides about a fleet besides its offers.
+/// Parameters of a `CreateFleet` request besides its overrides.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetTerms<'a> {
     pub capacity_type: &'a str,
     pub reservation: Option<&'a Reservation>,
-    /// Prices were changed by the user, so EC2's own must not decide.
-    pub has_own_prices: bool,
+    /// A NodeOverlay changed prices: EC2 must use the priorities of the overrides instead of its own prices.
+    pub has_price_overlay: bool,
     pub context: Option<&'a str>,
     pub tags: &'a Tags,
 }
 
-/// `None` when no offer has a subnet.
+/// `None` if no offering has a subnet.
 pub fn fleet(
     templates: &[ReadyTemplate<'_>],
     subnets: &BTreeMap<String, LaunchSubnet>,
@@ -58,12 +60,12 @@ pub fn fleet(
         labels::CAPACITY_TYPE_RESERVED if is_interruptible => TargetCapacityType::ReservedCapacity,
         _ => TargetCapacityType::OnDemand,
     };
-    let spot_strategy = if terms.has_own_prices {
+    let spot_strategy = if terms.has_price_overlay {
         SpotAllocationStrategy::CapacityOptimizedPrioritized
     } else {
         SpotAllocationStrategy::PriceCapacityOptimized
     };
-    let on_demand_strategy = if terms.has_own_prices {
+    let on_demand_strategy = if terms.has_price_overlay {
         OnDemandAllocationStrategy::Prioritized
     } else {
         OnDemandAllocationStrategy::LowestPrice
@@ -86,7 +88,7 @@ pub fn fleet(
     })
 }
 
-/// One per type and zone: partitions of a placement group are the template's business.
+/// One override per instance type and zone. The launch template sets the partition of a placement group.
 fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubnet>) -> Vec<FleetOverride> {
     let mut seen = BTreeSet::new();
     let mut overrides = Vec::new();
@@ -100,7 +102,7 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
                 instance_type: candidate.instance_type.name.to_string(),
                 subnet_id: Some(subnet.id.clone()),
                 image_id: Some(template.image_id.clone()),
-                // EC2 repeats it in errors, which spares asking for the subnet's zone.
+                // EC2 repeats the zone in errors, so that the subnet need not be looked up.
                 zone: Some(subnet.zone.clone()),
                 priority: Some(offering.price_per_hour),
             });
@@ -109,29 +111,29 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
     overrides
 }
 
-/// What makes two requests one: everything about them.
+/// Requests are batched if they are equal in every field.
 pub(super) fn batch_key(request: &CreateFleet) -> String {
     format!("{request:?}")
 }
 
-/// Gives every one of `count` callers a machine of the answer, as long as there are any; the rest get the errors.
+/// Splits the answer among `count` callers: each gets one instance while there are any, and all get the errors.
 pub(super) fn share(answer: FleetAnswer, count: usize) -> Vec<FleetAnswer> {
     let FleetAnswer { fleet_id, instances, mut errors } = answer;
-    let machines = instances.into_iter().flat_map(|bought| {
-        let ids = bought.instance_ids.clone();
-        ids.into_iter().map(move |id| FleetInstances { instance_ids: vec![id], ..bought.clone() })
+    let single = instances.into_iter().flat_map(|launched| {
+        let ids = launched.instance_ids.clone();
+        ids.into_iter().map(move |id| FleetInstances { instance_ids: vec![id], ..launched.clone() })
     });
-    let mut machines = machines.map(Some).collect::<Vec<_>>();
-    if machines.len() > count {
+    let mut shares = single.map(Some).collect::<Vec<_>>();
+    if shares.len() > count {
         tracing::error!(
             fleet_id,
-            asked = count,
-            got = machines.len(),
+            requested = count,
+            received = shares.len(),
             "received more instances than requested"
         );
     }
-    machines.resize(count, None);
-    if errors.is_empty() && machines.iter().any(Option::is_none) {
+    shares.resize(count, None);
+    if errors.is_empty() && shares.iter().any(Option::is_none) {
         let error = AwsError::new("too few instances returned", "too few instances returned");
         errors.push(FleetError {
             error,
@@ -140,9 +142,9 @@ pub(super) fn share(answer: FleetAnswer, count: usize) -> Vec<FleetAnswer> {
             lifecycle: None,
         });
     }
-    let answers = machines.into_iter().map(|machine| FleetAnswer {
+    let answers = shares.into_iter().map(|share| FleetAnswer {
         fleet_id: fleet_id.clone(),
-        instances: machine.into_iter().collect(),
+        instances: share.into_iter().collect(),
         errors: errors.clone(),
     });
     answers.collect()

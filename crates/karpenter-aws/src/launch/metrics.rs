@@ -1,4 +1,4 @@
-//! What launches and machines tell about themselves, with upstream's names.
+//! Metrics of launches, terminations and batching, with upstream's names.
 
 use karpenter_controllers::metrics::DURATION_BUCKETS;
 use prometheus::core::Collector;
@@ -6,6 +6,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 
 use crate::batcher::BatchTold;
 
+/// Histogram buckets of the number of requests in a batch.
 const SIZE_BUCKETS: [f64; 34] = [
     1.0, 2.0, 4.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 125.0,
     150.0, 175.0, 200.0, 225.0, 250.0, 275.0, 300.0, 350.0, 400.0, 450.0, 500.0, 550.0, 600.0, 700.0, 800.0,
@@ -15,7 +16,7 @@ const SIZE_BUCKETS: [f64; 34] = [
 /// Clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct LaunchMetrics {
-    /// By zone, zone id, capacity type and reason; one per offer that EC2 refused.
+    /// By zone, zone id, capacity type and reason; one per fleet error.
     pub launch_failures: IntCounterVec,
     /// By zone and zone id.
     pub termination_failures: IntCounterVec,
@@ -39,22 +40,22 @@ impl LaunchMetrics {
         Self {
             launch_failures: counter(
                 "karpenter_cloudprovider_instance_launch_failures_total",
-                "Number of offers that EC2 refused to launch, by place and reason.",
+                "Number of offerings that EC2 failed to launch, by zone and reason.",
                 &["zone", "zone_id", "capacity_type", "reason"],
             ),
             termination_failures: counter(
                 "karpenter_cloudprovider_instance_termination_failures_total",
-                "Number of instances that EC2 refused to terminate, by place.",
+                "Number of instances that EC2 failed to terminate, by zone.",
                 &["zone", "zone_id"],
             ),
             batch_time: histogram(
                 "karpenter_cloudprovider_batcher_batch_time_seconds",
-                "How long requests waited for each other before they became one call.",
+                "Duration of the batching window per batcher, in seconds.",
                 DURATION_BUCKETS,
             ),
             batch_size: histogram(
                 "karpenter_cloudprovider_batcher_batch_size",
-                "How many requests became one call.",
+                "Number of requests in a batch per batcher.",
                 &SIZE_BUCKETS,
             ),
             user_data_bytes: add(
@@ -62,7 +63,7 @@ impl LaunchMetrics {
                 IntGaugeVec::new(
                     Opts::new(
                         "karpenter_ec2nodeclasses_userdata_bytes",
-                        "Size of the user data of the class's last launch template, before base64.",
+                        "Size in bytes of the user data of the class's last launch template, before base64 encoding.",
                     ),
                     &["nodeclass"],
                 )
@@ -71,13 +72,13 @@ impl LaunchMetrics {
         }
     }
 
-    pub(crate) fn tell_batch(&self, batch: BatchTold) {
+    pub(crate) fn record_batch(&self, batch: BatchTold) {
         self.batch_time.with_label_values(&[batch.batcher]).observe(batch.waited.as_secs_f64());
         self.batch_size.with_label_values(&[batch.batcher]).observe(batch.size as f64);
     }
 }
 
-/// A second provider in one process, as in tests, counts by itself.
+/// Ignores a second registration: in tests, a second provider in the process has metrics that are not exported.
 fn add<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

@@ -1,7 +1,8 @@
-//! What a launch template says, from what a class says.
+//! Builds the content of a launch template from an EC2NodeClass and the parameters of a launch.
 //!
-//! Everything here is a function of values; rendering user data is `karpenter-userdata`'s business and comes in
-//! finished.
+//! Pure functions. `karpenter-userdata` renders the user data, which is an input here.
+//!
+//! Upstream: `pkg/providers/launchtemplate/launchtemplate.go`
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use crate::api::ec2::{
 
 const BYTES_PER_GIB: i64 = 1 << 30;
 
-/// Everything a template depends on besides its class.
+/// Everything that the content of a launch template depends on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemplateInput<'a> {
     pub class: &'a EC2NodeClass,
@@ -30,14 +31,14 @@ pub struct TemplateInput<'a> {
     pub region: &'a str,
     pub cluster_is_ipv6: bool,
     pub image_id: &'a str,
-    /// Base64.
+    /// In base64.
     pub user_data: String,
     pub capacity_type: &'a str,
     pub tenancy: &'a str,
     pub efa_count: i64,
     pub is_enclave_enabled: bool,
     pub reservation: Option<Reservation>,
-    /// Whether launches say which reservations they may use; without it EC2 fills open ones by itself.
+    /// Whether the template states which reservations may be used. If not, EC2 uses open reservations on its own.
     pub targets_reservations: bool,
     pub placement_group_id: Option<&'a str>,
     pub partition: Option<i32>,
@@ -51,7 +52,7 @@ pub fn template_data(input: &TemplateInput<'_>) -> LaunchTemplateData {
         image_id: input.image_id.to_owned(),
         user_data: input.user_data.clone(),
         instance_profile_name: status.and_then(|status| status.instance_profile.clone()),
-        // The interfaces, of which there always is one, name the groups.
+        // The network interfaces, of which there is at least one, have the security groups.
         security_group_ids: Vec::new(),
         network_interfaces: network_interfaces(input),
         block_device_mappings: block_device_mappings(spec, input.family),
@@ -117,7 +118,7 @@ fn network_interfaces(input: &TemplateInput<'_>) -> Vec<NetworkInterfaceSpec> {
     let own = spec.network_interfaces.as_deref().unwrap_or_default();
     if !own.is_empty() {
         let interfaces = own.iter().map(|interface| {
-            // EC2 refuses addresses on interfaces that carry no IP traffic.
+            // EC2 rejects addresses on interfaces that carry no IP traffic.
             let base = if interface.interface_type == "efa-only" {
                 let security_group_ids = full.security_group_ids.clone();
                 NetworkInterfaceSpec { security_group_ids, ..NetworkInterfaceSpec::default() }
@@ -171,7 +172,7 @@ fn block_device_mappings(spec: &EC2NodeClassSpec, family: AmiFamily) -> Vec<Bloc
     defaults.collect()
 }
 
-/// A mapping without a disk is refused by validation; if one comes this far all the same, EC2 has the last word.
+/// Validation rejects a mapping without `ebs`; for a class that was not validated, EC2 returns the error.
 fn block_device(mapping: &BlockDeviceMapping) -> BlockDeviceSpec {
     let none = BlockDevice::default();
     let disk = mapping.ebs.as_ref().unwrap_or(&none);
@@ -196,7 +197,7 @@ fn block_device(mapping: &BlockDeviceMapping) -> BlockDeviceSpec {
 }
 
 fn metadata(spec: &EC2NodeClassSpec, region: &str, cluster_is_ipv6: bool) -> MetadataOptionsSpec {
-    // Accounts may make tags visible to machines by default; ours have keys that machines refuse to show.
+    // An account may enable instance tags in metadata by default; Karpenter's tag keys are not valid there.
     let instance_metadata_tags = Some("disabled".to_owned());
     match &spec.metadata_options {
         Some(options) => MetadataOptionsSpec {

@@ -1,9 +1,11 @@
-//! Launch templates in EC2: made when needed, named by what they say, and deleted when nobody used them for a while.
+//! Launch templates in EC2: created on demand, named by a hash of their content, and deleted when unused.
 //!
-//! The name is a hash of everything a template says, so that equal launches share one and no template is ever changed.
-//! A template is kept for a minute after its last use; templates of an earlier process are found once and age likewise.
-//! Each template is looked for and made once, however many launches want it at the same time; different ones do not
-//! wait for each other, unless there are so many that their calls would need a connection each.
+//! Because the name is a hash of the content, equal launches share a template and templates are never modified. A
+//! template is deleted if it was not used for one minute; templates of an earlier process are loaded once and treated
+//! the same. Concurrent launches that need the same template share one lookup and one create. Different templates are
+//! created concurrently, up to a limit of connections.
+//!
+//! Upstream: `pkg/providers/launchtemplate`
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +20,26 @@ use crate::api::{AwsError, Ec2, TagFilter, Tags};
 use crate::cache::Cache;
 use crate::single_flight::SingleFlight;
 
-/// A template that was not used for this long is deleted.
-const KEPT_FOR: Duration = Duration::from_secs(60);
-/// So many templates are looked for or made at once; EC2 takes a burst of as many.
-const MADE_AT_ONCE_MAX: usize = 50;
+/// A template that was not used for this time is deleted.
+const UNUSED_TTL: Duration = Duration::from_secs(60);
+/// How many templates are looked up or created concurrently; EC2 allows a burst of as many calls.
+const CONCURRENT_CREATES_MAX: usize = 50;
 pub const NAME_PREFIX: &str = "karpenter.k8s.aws";
 pub const CLUSTER_TAG: &str = "eks:eks-cluster-name";
 
-/// A template's name: what it says, in a number.
+/// The name of a template: a prefix and the hash of its content.
 pub fn template_name(data: &LaunchTemplateData, tags: &Tags) -> String {
     format!("{NAME_PREFIX}/{}", text_hash(&format!("{data:?}{tags:?}")))
 }
 
-/// Clones share everything.
+/// Creates and deletes launch templates. Clones share their state.
 #[derive(Clone)]
 pub struct LaunchTemplates {
     ec2: Arc<dyn Ec2>,
     cluster_name: String,
     known: Arc<Cache<String, LaunchTemplate>>,
-    under_way: SingleFlight<String, Result<LaunchTemplate, AwsError>>,
-    turns: Arc<Semaphore>,
+    in_flight: SingleFlight<String, Result<LaunchTemplate, AwsError>>,
+    create_permits: Arc<Semaphore>,
 }
 
 impl LaunchTemplates {
@@ -45,13 +47,13 @@ impl LaunchTemplates {
         Self {
             ec2,
             cluster_name: cluster_name.to_owned(),
-            known: Arc::new(Cache::new(clock, KEPT_FOR).keeping_expired()),
-            under_way: SingleFlight::default(),
-            turns: Arc::new(Semaphore::new(MADE_AT_ONCE_MAX)),
+            known: Arc::new(Cache::new(clock, UNUSED_TTL).keeping_expired()),
+            in_flight: SingleFlight::default(),
+            create_permits: Arc::new(Semaphore::new(CONCURRENT_CREATES_MAX)),
         }
     }
 
-    /// The template that says this; made if there is none.
+    /// Returns the template with this content, and creates it if it does not exist.
     pub async fn ensure(&self, data: LaunchTemplateData, tags: &Tags) -> Result<LaunchTemplate, AwsError> {
         let name = template_name(&data, tags);
         if let Some(known) = self.known.get_and_renew(&name) {
@@ -59,23 +61,23 @@ impl LaunchTemplates {
         }
         let request = CreateLaunchTemplate { name: name.clone(), data, tags: tags.clone() };
         let (ec2, known) = (Arc::clone(&self.ec2), Arc::clone(&self.known));
-        let turns = Arc::clone(&self.turns);
+        let create_permits = Arc::clone(&self.create_permits);
         let make = move || async move {
-            // Never closed, so this only waits.
-            let _turn = turns.acquire().await;
+            // The semaphore is never closed.
+            let _permit = create_permits.acquire().await;
             let template = find_or_create(&*ec2, &request).await?;
             known.insert(request.name.clone(), template.clone());
             Ok(template)
         };
-        self.under_way.run(name, make).await
+        self.in_flight.run(name, make).await
     }
 
-    /// EC2 does not know the template any more.
+    /// Drops the template from the cache, after EC2 reported that it does not exist.
     pub fn forget(&self, name: &str) {
         self.known.remove(&name.to_owned());
     }
 
-    /// Finds what an earlier process left behind, so that it ages like everything else. To be called once, by the leader.
+    /// Loads the templates of an earlier process, so that they are deleted when unused. The leader calls this once.
     pub async fn hydrate(&self) -> Result<usize, AwsError> {
         let tags = vec![TagFilter::is(CLUSTER_TAG, &self.cluster_name)];
         let found =
@@ -90,11 +92,11 @@ impl LaunchTemplates {
         Ok(count)
     }
 
-    /// Deletes what nobody used for a while; to be called about once a minute. What cannot be deleted is tried again.
+    /// Deletes expired templates; called about once a minute. A deletion that fails is retried by the next call.
     pub async fn sweep(&self) -> usize {
         let mut deleted = 0;
         for (name, template) in self.known.take_expired() {
-            // A launch may have brought it back meanwhile.
+            // A launch may have used it again in the meantime.
             if self.known.contains(&name) {
                 continue;
             }
@@ -154,7 +156,7 @@ async fn find_or_create(ec2: &dyn Ec2, request: &CreateLaunchTemplate) -> Result
         Err(error) => return Err(error),
     }
     match ec2.create_launch_template(request).await {
-        // Another process was faster; what has the name says the same.
+        // Another process created it; a template of the same name has the same content.
         Err(error) if error.is_already_exists() => {
             let found = ec2.describe_launch_templates(&by_name).await?;
             found.into_iter().next().ok_or(error)

@@ -1,7 +1,7 @@
-//! Classes as they are in the cluster, read one by one.
+//! The EC2NodeClasses of the cluster, parsed one by one.
 //!
-//! The API server admits a little more than can be read (a disk of size `Ti`, for one). A watch of typed objects would
-//! stop at the first such class and lose all others with it; here it is one class that says what is wrong with it.
+//! The API server admits some objects that cannot be parsed, for example a volume size of `Ti`. A watch of typed objects
+//! would fail for all classes because of one; here only that class is reported as unreadable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,29 +9,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClassReference};
 use karpenter_cluster::mirror::Mirror;
-use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::stores::Stores;
 use kube::api::DynamicObject;
 
 pub(crate) const KIND: &str = "EC2NodeClass";
 
-/// What is found under a name.
+/// The result of looking up a class by name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
     Missing,
-    /// The API server admitted it, but it makes no sense.
+    /// The class exists, but cannot be parsed.
     Unreadable {
         problem: String,
     },
     Found(Arc<EC2NodeClass>),
 }
 
-/// A class, or what is wrong with it.
+/// Parses a class, or returns the parse error.
 pub fn read(object: &DynamicObject) -> Result<EC2NodeClass, String> {
     let value = serde_json::to_value(object).map_err(|error| error.to_string())?;
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// What is known of a class whose spec cannot be read.
+/// Metadata and status of a class whose spec cannot be parsed.
 pub(crate) fn without_spec(object: &DynamicObject) -> EC2NodeClass {
     let status = object.data.get("status").cloned();
     EC2NodeClass {
@@ -41,19 +41,19 @@ pub(crate) fn without_spec(object: &DynamicObject) -> EC2NodeClass {
     }
 }
 
-/// Whether a reference means the class of this name.
+/// Whether a reference refers to the class of this name.
 pub(crate) fn refers_to(reference: &NodeClassReference, name: &str) -> bool {
     reference.group == labels::AWS_GROUP && reference.kind == KIND && reference.name == name
 }
 
-/// A version of an object, and what was read from it.
-type Read = (Option<String>, Lookup);
+/// A resource version and its parse result.
+type CachedLookup = (Option<String>, Lookup);
 
-/// The classes of the cluster. Clones share what was read.
+/// The classes of the cluster. Clones share the cache of parsed classes.
 #[derive(Clone)]
 pub struct NodeClasses {
     mirror: Mirror<DynamicObject>,
-    read: Arc<Mutex<BTreeMap<String, Read>>>,
+    read: Arc<Mutex<BTreeMap<String, CachedLookup>>>,
 }
 
 impl NodeClasses {
@@ -61,9 +61,9 @@ impl NodeClasses {
         Self { mirror, read: Arc::default() }
     }
 
-    /// `None` if the mirrors do not watch this kind.
-    pub fn of(mirrors: &Mirrors) -> Option<Self> {
-        let (_, mirror) = mirrors.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
+    /// `None` if the stores do not watch this kind.
+    pub fn of(stores: &Stores) -> Option<Self> {
+        let (_, mirror) = stores.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
         Some(Self::new(mirror.clone()))
     }
 
@@ -88,7 +88,7 @@ impl NodeClasses {
         lookup
     }
 
-    /// All that can be read, by name.
+    /// All classes that can be parsed, by name.
     pub fn list(&self) -> Vec<Arc<EC2NodeClass>> {
         let names: Vec<String> =
             self.mirror.list().iter().filter_map(|object| object.metadata.name.clone()).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_class_that_cannot_be_read_harms_no_other() {
+    fn unreadable_class_does_not_affect_others() {
         let mirror = Mirror::empty(keep_all, &[]);
         mirror.apply(object("good", "1", json!({"role": "r"})));
         mirror.apply(object("bad", "2", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_names_group_kind_and_name() {
+    fn reference_matches_group_kind_and_name() {
         let table = [
             ("karpenter.k8s.aws", KIND, "default", true),
             ("karpenter.k8s.aws", KIND, "other", false),

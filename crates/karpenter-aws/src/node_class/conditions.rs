@@ -1,8 +1,8 @@
-//! The conditions of a class, and what becomes of one when something was found out.
+//! The status conditions of an EC2NodeClass, and how the result of a check changes a condition.
 //!
-//! Types, reasons and messages that upstream has are upstream's. Beyond them there are reasons for what upstream only
-//! logs. What was true for this version of the class stays true while it cannot be looked at: a call that fails for a
-//! minute closes no class that can still be launched with, but the condition's message says so.
+//! Types, reasons and messages are upstream's where upstream has them; there are additional reasons for failures that
+//! upstream only logs. A condition that is true for the current generation stays true while it cannot be checked, with
+//! the error as its message: a call that fails for a minute does not block launches.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
 pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
 pub const READY: &str = "Ready";
 
-/// In the order in which upstream looks at them, the root last.
+/// In upstream's order, the root condition last.
 pub(crate) const ALL: [&str; 8] = [
     AMIS_READY,
     CAPACITY_RESERVATIONS_READY,
@@ -29,9 +29,9 @@ pub(crate) const ALL: [&str; 8] = [
     READY,
 ];
 
-/// What becomes of a condition.
+/// The new status of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum NewStatus {
     True,
     False {
         reason: &'static str,
@@ -41,88 +41,87 @@ pub enum Verdict {
         reason: &'static str,
         message: String,
     },
-    /// It could not be looked at: true stays true, with this message; anything else becomes unknown.
-    Unseen {
+    /// The check failed: true stays true, with this message; any other status becomes unknown.
+    NotChecked {
         reason: &'static str,
         message: String,
     },
     Unchanged,
 }
 
-/// When the class is looked at again for this condition's sake.
+/// When the class is reconciled again for this condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum Recheck {
     /// Only when the class changes.
     OnChange,
     After(Duration),
-    /// Soon, and later each time in a row.
+    /// With exponential back-off.
     BackOff,
 }
 
-/// What somebody who reads logs should know: what happened, and what to do about it.
+/// An error and how to fix it, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Failure {
     pub error: String,
     pub remedy: String,
 }
 
-/// What was found out about one condition.
+/// The result of checking one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConditionResult {
     pub condition: &'static str,
-    pub verdict: Verdict,
-    pub next: Next,
-    pub trouble: Option<Trouble>,
+    pub new_status: NewStatus,
+    pub recheck: Recheck,
+    pub failure: Option<Failure>,
 }
 
-impl Finding {
-    /// All is well.
-    pub(crate) fn good(condition: &'static str, next: Next) -> Self {
-        Self { condition, verdict: Verdict::True, next, trouble: None }
+impl ConditionResult {
+    pub(crate) fn ready(condition: &'static str, recheck: Recheck) -> Self {
+        Self { condition, new_status: NewStatus::True, recheck, failure: None }
     }
 
-    /// Wrong for good: nothing but a change of the world helps.
-    pub(crate) fn bad(
+    /// The condition is false until the class or its AWS resources change.
+    pub(crate) fn not_ready(
         condition: &'static str,
         reason: &'static str,
         message: impl Into<String>,
         remedy: impl Into<String>,
-        next: Next,
+        recheck: Recheck,
     ) -> Self {
         let message = message.into();
-        let trouble = Trouble { error: message.clone(), remedy: remedy.into() };
-        Self { condition, verdict: Verdict::False { reason, message }, next, trouble: Some(trouble) }
+        let failure = Failure { error: message.clone(), remedy: remedy.into() };
+        Self { condition, new_status: NewStatus::False { reason, message }, recheck, failure: Some(failure) }
     }
 
-    /// It could not be looked at.
-    pub(crate) fn unseen(condition: &'static str, reason: &'static str, trouble: Trouble) -> Self {
-        let message = trouble.error.clone();
+    /// The condition could not be checked.
+    pub(crate) fn not_checked(condition: &'static str, reason: &'static str, failure: Failure) -> Self {
+        let message = failure.error.clone();
         Self {
             condition,
-            verdict: Verdict::Unseen { reason, message },
-            next: Next::BackOff,
-            trouble: Some(trouble),
+            new_status: NewStatus::NotChecked { reason, message },
+            recheck: Recheck::BackOff,
+            failure: Some(failure),
         }
     }
 
-    /// Nothing can be said yet, and it is nobody's fault.
-    pub(crate) fn not_yet(condition: &'static str) -> Self {
-        Self { condition, verdict: Verdict::Unchanged, next: Next::BackOff, trouble: None }
+    /// The inputs of the check are not known yet; no failure is logged.
+    pub(crate) fn pending(condition: &'static str) -> Self {
+        Self { condition, new_status: NewStatus::Unchanged, recheck: Recheck::BackOff, failure: None }
     }
 }
 
-/// Writes down what was found.
-pub fn record(set: &mut ConditionSet<'_>, finding: &Finding) {
-    let condition = finding.condition;
-    match &finding.verdict {
-        Verdict::True => set.set_true(condition),
-        Verdict::False { reason, message } => set.set_false(condition, reason, message),
-        Verdict::Unknown { reason, message } => set.set_unknown_with_reason(condition, reason, message),
-        Verdict::Unseen { message, .. } if set.is_true(condition) => {
+/// Applies a result to the conditions.
+pub fn record(set: &mut ConditionSet<'_>, result: &ConditionResult) {
+    let condition = result.condition;
+    match &result.new_status {
+        NewStatus::True => set.set_true(condition),
+        NewStatus::False { reason, message } => set.set_false(condition, reason, message),
+        NewStatus::Unknown { reason, message } => set.set_unknown_with_reason(condition, reason, message),
+        NewStatus::NotChecked { message, .. } if set.is_true(condition) => {
             set.set_true_with_reason(condition, condition, message)
         }
-        Verdict::Unseen { reason, message } => set.set_unknown_with_reason(condition, reason, message),
-        Verdict::Unchanged => false,
+        NewStatus::NotChecked { reason, message } => set.set_unknown_with_reason(condition, reason, message),
+        NewStatus::Unchanged => false,
     };
 }
 
@@ -135,20 +134,20 @@ mod tests {
     use kube::api::ObjectMeta;
 
     #[test]
-    fn what_cannot_be_looked_at_stays_as_it_was() {
-        let unseen = || Verdict::Unseen { reason: "Failed", message: "no answer".to_owned() };
-        let bad = Verdict::False { reason: "NotFound", message: "none".to_owned() };
-        // what was known, for which generation, what was found, what is known then
+    fn true_condition_of_same_generation_stays_true_when_check_fails() {
+        let not_checked = || NewStatus::NotChecked { reason: "Failed", message: "no answer".to_owned() };
+        let bad = NewStatus::False { reason: "NotFound", message: "none".to_owned() };
+        // status before, its generation, new status, expected condition
         let table = [
-            (None, 2, unseen(), ("Unknown", "Failed", "no answer")),
-            (Some(ConditionStatus::True), 2, unseen(), ("True", "SubnetsReady", "no answer")),
-            (Some(ConditionStatus::True), 1, unseen(), ("Unknown", "Failed", "no answer")),
-            (Some(ConditionStatus::False), 2, unseen(), ("Unknown", "Failed", "no answer")),
+            (None, 2, not_checked(), ("Unknown", "Failed", "no answer")),
+            (Some(ConditionStatus::True), 2, not_checked(), ("True", "SubnetsReady", "no answer")),
+            (Some(ConditionStatus::True), 1, not_checked(), ("Unknown", "Failed", "no answer")),
+            (Some(ConditionStatus::False), 2, not_checked(), ("Unknown", "Failed", "no answer")),
             (Some(ConditionStatus::True), 2, bad.clone(), ("False", "NotFound", "none")),
-            (Some(ConditionStatus::False), 2, Verdict::True, ("True", "SubnetsReady", "")),
-            (Some(ConditionStatus::False), 2, Verdict::Unchanged, ("False", "Before", "before")),
+            (Some(ConditionStatus::False), 2, NewStatus::True, ("True", "SubnetsReady", "")),
+            (Some(ConditionStatus::False), 2, NewStatus::Unchanged, ("False", "Before", "before")),
         ];
-        for (known, generation, verdict, expected) in table {
+        for (known, generation, new_status, expected) in table {
             let metadata = ObjectMeta { generation: Some(2), ..ObjectMeta::default() };
             let mut conditions: Vec<Condition> = known
                 .map(|status| Condition {
@@ -161,11 +160,16 @@ mod tests {
                 })
                 .into_iter()
                 .collect();
-            let case = format!("{known:?} {generation} {verdict:?}");
+            let case = format!("{known:?} {generation} {new_status:?}");
             let types = ec2_node_class_conditions(true);
             let mut set = ConditionSet::open(types, &metadata, &mut conditions, Timestamp::UNIX_EPOCH);
-            let finding = Finding { condition: SUBNETS_READY, verdict, next: Next::OnChange, trouble: None };
-            record(&mut set, &finding);
+            let result = ConditionResult {
+                condition: SUBNETS_READY,
+                new_status,
+                recheck: Recheck::OnChange,
+                failure: None,
+            };
+            record(&mut set, &result);
             let found = set.get(SUBNETS_READY).expect("a condition");
             assert_eq!(
                 (found.status.as_str(), found.reason.as_str(), found.message.as_str()),

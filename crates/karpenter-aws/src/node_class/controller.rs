@@ -1,6 +1,8 @@
-//! Keeps the status of classes up to date, and cleans up after them.
+//! The controller `nodeclass`: updates the status of EC2NodeClasses and finalizes deleted ones.
+//!
+//! Upstream: `pkg/controllers/nodeclass/controller.go`
 
-mod try_out;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,37 +13,39 @@ use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_controllers::Context;
-use karpenter_controllers::events::Notice;
+use karpenter_controllers::events::ObjectEvent;
 use kube::api::DynamicObject;
 use serde_json::json;
 
 use super::classes::{NodeClasses, read, refers_to, without_spec};
-use super::conditions::{Finding, Trouble, record};
-use super::decide::{Observed, back_off, decide, next_look};
-use super::finalize::{WAITING, WAITING_PERIOD, profile_trouble, waiting_message, with_ours, without_ours};
-use super::remedy::trouble;
+use super::conditions::{ConditionResult, Failure, record};
+use super::decide::{Observed, back_off, decide, requeue_after};
+use super::failure_log::{FailureLog, condition_events};
+use super::finalize::{
+    WAITING, WAITING_PERIOD, profile_failure, waiting_message, with_finalizer, without_finalizer,
+};
+use super::remedy::failure;
 use super::sources::Sources;
-use super::telling::{Told, transitions};
 use super::validation;
-use super::validation::remembered::Remembered;
+use super::validation::cache::ValidationCache;
 use super::writes::ClassWrites;
 use crate::api::Ec2;
 use crate::profiles::{ProfileError, Profiles};
 use crate::security_groups::SecurityGroups;
 use crate::subnets::Subnets;
 
-/// A class whose leftovers could not be deleted.
+/// Event reason: instance profiles or launch templates of a deleted class could not be deleted.
 const CLEAN_UP_FAILED: &str = "CleanUpFailed";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassSettings {
     pub cluster_name: String,
-    /// IAM cannot be reached, so no profiles are looked for at a class's end.
+    /// IAM cannot be reached, so instance profiles of a deleted class are not deleted.
     pub is_isolated_vpc: bool,
     pub is_dry_run_disabled: bool,
 }
 
-/// Whom the status of a class is asked of.
+/// The dependencies of the controller.
 #[derive(Clone)]
 pub struct ClassParts {
     pub classes: NodeClasses,
@@ -58,37 +62,37 @@ pub struct NodeClassStatus {
     parts: ClassParts,
     settings: ClassSettings,
     writes: ClassWrites,
-    told: Told,
-    remembered: Remembered,
-    /// By uid of the class: how many looks in a row were followed by a hurried one.
-    hurried: Mutex<BTreeMap<String, u32>>,
+    failure_log: FailureLog,
+    validation_cache: ValidationCache,
+    /// By uid of the class: how many looks in a row were followed by a retries one.
+    retries: Mutex<BTreeMap<String, u32>>,
 }
 
 impl NodeClassStatus {
     pub fn new(context: Context, parts: ClassParts, settings: ClassSettings) -> Self {
         let writes = ClassWrites::new(context.client.clone(), parts.classes.mirror().clone());
-        let remembered = Remembered::new(context.clock);
-        let (told, hurried) = (Told::default(), Mutex::default());
-        Self { context, parts, settings, writes, told, remembered, hurried }
+        let validation_cache = ValidationCache::new(context.clock);
+        let (failure_log, retries) = (FailureLog::default(), Mutex::default());
+        Self { context, parts, settings, writes, failure_log, validation_cache, retries }
     }
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         self.parts.classes.mirror().observe(move |change| {
-            if is_worth_a_look(change) {
+            if needs_reconcile(change) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
         let to = queue.clone();
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
-            // A class that is about to go waits for its last claim.
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
+            // A terminating class waits for the deletion of its last claim.
             if change.is_deleted() {
                 to.add(ObjectKey::new("", change.object().spec.node_class_ref.name.as_str()));
             }
         });
     }
 
-    async fn observe_and_decide(&self, class: &EC2NodeClass) -> (EC2NodeClass, Vec<Finding>) {
+    async fn observe_and_decide(&self, class: &EC2NodeClass) -> (EC2NodeClass, Vec<ConditionResult>) {
         let ClassParts { sources, subnets, security_groups, .. } = &self.parts;
         let has_reservations = self.context.gates.reserved_capacity;
         let reservations =
@@ -110,23 +114,23 @@ impl NodeClassStatus {
             profile,
         };
         let mut drafted = class.clone();
-        // Whoever remembers objects by their version must not take the draft for the object.
+        // Caches keyed by resource version must not mistake the draft for the stored object.
         drafted.metadata.resource_version = None;
         let mut status = drafted.status.take().unwrap_or_default();
-        let mut findings = decide(class, observed, &mut status, self.context.clock.now());
+        let mut results = decide(class, observed, &mut status, self.context.clock.now());
         let mut conditions = std::mem::take(&mut status.conditions);
         drafted.status = Some(status);
         let types = ec2_node_class_conditions(has_reservations);
         let now = self.context.clock.now();
         let mut set = ConditionSet::open(types, &class.metadata, &mut conditions, now);
-        findings.iter().for_each(|finding| record(&mut set, finding));
+        results.iter().for_each(|result| record(&mut set, result));
         let validated = self.validate(&drafted, &set).await;
         record(&mut set, &validated);
-        findings.push(validated);
+        results.push(validated);
         if let Some(status) = &mut drafted.status {
             status.conditions = conditions;
         }
-        (drafted, findings)
+        (drafted, results)
     }
 
     async fn profile(&self, class: &EC2NodeClass) -> Result<String, ProfileError> {
@@ -134,7 +138,7 @@ impl NodeClassStatus {
             return self.parts.profiles.ensure(class, role).await;
         }
         let named = class.spec.instance_profile.clone().unwrap_or_default();
-        // A class that had a role before: claims that are just being launched may still name the profile we made.
+        // If the class had a role before, launches in flight may still use the profile that Karpenter created for it.
         let before = class.status.as_ref().and_then(|status| status.instance_profile.as_deref());
         if let Some(before) = before.filter(|before| !before.is_empty() && *before != named) {
             self.parts.profiles.protect(before);
@@ -142,35 +146,37 @@ impl NodeClassStatus {
         Ok(named)
     }
 
-    /// The class as it is, with what can be said about it: nothing but that it cannot be read.
-    fn unreadable(&self, object: &DynamicObject, problem: &str) -> (EC2NodeClass, Vec<Finding>) {
+    /// The class without its spec, and the result that its spec cannot be parsed.
+    fn unreadable(&self, object: &DynamicObject, problem: &str) -> (EC2NodeClass, Vec<ConditionResult>) {
         let mut class = without_spec(object);
-        let finding = validation::unreadable(problem);
+        let result = validation::unreadable(problem);
         let types = ec2_node_class_conditions(self.context.gates.reserved_capacity);
         let mut status = class.status.take().unwrap_or_default();
         let now = self.context.clock.now();
-        record(&mut ConditionSet::open(types, &class.metadata, &mut status.conditions, now), &finding);
+        record(&mut ConditionSet::open(types, &class.metadata, &mut status.conditions, now), &result);
         class.status = Some(status);
-        (class, vec![finding])
+        (class, vec![result])
     }
 
     async fn finalize(&self, object: &DynamicObject) -> kube::Result<After> {
-        let Some(finalizers) = without_ours(&object.metadata) else { return Ok(After::Done) };
-        // What cannot be read can still go.
+        let Some(finalizers) = without_finalizer(&object.metadata) else { return Ok(After::Done) };
+        // A class that cannot be parsed can still be finalized.
         let class = read(object).unwrap_or_else(|_| without_spec(object));
         let name = name_of(object);
-        let claims = self.context.mirrors.node_claims.list();
+        let claims = self.context.stores.node_claims.list();
         let claims = claims.iter().filter(|claim| refers_to(&claim.spec.node_class_ref, name));
         let claims: Vec<String> = claims.map(|claim| name_of(&**claim).to_owned()).collect();
         if !claims.is_empty() {
-            let notice = Notice::normal(&class, WAITING, waiting_message(&claims)).of_episode(uid_of(object));
+            let notice =
+                ObjectEvent::normal(&class, WAITING, waiting_message(&claims)).dedupe_by(uid_of(object));
             self.context.recorder.publish(notice).await;
             return Ok(After::Again(WAITING_PERIOD));
         }
-        if let Err(trouble) = self.clean_up(&class, name).await {
-            let times = self.hurry(uid_of(object));
-            self.told.tell_clean_up(&class, &trouble);
-            let notice = Notice::warning(&class, CLEAN_UP_FAILED, trouble.error).of_episode(uid_of(object));
+        if let Err(failure) = self.clean_up(&class, name).await {
+            let times = self.count_retry(uid_of(object));
+            self.failure_log.log_cleanup(&class, &failure);
+            let notice =
+                ObjectEvent::warning(&class, CLEAN_UP_FAILED, failure.error).dedupe_by(uid_of(object));
             self.context.recorder.publish(notice).await;
             return Ok(After::Again(back_off(times)));
         }
@@ -180,32 +186,32 @@ impl NodeClassStatus {
         Ok(After::Done)
     }
 
-    async fn clean_up(&self, class: &EC2NodeClass, name: &str) -> Result<(), Trouble> {
+    async fn clean_up(&self, class: &EC2NodeClass, name: &str) -> Result<(), Failure> {
         if !self.settings.is_isolated_vpc {
-            self.parts.profiles.delete_all(class).await.map_err(|error| profile_trouble(&error))?;
+            self.parts.profiles.delete_all(class).await.map_err(|error| profile_failure(&error))?;
         }
         let deleted = self.parts.sources.delete_templates(name).await;
-        deleted.map_err(|error| trouble("ec2:DeleteLaunchTemplate", &error))
+        deleted.map_err(|error| failure("ec2:DeleteLaunchTemplate", &error))
     }
 
-    fn hurry(&self, uid: &str) -> u32 {
-        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = hurried.entry(uid.to_owned()).or_insert(0);
+    fn count_retry(&self, uid: &str) -> u32 {
+        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = retries.entry(uid.to_owned()).or_insert(0);
         *times = times.saturating_add(1);
         *times
     }
 
     fn forget(&self, name: &str, uid: &str) {
-        self.remembered.forget(name);
-        self.told.forget(uid);
-        self.hurried.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.validation_cache.forget(name);
+        self.failure_log.forget(uid);
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    fn schedule(&self, uid: &str, findings: &[Finding]) -> After {
-        let mut hurried = self.hurried.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = hurried.get(uid).copied().unwrap_or(0);
-        let (after, times) = next_look(findings, before);
-        hurried.insert(uid.to_owned(), times);
+    fn schedule(&self, uid: &str, results: &[ConditionResult]) -> After {
+        let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = retries.get(uid).copied().unwrap_or(0);
+        let (after, times) = requeue_after(results, before);
+        retries.insert(uid.to_owned(), times);
         after
     }
 }
@@ -216,7 +222,7 @@ impl Reconcile for NodeClassStatus {
         if is_deleting(&*object) {
             return self.finalize(&object).await;
         }
-        let object = match with_ours(&object.metadata) {
+        let object = match with_finalizer(&object.metadata) {
             None => object,
             Some(finalizers) => {
                 let patch = json!({ "metadata": { "finalizers": finalizers } });
@@ -226,7 +232,7 @@ impl Reconcile for NodeClassStatus {
                 }
             }
         };
-        let (old, (class, findings)) = match read(&object) {
+        let (old, (class, results)) = match read(&object) {
             Ok(class) => {
                 let decided = self.observe_and_decide(&class).await;
                 (class.status.unwrap_or_default(), decided)
@@ -236,19 +242,19 @@ impl Reconcile for NodeClassStatus {
                 (old, self.unreadable(&object, &problem))
             }
         };
-        findings.iter().for_each(|finding| self.told.tell(&class, finding));
+        results.iter().for_each(|result| self.failure_log.log_result(&class, result));
         let new = class.status.clone().unwrap_or_default();
         if self.writes.status_unchanged(&object, &old, &new).await?.is_some() {
-            for notice in transitions(&class, &old.conditions, &new.conditions) {
+            for notice in condition_events(&class, &old.conditions, &new.conditions) {
                 self.context.recorder.publish(notice).await;
             }
         }
-        Ok(self.schedule(uid_of(&*object), &findings))
+        Ok(self.schedule(uid_of(&*object), &results))
     }
 }
 
-/// Whether more has changed than the status, which is our own word.
-fn is_worth_a_look(change: &Change<DynamicObject>) -> bool {
+/// Whether anything but the status changed; only this controller writes the status.
+fn needs_reconcile(change: &Change<DynamicObject>) -> bool {
     match change {
         Change::Deleted { .. } => false,
         Change::Applied { old: None, .. } => true,

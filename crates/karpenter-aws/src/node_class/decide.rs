@@ -1,4 +1,4 @@
-//! What the answers of one look at the world mean for a class, and when to look again.
+//! Turns the AWS answers of one reconcile into status lists and conditions, and computes the requeue delay.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use jiff::Timestamp;
 use karpenter_api::types::{AmiStatus, CapacityReservationStatus, EC2NodeClass, EC2NodeClassStatus};
 use karpenter_cluster::harness::After;
 
-use super::conditions::{Finding, Next};
+use super::conditions::{ConditionResult, Recheck};
 use super::sources::ImagesError;
 use super::{images, instance_profile, placement_group, reservations, security_groups, subnets};
 use crate::api::AwsError;
 use crate::api::ec2::{PlacementGroup, SecurityGroup, Subnet};
 use crate::profiles::ProfileError;
 
+/// First delay of the back-off; doubles with each retry.
 const BACK_OFF_FIRST: Duration = Duration::from_secs(1);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
-/// Everything that was asked for a class.
+/// The AWS answers for a class.
 pub(crate) struct Observed<'a> {
     pub(crate) images: Result<Vec<AmiStatus>, ImagesError>,
-    /// `None` where nobody asked, because the feature is off.
+    /// `None` if the feature gate ReservedCapacity is off.
     pub(crate) reservations: Option<Result<Vec<CapacityReservationStatus>, AwsError>>,
     pub(crate) placement_group: Result<Option<PlacementGroup>, AwsError>,
     pub(crate) subnets: Result<&'a [Subnet], AwsError>,
@@ -27,36 +28,36 @@ pub(crate) struct Observed<'a> {
     pub(crate) profile: Result<String, ProfileError>,
 }
 
-/// Brings the lists of the status up to date; what was found, in upstream's order.
+/// Updates the lists of the status; returns the results of the conditions in upstream's order.
 pub(crate) fn decide(
     class: &EC2NodeClass,
     observed: Observed<'_>,
     status: &mut EC2NodeClassStatus,
     now: Timestamp,
-) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let (finding, listed) = images::judge(observed.images);
-    findings.push(finding);
+) -> Vec<ConditionResult> {
+    let mut results = Vec::new();
+    let (result, listed) = images::evaluate(observed.images);
+    results.push(result);
     replace(&mut status.amis, listed);
     if let Some(answer) = observed.reservations {
-        let (finding, listed) = reservations::judge(answer, now);
-        findings.push(finding);
+        let (result, listed) = reservations::evaluate(answer, now);
+        results.push(result);
         replace(&mut status.capacity_reservations, listed);
     }
     let selector = class.spec.placement_group_selector.as_ref();
-    findings.push(placement_group::judge(observed.placement_group, selector));
-    let (finding, listed) = subnets::judge(observed.subnets);
-    findings.push(finding);
+    results.push(placement_group::evaluate(observed.placement_group, selector));
+    let (result, listed) = subnets::evaluate(observed.subnets);
+    results.push(result);
     replace(&mut status.subnets, listed);
-    let (finding, listed) = security_groups::judge(observed.security_groups);
-    findings.push(finding);
+    let (result, listed) = security_groups::evaluate(observed.security_groups);
+    results.push(result);
     replace(&mut status.security_groups, listed);
-    let (finding, named) = instance_profile::judge(observed.profile);
-    findings.push(finding);
+    let (result, named) = instance_profile::evaluate(observed.profile);
+    results.push(result);
     if named.is_some() {
         status.instance_profile = named;
     }
-    findings
+    results
 }
 
 fn replace<T>(list: &mut T, by: Option<T>) {
@@ -65,16 +66,16 @@ fn replace<T>(list: &mut T, by: Option<T>) {
     }
 }
 
-/// When to look again, given how many looks in a row were followed by a hurried one; that number afterwards.
-pub(crate) fn next_look(findings: &[Finding], hurried_in_a_row: u32) -> (After, u32) {
-    let is_hurried = findings.iter().any(|finding| finding.next == Next::BackOff);
-    let hurried_in_a_row = if is_hurried { hurried_in_a_row.saturating_add(1) } else { 0 };
-    let after = findings.iter().fold(After::Done, |after, finding| match finding.next {
-        Next::OnChange => after,
-        Next::After(period) => after.earlier(After::Again(period)),
-        Next::BackOff => after.earlier(After::Again(back_off(hurried_in_a_row))),
+/// The requeue delay and the new number of consecutive retries, from the number before.
+pub(crate) fn requeue_after(results: &[ConditionResult], retries: u32) -> (After, u32) {
+    let needs_back_off = results.iter().any(|result| result.recheck == Recheck::BackOff);
+    let retries = if needs_back_off { retries.saturating_add(1) } else { 0 };
+    let after = results.iter().fold(After::Done, |after, result| match result.recheck {
+        Recheck::OnChange => after,
+        Recheck::After(period) => after.earlier(After::Again(period)),
+        Recheck::BackOff => after.earlier(After::Again(back_off(retries))),
     });
-    (after, hurried_in_a_row)
+    (after, retries)
 }
 
 pub(crate) fn back_off(times: u32) -> Duration {

@@ -1,20 +1,22 @@
-//! The end of a class: it waits for its claims, and takes everything with it that was made for it.
+//! Finalization of a class: it waits until its NodeClaims are gone; then its instance profiles and launch templates are
+//! deleted. Here are the finalizer lists and messages; the controller makes the calls.
 
 use std::time::Duration;
 
 use karpenter_api::labels::AWS_FINALIZER_TERMINATION;
 use kube::api::ObjectMeta;
 
-use super::conditions::Trouble;
-use super::remedy::trouble;
+use super::conditions::Failure;
+use super::remedy::failure;
 use crate::profiles::ProfileError;
 
 pub(crate) const WAITING: &str = "WaitingOnNodeClaimTermination";
-/// The event about claims that are still there is told again after this long.
+/// Interval of the event that lists the remaining claims.
 pub(crate) const WAITING_PERIOD: Duration = Duration::from_secs(10 * 60);
+/// How many claims the event names.
 const NAMES_MAX: usize = 5;
 
-/// Says which claims are waited for, a few of them by name.
+/// Upstream's message, with the first claims by name.
 pub(crate) fn waiting_message(claims: &[String]) -> String {
     let named = claims.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
     let others = claims.len().saturating_sub(NAMES_MAX);
@@ -22,8 +24,8 @@ pub(crate) fn waiting_message(claims: &[String]) -> String {
     format!("Waiting on NodeClaim termination for {named}{rest}")
 }
 
-/// The finalizers with ours among them; `None` if it is there.
-pub(crate) fn with_ours(meta: &ObjectMeta) -> Option<Vec<String>> {
+/// The finalizers with Karpenter's added; `None` if it is present.
+pub(crate) fn with_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     let mut finalizers = meta.finalizers.clone().unwrap_or_default();
     if finalizers.iter().any(|name| name == AWS_FINALIZER_TERMINATION) {
         return None;
@@ -32,19 +34,19 @@ pub(crate) fn with_ours(meta: &ObjectMeta) -> Option<Vec<String>> {
     Some(finalizers)
 }
 
-/// The finalizers without ours; `None` if it is not there.
-pub(crate) fn without_ours(meta: &ObjectMeta) -> Option<Vec<String>> {
+/// The finalizers without Karpenter's; `None` if it is absent.
+pub(crate) fn without_finalizer(meta: &ObjectMeta) -> Option<Vec<String>> {
     let finalizers = meta.finalizers.clone().unwrap_or_default();
     let kept: Vec<String> =
         finalizers.iter().filter(|name| *name != AWS_FINALIZER_TERMINATION).cloned().collect();
     (kept.len() < finalizers.len()).then_some(kept)
 }
 
-/// What stands against the end of a class's profiles.
-pub(crate) fn profile_trouble(error: &ProfileError) -> Trouble {
+/// The failure to delete the instance profiles of a class.
+pub(crate) fn profile_failure(error: &ProfileError) -> Failure {
     match error {
-        ProfileError::Aws { call, error } => trouble(call, error),
-        ProfileError::RoleNotFound { error, .. } => trouble("iam:RemoveRoleFromInstanceProfile", error),
+        ProfileError::Aws { call, error } => failure(call, error),
+        ProfileError::RoleNotFound { error, .. } => failure("iam:RemoveRoleFromInstanceProfile", error),
     }
 }
 
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_claims_are_named() {
+    fn waiting_message_names_five_claims() {
         let names = |count: usize| (1..=count).map(|number| format!("c{number}")).collect::<Vec<_>>();
         let table = [
             (1, "c1"),
@@ -71,19 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn other_finalizers_are_left_alone() {
+    fn other_finalizers_are_kept() {
         let meta = |names: &[&str]| ObjectMeta {
             finalizers: Some(names.iter().map(|name| (*name).to_owned()).collect()),
             ..ObjectMeta::default()
         };
         let ours = AWS_FINALIZER_TERMINATION;
         let owned = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-        assert_eq!(with_ours(&ObjectMeta::default()), owned(&[ours]));
-        assert_eq!(with_ours(&meta(&["a"])), owned(&["a", ours]));
-        assert_eq!(with_ours(&meta(&["a", ours])), None);
-        assert_eq!(without_ours(&meta(&["a", ours, "b"])), owned(&["a", "b"]));
-        assert_eq!(without_ours(&meta(&[ours])), owned(&[]));
-        assert_eq!(without_ours(&meta(&["a"])), None);
-        assert_eq!(without_ours(&ObjectMeta::default()), None);
+        assert_eq!(with_finalizer(&ObjectMeta::default()), owned(&[ours]));
+        assert_eq!(with_finalizer(&meta(&["a"])), owned(&["a", ours]));
+        assert_eq!(with_finalizer(&meta(&["a", ours])), None);
+        assert_eq!(without_finalizer(&meta(&["a", ours, "b"])), owned(&["a", "b"]));
+        assert_eq!(without_finalizer(&meta(&[ours])), owned(&[]));
+        assert_eq!(without_finalizer(&meta(&["a"])), None);
+        assert_eq!(without_finalizer(&ObjectMeta::default()), None);
     }
 }

@@ -4,7 +4,7 @@
 //! the older version keeps it: taking over from such a release, or going back to it, then changes no annotation and
 //! replaces no machine. Any other class gets the newer version, and its claims are carried over without a second
 //! thought, because hashes of different versions cannot be compared. A class that was given settings the older version
-//! cannot see leaves it too, but there the claims are known to be behind. Finding drift is not done here.
+//! cannot see leaves it too, but there the claims are known to be behind. ConditionResult drift is not done here.
 
 mod controller;
 #[cfg(test)]
@@ -25,17 +25,18 @@ use crate::kubelet::MANAGED;
 
 pub use controller::NodeClassHash;
 
-/// A hash, and how it was made.
+/// A hash and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     pub version: &'static str,
     pub hash: String,
 }
 
-/// What a class, and a claim that is launched with it, is to carry. `ca_bundle`: the cluster's certificates in base64.
+/// The hash for the annotations of a class and of claims launched with it. `ca_bundle`: the cluster's CA certificates
+/// in base64.
 pub fn stamp(class: &EC2NodeClass, ca_bundle: Option<&str>) -> Stamp {
     if annotation(class, VERSION) == Some(TYPED)
-        && is_told_by_typed(class)
+        && typed_hash_covers_kubelet(class)
         && let Ok(hash) = ec2_node_class_hash_v5(class, ca_bundle)
     {
         return Stamp { version: TYPED, hash: hash.to_string() };
@@ -43,49 +44,49 @@ pub fn stamp(class: &EC2NodeClass, ca_bundle: Option<&str>) -> Stamp {
     Stamp { version: FREE_FORM, hash: ec2_node_class_hash_v6(class, ca_bundle).to_string() }
 }
 
-/// Whether the older version sees every setting of the kubelet: a change of one that it does not see would replace no
-/// machine. (What it sees but has no type for, such as an expression, it refuses by itself.)
-fn is_told_by_typed(class: &EC2NodeClass) -> bool {
+/// Whether the older version covers every key of `spec.kubelet`: a change of another key would not be detected as
+/// drift. (For a value of the wrong type, such as an expression, the older hash returns an error.)
+fn typed_hash_covers_kubelet(class: &EC2NodeClass) -> bool {
     class.spec.kubelet.iter().flatten().all(|(key, _)| MANAGED.contains(&key.as_str()))
 }
 
-/// Whether claims of the class have to be carried over before the class itself.
+/// Whether the class changes its hash version, so that its claims must be migrated first.
 pub fn changes_version(class: &EC2NodeClass, stamp: &Stamp) -> bool {
     annotation(class, VERSION) != Some(stamp.version)
 }
 
-/// What a new version of the hash says about the claims of a class.
+/// How the claims of a class migrate to a new hash version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CarriedOver {
-    /// Only the way of counting has changed.
-    AsTheyAre,
-    /// The class was changed so that the older version cannot tell it any more: claims of that version are behind.
-    Outdated,
+pub enum ClaimMigration {
+    /// Only the hash version changed: claims get the new hash.
+    SpecUnchanged,
+    /// The spec changed too: claims of the older version keep their hash and drift.
+    SpecChanged,
 }
 
-/// Whether the spec has changed since anybody looked at the class. A class that nobody ever looked at has no claims.
-pub fn has_changed_unseen(class: &EC2NodeClass) -> bool {
+/// Whether the spec changed after the last reconcile. False for a class that was never reconciled: it has no claims.
+pub fn has_unobserved_generation(class: &EC2NodeClass) -> bool {
     let conditions = class.status.iter().flat_map(|status| &status.conditions);
     let seen = conditions.filter_map(|condition| condition.observed_generation).max();
     seen.is_some_and(|seen| class.metadata.generation.is_some_and(|current| current > seen))
 }
 
-/// What the class's annotations lack.
+/// The patch for the class's annotations; `None` if they are current.
 pub fn class_patch(class: &EC2NodeClass, stamp: &Stamp) -> Option<Value> {
     let is_current = annotation(class, HASH) == Some(&stamp.hash) && !changes_version(class, stamp);
     (!is_current).then(|| annotations_patch(stamp, true))
 }
 
-/// What carries a claim of another version over. A claim that has drifted keeps its hash, and stays drifted; so does one
-/// that is outdated, and drifts by it.
-pub fn claim_patch(claim: &NodeClaim, stamp: &Stamp, carried_over: CarriedOver) -> Option<Value> {
+/// The patch that migrates a claim; `None` if it has the version already. A claim that has drifted, or whose class
+/// changed its spec, keeps its hash.
+pub fn claim_patch(claim: &NodeClaim, stamp: &Stamp, claim_migration: ClaimMigration) -> Option<Value> {
     let version = annotation(claim, VERSION);
     if version == Some(stamp.version) {
         return None;
     }
     let mut conditions = claim.status.iter().flat_map(|status| &status.conditions);
     let has_drifted = conditions.any(|condition| condition.type_ == "Drifted");
-    let is_outdated = carried_over == CarriedOver::Outdated && version == Some(TYPED);
+    let is_outdated = claim_migration == ClaimMigration::SpecChanged && version == Some(TYPED);
     Some(annotations_patch(stamp, !has_drifted && !is_outdated))
 }
 

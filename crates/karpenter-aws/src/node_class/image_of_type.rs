@@ -1,4 +1,4 @@
-//! Which image of a class a machine of a type boots: the first one in the status that fits it.
+//! Which AMI of a class an instance type boots: the first in the status whose requirements are compatible.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -7,11 +7,11 @@ use karpenter_api::labels::{LabelRules, Provider};
 use karpenter_api::types::{AmiStatus, Requirement as WrittenRequirement};
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
-/// Keys that a type may leave undefined.
+/// Label keys that an instance type may leave undefined.
 static WELL_KNOWN: LazyLock<BTreeSet<Arc<str>>> =
     LazyLock::new(|| LabelRules::for_provider(Provider::Aws).well_known().map(Arc::from).collect());
 
-/// Requirements as the engine has them. What cannot be read was refused by the API server.
+/// Converts requirements; skips unknown operators, which the API server rejects.
 pub(crate) fn requirements(written: &[WrittenRequirement]) -> Requirements {
     let read = written.iter().filter_map(|one| {
         let operator = Operator::parse(&one.operator)?;
@@ -20,7 +20,7 @@ pub(crate) fn requirements(written: &[WrittenRequirement]) -> Requirements {
     read.collect()
 }
 
-/// `None` if no image fits the type.
+/// `None` if no AMI is compatible with the instance type.
 pub fn image_of_type<'a>(of_type: &Requirements, images: &'a [AmiStatus]) -> Option<&'a AmiStatus> {
     images.iter().find(|image| of_type.compatible(&requirements(&image.requirements), &WELL_KNOWN).is_ok())
 }
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_image_that_fits_is_booted() {
+    fn first_compatible_image_is_selected() {
         let arch = |value: &str| json!({"key": "kubernetes.io/arch", "operator": "In", "values": [value]});
         let gpu =
             |operator: &str| json!({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": operator});
@@ -56,7 +56,7 @@ mod tests {
             ("with gpu", of("amd64", Some(&with_gpu)), Some("ami-gpu")),
             ("without gpu", of("amd64", Some(&without_gpu)), Some("ami-std")),
             ("arm", of("arm64", Some(&without_gpu)), Some("ami-arm")),
-            ("gpu not told, which is open", of("amd64", None), Some("ami-gpu")),
+            ("gpu count undefined", of("amd64", None), Some("ami-gpu")),
             ("another architecture", of("riscv64", None), None),
         ];
         for (case, of_type, expected) in table {

@@ -1,27 +1,30 @@
 //! The condition `InstanceProfileReady`.
 
-use super::conditions::{Finding, INSTANCE_PROFILE_READY, Next, Trouble, Verdict};
-use super::remedy::trouble;
+use super::conditions::{ConditionResult, Failure, INSTANCE_PROFILE_READY, NewStatus, Recheck};
+use super::remedy::failure;
 use crate::profiles::ProfileError;
 
 const ROLE_NOT_FOUND: &str = "RoleNotFound";
 const RESOLUTION_FAILED: &str = "InstanceProfileResolutionFailed";
 
-/// What an answer means, and which profile the status names then; `None` leaves it as it is.
-pub(crate) fn judge(answer: Result<String, ProfileError>) -> (Finding, Option<String>) {
+/// The result, and the profile for the status; `None` keeps the profile of the status.
+pub(crate) fn evaluate(answer: Result<String, ProfileError>) -> (ConditionResult, Option<String>) {
     let condition = INSTANCE_PROFILE_READY;
     match answer {
-        Ok(profile) => (Finding::good(condition, Next::OnChange), Some(profile)),
+        Ok(profile) => (ConditionResult::ready(condition, Recheck::OnChange), Some(profile)),
         Err(ProfileError::RoleNotFound { role, error }) => {
             let message = format!("Role {role:?} not found");
             let remedy =
                 "create the role, or correct spec.role; a path before the name does not matter".to_owned();
-            let trouble = Trouble { error: error.to_string(), remedy };
-            let verdict = Verdict::False { reason: ROLE_NOT_FOUND, message };
-            (Finding { condition, verdict, next: Next::BackOff, trouble: Some(trouble) }, None)
+            let failure = Failure { error: error.to_string(), remedy };
+            let new_status = NewStatus::False { reason: ROLE_NOT_FOUND, message };
+            (
+                ConditionResult { condition, new_status, recheck: Recheck::BackOff, failure: Some(failure) },
+                None,
+            )
         }
         Err(ProfileError::Aws { call, error }) => {
-            (Finding::unseen(condition, RESOLUTION_FAILED, trouble(call, &error)), None)
+            (ConditionResult::not_checked(condition, RESOLUTION_FAILED, failure(call, &error)), None)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The rest of the provider, as the status of a class asks for it.
+//! Implements [`Sources`] with the parts of the provider.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use karpenter_catalog::aws::AmiFamily;
 use karpenter_cloud::CloudError;
 use karpenter_model::instance_type::InstanceType;
 
-use super::sources::{ImagesError, KubeletProblem, NotYet, Sources, TemplateRequest};
+use super::sources::{ImagesError, KubeletProblem, Sources, TemplateRequest, TypesNotDiscovered};
 use crate::amis::{AmiError, AmiRequest, Amis};
 use crate::api::AwsFuture;
 use crate::api::ec2::PlacementGroup;
@@ -20,7 +20,7 @@ use crate::provider::cloud_error;
 use crate::types::{InstanceTypes, TypesError};
 use crate::version::KubernetesVersion;
 
-/// What the provider is made of.
+/// The parts of the provider that the status of a class needs.
 #[derive(Clone)]
 pub struct LiveSources {
     pub amis: Amis,
@@ -71,7 +71,7 @@ impl Sources for LiveSources {
     fn expression_problem<'a>(
         &'a self,
         class: &'a EC2NodeClass,
-    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, NotYet>> {
+    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, TypesNotDiscovered>> {
         async move {
             let Some(values) = &class.spec.kubelet else { return Ok(None) };
             if !ParsedKubelet::parse(values).is_ok_and(|parsed| parsed.has_expressions()) {
@@ -79,7 +79,7 @@ impl Sources for LiveSources {
             }
             let discovered = self.types.discovered();
             if discovered.types().is_empty() {
-                return Err(NotYet);
+                return Err(TypesNotDiscovered);
             }
             let view = self.types.view(class).await;
             let infos = discovered.types().iter().map(|known| &known.info);
@@ -102,7 +102,7 @@ impl Sources for LiveSources {
     }
 
     fn ensure_template<'a>(&'a self, request: TemplateRequest<'a>) -> AwsFuture<'a, String> {
-        self.launcher.ensure_for_trial(request).boxed()
+        self.launcher.ensure_for_dry_run(request).boxed()
     }
 
     fn delete_templates<'a>(&'a self, class_name: &'a str) -> AwsFuture<'a, ()> {
@@ -120,10 +120,10 @@ fn problem(refusal: Refusal) -> KubeletProblem {
 }
 
 fn images_error(error: AmiError) -> ImagesError {
-    let words = error.to_string();
+    let message = error.to_string();
     match error {
-        AmiError::UnsupportedAlias(_) => ImagesError::UnsupportedAlias(words),
-        AmiError::NothingForAlias { .. } | AmiError::BadAlias { .. } => ImagesError::NothingForAlias(words),
+        AmiError::UnsupportedAlias(_) => ImagesError::UnsupportedAlias(message),
+        AmiError::NothingForAlias { .. } | AmiError::BadAlias { .. } => ImagesError::NothingForAlias(message),
         AmiError::Parameter { error, .. } => ImagesError::Aws { action: "ssm:GetParameter", error },
         AmiError::Images { error } => ImagesError::Aws { action: "ec2:DescribeImages", error },
     }

@@ -1,4 +1,4 @@
-//! Whether a machine may be launched with a class now, and in which words it may not.
+//! Whether instances can be launched with a class now, and the error if not.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use karpenter_cluster::controllers::context::is_deleting;
 use super::Lookup;
 use super::conditions::READY;
 
-/// What claims and pools whose class is not there hear, as an event.
+/// Event message for NodeClaims and NodePools whose class does not exist.
 pub const FAILED_RESOLVING: &str = "Failed resolving NodeClass";
 pub const READINESS_UNKNOWN: &str = "NodeClassReadinessUnknown";
 
-/// The class to launch with. A class that is missing or about to go is no capacity: the claim is given up, and its
-/// pods are planned anew.
+/// Returns the class if it is ready. A missing or terminating class is an insufficient capacity error: the claim is
+/// deleted and its pods are planned again.
 pub fn launchable(lookup: Lookup, name: &str) -> Result<Arc<EC2NodeClass>, CloudError> {
     let gone = |what: &str| CloudError::InsufficientCapacity {
         message: format!("resolving nodeclass, ec2nodeclasses.karpenter.k8s.aws {name:?} {what}"),
@@ -22,7 +22,7 @@ pub fn launchable(lookup: Lookup, name: &str) -> Result<Arc<EC2NodeClass>, Cloud
     match lookup {
         Lookup::Missing => Err(gone("not found")),
         Lookup::Unreadable { problem } => {
-            Err(CloudError::NodeClassNotReady { message: format!("spec cannot be read: {problem}") })
+            Err(CloudError::NodeClassNotReady { message: format!("spec cannot be parsed: {problem}") })
         }
         Lookup::Found(class) if is_deleting(&*class) => Err(gone("is terminating, treating as not found")),
         Lookup::Found(class) => check(&class).map(|()| class),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_class_that_is_ready_as_it_stands_is_launched_with() {
+    fn class_is_launchable_only_if_ready_for_its_generation() {
         let unknown = "create NodeClassReadinessUnknown: NodeClass is in Ready=Unknown";
         let table = [
             ("ready", class(2, ready("True", 2), json!(null)), "ok"),
@@ -77,14 +77,14 @@ mod tests {
                 "not ready: SubnetsReady=False",
             ),
             ("unknown", class(2, ready("Unknown", 2), json!(null)), unknown),
-            ("never looked at", class(1, json!([]), json!(null)), unknown),
+            ("never reconciled", class(1, json!([]), json!(null)), unknown),
             (
                 "ready for an older spec",
                 class(3, ready("True", 2), json!(null)),
                 "not ready: nodeclass status has not been reconciled against the latest spec",
             ),
             (
-                "on its way out",
+                "terminating",
                 class(2, ready("True", 2), json!("2026-01-01T00:00:00Z")),
                 "no capacity: resolving nodeclass, ec2nodeclasses.karpenter.k8s.aws \"default\" is terminating, \
                  treating as not found",
@@ -97,7 +97,7 @@ mod tests {
             (
                 "unreadable",
                 Lookup::Unreadable { problem: "x".to_owned() },
-                "not ready: spec cannot be read: x",
+                "not ready: spec cannot be parsed: x",
             ),
         ];
         for (case, lookup, expected) in table {

@@ -1,43 +1,43 @@
-//! What to do about an error of AWS, in words for whoever runs the cluster.
+//! Suggests a fix for an AWS error, for the administrator of the cluster.
 
 use crate::api::{AwsError, ErrorKind};
 
-use super::conditions::Trouble;
+use super::conditions::Failure;
 
-/// `action`: the call as policies name it, such as `ec2:DescribeSubnets`.
-pub(crate) fn trouble(action: &str, error: &AwsError) -> Trouble {
-    Trouble { error: format!("{action}: {error}"), remedy: remedy(action, error) }
+/// `action`: the call as IAM policies name it, such as `ec2:DescribeSubnets`.
+pub(crate) fn failure(action: &str, error: &AwsError) -> Failure {
+    Failure { error: format!("{action}: {error}"), remedy: remedy(action, error) }
 }
 
 fn remedy(action: &str, error: &AwsError) -> String {
     if error.code == "AuthFailure" {
-        return "check the credentials of this process, and that the region is right and enabled for the account; if \
-            both are, allow the call in the policies of its role"
+        return "check the controller's credentials, and that the region is correct and enabled for the account; if \
+            both are, allow the call in the policies of the controller role"
             .to_owned();
     }
     match error.kind {
-        ErrorKind::BadCredentials => "give this process valid credentials: the role of its service account, a pod \
-            identity association, the instance's profile or AWS_* variables; they are missing, wrong or expired"
+        ErrorKind::BadCredentials => "credentials are missing, wrong or expired; give the controller valid credentials: \
+            IRSA, an EKS Pod Identity association, an instance profile or AWS_* variables"
             .to_owned(),
         ErrorKind::Unauthorized => {
-            format!("allow {action} in the policies of the role that this process runs with")
+            format!("allow {action} in the policies of the controller role")
         }
         ErrorKind::Throttled => {
-            "nothing: AWS asks for fewer calls, and it is tried again later; if it stays, look for others who call \
-             the same API in this account"
+            "none: AWS throttles calls, and the call is retried; if it persists, look for other callers of the same \
+             API in this account"
                 .to_owned()
         }
-        ErrorKind::Transient => "check that the region is right and that its endpoints can be reached from this \
-            pod; it is tried again later"
+        ErrorKind::Transient => "check that the region is correct and that its endpoints can be reached from this \
+            pod; the call is retried"
             .to_owned(),
         ErrorKind::NotFound | ErrorKind::LaunchTemplateNotFound => {
-            "check the names and ids in the class, and that they are of this account and region".to_owned()
+            "check that the names and ids in the nodeclass exist in this account and region".to_owned()
         }
         ErrorKind::AlreadyExists
         | ErrorKind::Unfulfillable
         | ErrorKind::SpotRoleMissing
         | ErrorKind::DryRunOk
-        | ErrorKind::Other => "check the class against what AWS says; it is tried again later".to_owned(),
+        | ErrorKind::Other => "correct the nodeclass as the error says; the call is retried".to_owned(),
     }
 }
 
@@ -46,22 +46,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_error_says_what_to_do() {
+    fn every_kind_of_error_has_a_remedy() {
         let table = [
             ("ExpiredToken", "valid credentials"),
             ("UnauthorizedOperation", "allow ec2:DescribeSubnets"),
             ("AuthFailure", "enabled for the account"),
-            ("RequestLimitExceeded", "tried again later"),
+            ("RequestLimitExceeded", "the call is retried"),
             ("InternalError", "region"),
             ("NoSuchEntity", "names and ids"),
-            ("InvalidParameterValue", "what AWS says"),
+            ("InvalidParameterValue", "as the error says"),
         ];
         for (code, expected) in table {
-            let found = trouble("ec2:DescribeSubnets", &AwsError::new(code, "words"));
+            let found = failure("ec2:DescribeSubnets", &AwsError::new(code, "words"));
             assert!(found.remedy.contains(expected), "{code}: {}", found.remedy);
             assert_eq!(found.error, format!("ec2:DescribeSubnets: {code}: words"));
         }
-        let unreachable = trouble("ec2:DescribeSubnets", &AwsError::unreachable("no route to host"));
+        let unreachable = failure("ec2:DescribeSubnets", &AwsError::unreachable("no route to host"));
         assert!(unreachable.remedy.contains("endpoints can be reached"));
     }
 }

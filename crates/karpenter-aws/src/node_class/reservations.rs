@@ -1,4 +1,4 @@
-//! The condition `CapacityReservationsReady`: true whenever the question was answered, because to have none is fine.
+//! The condition `CapacityReservationsReady`: true if EC2 answered, also if no reservation matches.
 
 use std::time::Duration;
 
@@ -6,33 +6,34 @@ use jiff::Timestamp;
 use karpenter_api::types::CapacityReservationStatus;
 use karpenter_cluster::clock::until;
 
-use super::conditions::{CAPACITY_RESERVATIONS_READY, Finding, Next};
-use super::remedy::trouble;
+use super::conditions::{CAPACITY_RESERVATIONS_READY, ConditionResult, Recheck};
+use super::remedy::failure;
 use crate::api::AwsError;
 
 const RESOLUTION_FAILED: &str = "CapacityReservationsResolutionFailed";
 
+/// How often reservations are resolved again.
 const PERIOD: Duration = Duration::from_secs(60);
-/// A reservation whose end has just passed is looked at soon, not in a circle.
+/// Shortest interval, for a reservation whose end has just passed; avoids a busy loop.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
-pub(crate) fn judge(
+pub(crate) fn evaluate(
     answer: Result<Vec<CapacityReservationStatus>, AwsError>,
     now: Timestamp,
-) -> (Finding, Option<Vec<CapacityReservationStatus>>) {
+) -> (ConditionResult, Option<Vec<CapacityReservationStatus>>) {
     match answer {
         Ok(reservations) => {
-            let next = Next::After(period(&reservations, now));
-            (Finding::good(CAPACITY_RESERVATIONS_READY, next), Some(reservations))
+            let recheck = Recheck::After(period(&reservations, now));
+            (ConditionResult::ready(CAPACITY_RESERVATIONS_READY, recheck), Some(reservations))
         }
         Err(error) => {
-            let trouble = trouble("ec2:DescribeCapacityReservations", &error);
-            (Finding::unseen(CAPACITY_RESERVATIONS_READY, RESOLUTION_FAILED, trouble), None)
+            let failure = failure("ec2:DescribeCapacityReservations", &error);
+            (ConditionResult::not_checked(CAPACITY_RESERVATIONS_READY, RESOLUTION_FAILED, failure), None)
         }
     }
 }
 
-/// A minute, or until the first reservation ends if that is sooner.
+/// One minute, or the time until the first reservation ends if that is sooner.
 fn period(reservations: &[CapacityReservationStatus], now: Timestamp) -> Duration {
     let ends = reservations.iter().filter_map(|reservation| reservation.end_time.as_ref());
     let first = ends.map(|end| until(now, end.0)).min();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use karpenter_api::types::SecurityGroupStatus;
 
-use super::conditions::{Finding, Next, SECURITY_GROUPS_READY};
-use super::remedy::trouble;
+use super::conditions::{ConditionResult, Recheck, SECURITY_GROUPS_READY};
+use super::remedy::failure;
 use crate::api::AwsError;
 use crate::api::ec2::SecurityGroup;
 use crate::security_groups::status;
@@ -13,28 +13,32 @@ use crate::security_groups::status;
 const NOT_FOUND: &str = "SecurityGroupsNotFound";
 const RESOLUTION_FAILED: &str = "SecurityGroupsResolutionFailed";
 
+/// How often security groups are resolved again.
 const PERIOD: Duration = Duration::from_secs(5 * 60);
+/// How often security groups are resolved again while none match.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
-/// What an answer means, and what the status lists then; `None` leaves the list as it is.
-pub(crate) fn judge(
+/// The result, and the list for the status; `None` keeps the list of the status.
+pub(crate) fn evaluate(
     answer: Result<&[SecurityGroup], AwsError>,
-) -> (Finding, Option<Vec<SecurityGroupStatus>>) {
+) -> (ConditionResult, Option<Vec<SecurityGroupStatus>>) {
     match answer {
         Ok([]) => {
-            let finding = Finding::bad(
+            let result = ConditionResult::not_ready(
                 SECURITY_GROUPS_READY,
                 NOT_FOUND,
                 "SecurityGroupSelector did not match any SecurityGroups",
                 "correct spec.securityGroupSelectorTerms, or tag groups of this account and region so that they match",
-                Next::After(PERIOD_WITHOUT),
+                Recheck::After(PERIOD_WITHOUT),
             );
-            (finding, Some(Vec::new()))
+            (result, Some(Vec::new()))
         }
-        Ok(groups) => (Finding::good(SECURITY_GROUPS_READY, Next::After(PERIOD)), Some(status(groups))),
+        Ok(groups) => {
+            (ConditionResult::ready(SECURITY_GROUPS_READY, Recheck::After(PERIOD)), Some(status(groups)))
+        }
         Err(error) => {
-            let trouble = trouble("ec2:DescribeSecurityGroups", &error);
-            (Finding::unseen(SECURITY_GROUPS_READY, RESOLUTION_FAILED, trouble), None)
+            let failure = failure("ec2:DescribeSecurityGroups", &error);
+            (ConditionResult::not_checked(SECURITY_GROUPS_READY, RESOLUTION_FAILED, failure), None)
         }
     }
 }

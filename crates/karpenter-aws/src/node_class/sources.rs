@@ -1,4 +1,4 @@
-//! What the status of a class needs from the rest of the provider.
+//! The inputs of a class's status that other parts of the provider supply.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use karpenter_model::instance_type::InstanceType;
 use crate::api::ec2::PlacementGroup;
 use crate::api::{AwsError, AwsFuture, Tags};
 
-/// Why there are no images.
+/// Why AMIs could not be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImagesError {
-    /// The alias names a family that does not exist for this version of Kubernetes: nothing but a change helps.
+    /// The alias names a family that does not exist for this Kubernetes version; not retried until the class changes.
     #[error("{0}")]
     UnsupportedAlias(String),
-    /// The alias names nothing that is published.
+    /// No AMI is published for the alias.
     #[error("{0}")]
     NothingForAlias(String),
     #[error("{action}: {error}")]
     Aws { action: &'static str, error: AwsError },
 }
 
-/// What is wrong with `spec.kubelet`, as the condition says it.
+/// Reason and message of the condition for an invalid `spec.kubelet`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletProblem {
     pub reason: &'static str,
     pub message: String,
 }
 
-/// Something that is still being found out.
+/// The instance types are not discovered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotYet;
+pub struct TypesNotDiscovered;
 
-/// The launch template by which a launch is tried out. The class has its new status already.
+/// The launch template of a dry run. The class has its new status already.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateRequest<'a> {
     pub class: &'a EC2NodeClass,
@@ -46,34 +46,34 @@ pub struct TemplateRequest<'a> {
 }
 
 pub trait Sources: Send + Sync + 'static {
-    /// The images that the class selects, in the order of a status.
+    /// The AMIs that the class selects, in the order of the status.
     fn images<'a>(&'a self, class: &'a EC2NodeClass) -> BoxFuture<'a, Result<Vec<AmiStatus>, ImagesError>>;
 
     /// The reservations that the class selects, by id.
     fn reservations<'a>(&'a self, class: &'a EC2NodeClass) -> AwsFuture<'a, Vec<CapacityReservationStatus>>;
 
-    /// The placement group that the class selects; none where it selects none or there is none.
+    /// The placement group that the class selects; `None` if it selects none or the group does not exist.
     fn placement_group<'a>(&'a self, class: &'a EC2NodeClass) -> AwsFuture<'a, Option<PlacementGroup>>;
 
-    /// The range of service addresses of the cluster.
+    /// The service CIDR of the cluster.
     fn cluster_cidr(&self) -> AwsFuture<'_, String>;
 
-    /// What is wrong with `spec.kubelet`, expressions that are not allowed or do not compile included.
+    /// What is wrong with `spec.kubelet`, including expressions that are not allowed or do not compile.
     fn kubelet_problem(&self, class: &EC2NodeClass) -> Option<KubeletProblem>;
 
-    /// What becomes wrong when expressions of `spec.kubelet` meet the instance types there are.
+    /// What is wrong when the expressions of `spec.kubelet` are evaluated for the discovered instance types.
     fn expression_problem<'a>(
         &'a self,
         class: &'a EC2NodeClass,
-    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, NotYet>>;
+    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, TypesNotDiscovered>>;
 
-    /// Everything that could be bought with the class.
+    /// The instance types that can be launched with the class.
     fn instance_types<'a>(
         &'a self,
         class: &'a EC2NodeClass,
     ) -> BoxFuture<'a, Result<Arc<Vec<InstanceType>>, CloudError>>;
 
-    /// Makes sure that the launch template exists, for on-demand machines; its name.
+    /// Ensures that the launch template for on-demand instances exists; returns its name.
     fn ensure_template<'a>(&'a self, request: TemplateRequest<'a>) -> AwsFuture<'a, String>;
 
     /// Deletes all launch templates of a class.

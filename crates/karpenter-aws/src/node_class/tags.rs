@@ -1,11 +1,11 @@
-//! The tags that everything launched for a class carries, and the keys that a class may not set itself.
+//! The tags of all AWS resources that are created for a class, and the tag keys that a class may not set.
 
 use karpenter_api::labels;
 use karpenter_api::types::EC2NodeClass;
 
 use crate::api::Tags;
 
-/// Keys that say whose a machine is; a class that could set them could steal machines.
+/// `spec.tags` has keys by which Karpenter identifies its instances.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("tags failed validation requirements (tags={})", quoted(.keys))]
 pub struct RestrictedTags {
@@ -16,8 +16,7 @@ fn quoted(keys: &[String]) -> String {
     keys.iter().map(|key| format!("{key:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Tags for machines, volumes, fleets, templates and the rest of a launch. `nodepool` is empty when a launch is only
-/// tried out.
+/// Tags for instances, volumes, fleets, launch templates and network interfaces. `nodepool` is empty in a dry run.
 pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Result<Tags, RestrictedTags> {
     let mut tags = class.spec.tags.clone().unwrap_or_default();
     let keys: Vec<String> = tags.keys().filter(|key| is_restricted(key)).cloned().collect();
@@ -34,7 +33,7 @@ pub fn launch_tags(class: &EC2NodeClass, nodepool: &str, cluster: &str) -> Resul
     Ok(tags)
 }
 
-/// Adds what machines of the API before v1 are known by; a name that the class gives stays.
+/// Adds the tags of instances of a v1alpha5 Provisioner; keeps a `Name` that the class sets.
 pub fn add_provisioner(tags: &mut Tags, provisioner: &str) {
     let name = format!("{}/{provisioner}", labels::PROVISIONER_NAME);
     tags.entry("Name".to_owned()).or_insert(name);
@@ -46,7 +45,7 @@ fn is_restricted(key: &str) -> bool {
     exact.contains(&key) || key.strip_prefix("kubernetes.io/cluster/").is_some_and(is_cluster_name)
 }
 
-/// As EKS allows it: letters, digits, `-` and `_`, a letter or digit first.
+/// EKS allows letters, digits, `-` and `_`, with a letter or digit first.
 fn is_cluster_name(name: &str) -> bool {
     let mut characters = name.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphanumeric())
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_say_whose_a_machine_is_are_ours() {
+    fn tag_keys_that_identify_instances_are_restricted() {
         let table = [
             ("Name", true),
             ("karpenter.sh/discovery", true),
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_of_a_provisioner_have_the_name_of_their_time_unless_they_have_another() {
+    fn instances_of_a_provisioner_get_its_name_tag_unless_class_sets_one() {
         for (key, name) in [("Name", "x"), ("other", "karpenter.sh/provisioner-name/old")] {
             let mut tags = launch_tags(&class(key), "old", "shop").expect("tags");
             add_provisioner(&mut tags, "old");
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_carry_the_class_s_tags_and_say_whose_they_are() {
+    fn launch_tags_have_class_tags_cluster_nodepool_and_nodeclass() {
         let tags = launch_tags(&class("Name"), "general", "shop").expect("tags");
         let found: Vec<(&str, &str)> =
             tags.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();

@@ -2,13 +2,13 @@
 //!
 //! First what the class says, then what it depends on, then a launch that is only tried out. The order is upstream's,
 //! because the first failure is the one that is told; checks of disks are ours, because the API server admits disks
-//! that cannot exist. What a try-out showed is remembered for as long as nothing about the class changes. The calls
+//! that cannot exist. What a try-out showed is cache for as long as nothing about the class changes. The calls
 //! are made by the controller; here is what they ask for and what their answers mean.
 
 pub mod block_devices;
+pub(crate) mod cache;
 pub mod dry_run;
 pub mod instance_type;
-pub(crate) mod remembered;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +18,11 @@ use karpenter_api::conditions::ConditionSet;
 use karpenter_api::types::{ConditionStatus, EC2NodeClass};
 
 use super::conditions::{
-    AMIS_READY, Finding, INSTANCE_PROFILE_READY, Next, SECURITY_GROUPS_READY, SUBNETS_READY, Trouble,
-    VALIDATION_SUCCEEDED, Verdict,
+    AMIS_READY, ConditionResult, Failure, INSTANCE_PROFILE_READY, NewStatus, Recheck, SECURITY_GROUPS_READY,
+    SUBNETS_READY, VALIDATION_SUCCEEDED,
 };
-use super::remedy::trouble;
-use super::sources::{KubeletProblem, NotYet};
+use super::remedy::failure;
+use super::sources::{KubeletProblem, TypesNotDiscovered};
 use super::tags::RestrictedTags;
 use crate::api::AwsError;
 
@@ -32,85 +32,87 @@ pub const TAG_VALIDATION_FAILED: &str = "TagValidationFailed";
 pub const INVALID_BLOCK_DEVICE_MAPPINGS: &str = "InvalidBlockDeviceMappings";
 pub const INVALID_SPECIFICATION: &str = "InvalidSpecification";
 
-/// What was checked is checked again after this long, changed or not.
+/// How often a class is validated again.
 pub(crate) const PERIOD: Duration = Duration::from_secs(10 * 60);
 const DEPENDENCIES: [&str; 4] = [AMIS_READY, INSTANCE_PROFILE_READY, SECURITY_GROUPS_READY, SUBNETS_READY];
 const AWAITING: &str = "Awaiting AMI, Instance Profile, Security Group, and Subnet resolution";
 
-fn wrong(reason: &'static str, message: impl Into<String>, remedy: &str) -> Finding {
-    Finding::bad(VALIDATION_SUCCEEDED, reason, message, remedy, Next::OnChange)
+fn invalid(reason: &'static str, message: impl Into<String>, remedy: &str) -> ConditionResult {
+    ConditionResult::not_ready(VALIDATION_SUCCEEDED, reason, message, remedy, Recheck::OnChange)
 }
 
-/// The API server admitted what cannot be read.
-pub(crate) fn unreadable(problem: &str) -> Finding {
-    let message = format!("spec cannot be read: {problem}");
-    wrong(INVALID_SPECIFICATION, message, "correct the field in the class's spec")
+/// The spec was admitted by the API server, but cannot be parsed.
+pub(crate) fn unreadable(problem: &str) -> ConditionResult {
+    let message = format!("spec cannot be parsed: {problem}");
+    invalid(INVALID_SPECIFICATION, message, "correct the field in the spec of the nodeclass")
 }
 
-/// Whether nodes of the class have to know the range of service addresses.
+/// Whether the user data of the class needs the service CIDR.
 pub(crate) fn needs_cluster_cidr(class: &EC2NodeClass) -> bool {
     class.spec.resolved_ami_family() == "AL2023"
 }
 
-pub(crate) fn of_cluster_cidr(error: &AwsError) -> Finding {
+pub(crate) fn of_cluster_cidr(error: &AwsError) -> ConditionResult {
     if error.is_transient() || error.is_throttled() {
-        return Finding::not_yet(VALIDATION_SUCCEEDED);
+        return ConditionResult::pending(VALIDATION_SUCCEEDED);
     }
     let message = "Failed to detect the cluster CIDR".to_owned();
-    let verdict = Verdict::False { reason: CLUSTER_CIDR_RESOLUTION_FAILED, message };
-    let trouble = Some(trouble("eks:DescribeCluster", error));
-    Finding { condition: VALIDATION_SUCCEEDED, verdict, next: Next::BackOff, trouble }
+    let new_status = NewStatus::False { reason: CLUSTER_CIDR_RESOLUTION_FAILED, message };
+    let failure = Some(failure("eks:DescribeCluster", error));
+    ConditionResult { condition: VALIDATION_SUCCEEDED, new_status, recheck: Recheck::BackOff, failure }
 }
 
-pub(crate) fn of_kubelet(problem: KubeletProblem) -> Finding {
-    wrong(problem.reason, problem.message, "correct spec.kubelet of the class")
+pub(crate) fn of_kubelet(problem: KubeletProblem) -> ConditionResult {
+    invalid(problem.reason, problem.message, "correct spec.kubelet of the nodeclass")
 }
 
-pub(crate) fn of_block_devices(class: &EC2NodeClass) -> Option<Finding> {
+pub(crate) fn of_block_devices(class: &EC2NodeClass) -> Option<ConditionResult> {
     let problems = block_devices::problems(class.spec.block_device_mappings.as_deref().unwrap_or_default());
     let remedy =
         "give every entry of spec.blockDeviceMappings a deviceName and an ebs with a size or a snapshot";
-    (!problems.is_empty()).then(|| wrong(INVALID_BLOCK_DEVICE_MAPPINGS, problems.join("; "), remedy))
+    (!problems.is_empty()).then(|| invalid(INVALID_BLOCK_DEVICE_MAPPINGS, problems.join("; "), remedy))
 }
 
-/// What has to be known before a launch can be tried out. `None` if all of it is.
-pub(crate) fn of_dependencies(set: &ConditionSet<'_>) -> Option<Finding> {
+/// The result if a condition that the dry run depends on is not true; `None` if all are true.
+pub(crate) fn of_dependencies(set: &ConditionSet<'_>) -> Option<ConditionResult> {
     let has = |status| {
         DEPENDENCIES.iter().any(|condition| {
             set.get(condition).map_or(ConditionStatus::Unknown, |condition| condition.status) == status
         })
     };
     let (reason, message) = (DEPENDENCIES_NOT_READY, AWAITING.to_owned());
-    let verdict = if has(ConditionStatus::False) {
-        Verdict::False { reason, message }
+    let new_status = if has(ConditionStatus::False) {
+        NewStatus::False { reason, message }
     } else if has(ConditionStatus::Unknown) {
-        Verdict::Unknown { reason, message }
+        NewStatus::Unknown { reason, message }
     } else {
         return None;
     };
-    // The conditions it waits for say what is wrong and what to do.
-    let next = Next::After(PERIOD);
-    Some(Finding { condition: VALIDATION_SUCCEEDED, verdict, next, trouble: None })
+    // No failure here: the conditions it depends on log theirs.
+    let recheck = Recheck::After(PERIOD);
+    Some(ConditionResult { condition: VALIDATION_SUCCEEDED, new_status, recheck, failure: None })
 }
 
-/// `None` if expressions are fine with every type there is.
-pub(crate) fn of_expressions(answer: Result<Option<KubeletProblem>, NotYet>) -> Option<Finding> {
+/// `None` if the expressions are valid for all discovered instance types.
+pub(crate) fn of_expressions(
+    answer: Result<Option<KubeletProblem>, TypesNotDiscovered>,
+) -> Option<ConditionResult> {
     match answer {
         Ok(problem) => problem.map(of_kubelet),
-        Err(NotYet) => Some(Finding::not_yet(VALIDATION_SUCCEEDED)),
+        Err(TypesNotDiscovered) => Some(ConditionResult::pending(VALIDATION_SUCCEEDED)),
     }
 }
 
-pub(crate) fn of_tags(error: &RestrictedTags) -> Finding {
-    let remedy = "take the tags out of spec.tags: Karpenter sets them itself";
-    wrong(TAG_VALIDATION_FAILED, error.to_string(), remedy)
+pub(crate) fn of_tags(error: &RestrictedTags) -> ConditionResult {
+    let remedy = "remove the tags from spec.tags; Karpenter sets them";
+    invalid(TAG_VALIDATION_FAILED, error.to_string(), remedy)
 }
 
-/// What trying out a launch showed.
+/// The outcome of a dry run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
-    /// It would be refused, for a reason that holds until somebody changes something.
+    /// EC2 would reject the launch until the class or the permissions change.
     Refused {
         reason: &'static str,
         message: String,
@@ -118,11 +120,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn finding(&self, trouble: Option<Trouble>) -> Finding {
-        let verdict = match self {
-            Self::Passed => Verdict::True,
-            Self::Refused { reason, message } => Verdict::False { reason, message: message.clone() },
+    pub(crate) fn result(&self, failure: Option<Failure>) -> ConditionResult {
+        let new_status = match self {
+            Self::Passed => NewStatus::True,
+            Self::Refused { reason, message } => NewStatus::False { reason, message: message.clone() },
         };
-        Finding { condition: VALIDATION_SUCCEEDED, verdict, next: Next::After(PERIOD), trouble }
+        ConditionResult {
+            condition: VALIDATION_SUCCEEDED,
+            new_status,
+            recheck: Recheck::After(PERIOD),
+            failure,
+        }
     }
 }

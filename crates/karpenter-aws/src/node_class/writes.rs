@@ -1,7 +1,7 @@
-//! Careful writes of classes: only what differs, only to the very object that was read, and the mirror shows the
-//! outcome at once.
+//! Patches of EC2NodeClasses: only changed fields, only if the uid is that of the object that was read; the result is
+//! applied to the store at once.
 //!
-//! Like `karpenter_controllers::writes`, but for objects without a type: a class that cannot be read is still written.
+//! Like `karpenter_controllers::writes`, but for untyped objects, so that a class that cannot be parsed can be patched.
 
 use karpenter_cluster::controllers::context::{difference, is_not_found, name_of, uid_of};
 use karpenter_cluster::mirror::Mirror;
@@ -26,17 +26,17 @@ impl ClassWrites {
         Self { api: Api::all_with(client, &resource), mirror }
     }
 
-    /// Merges `patch` into the class. `None` if it is gone.
+    /// Merges `patch` into the class. `None` if the class does not exist.
     pub(crate) async fn merge(
         &self,
         object: &DynamicObject,
         patch: Value,
     ) -> kube::Result<Option<DynamicObject>> {
         let patch = Patch::Merge(with_uid(object, patch));
-        self.taken_in(self.api.patch(name_of(object), &PatchParams::default(), &patch).await)
+        self.apply_answer(self.api.patch(name_of(object), &PatchParams::default(), &patch).await)
     }
 
-    /// The same, but refused with a conflict if the class has changed since it was read.
+    /// Like [`Self::merge`], but fails with a conflict if the class has changed since it was read.
     pub(crate) async fn merge_unchanged(
         &self,
         object: &DynamicObject,
@@ -45,8 +45,8 @@ impl ClassWrites {
         self.merge(object, with_version(object, patch)).await
     }
 
-    /// Writes the parts of the status that differ, refused with a conflict if the class has changed since it was read.
-    /// `None` if nothing differs or the class is gone.
+    /// Patches the changed parts of the status; fails with a conflict if the class has changed since it was read.
+    /// `None` if nothing changed or the class does not exist.
     pub(crate) async fn status_unchanged<S: Serialize>(
         &self,
         object: &DynamicObject,
@@ -56,16 +56,16 @@ impl ClassWrites {
         let Some(difference) = difference(old, new) else { return Ok(None) };
         let patch = with_version(object, with_uid(object, json!({ "status": difference })));
         let parameters = PatchParams::default();
-        self.taken_in(self.api.patch_status(name_of(object), &parameters, &Patch::Merge(patch)).await)
+        self.apply_answer(self.api.patch_status(name_of(object), &parameters, &Patch::Merge(patch)).await)
     }
 
-    fn taken_in(&self, answer: kube::Result<DynamicObject>) -> kube::Result<Option<DynamicObject>> {
+    fn apply_answer(&self, answer: kube::Result<DynamicObject>) -> kube::Result<Option<DynamicObject>> {
         match answer {
             Ok(object) => {
                 let meta = &object.metadata;
                 let has_finalizers = meta.finalizers.as_ref().is_some_and(|names| !names.is_empty());
                 if meta.deletion_timestamp.is_some() && !has_finalizers {
-                    // Nothing holds it any longer: this write was its end.
+                    // This patch removed the last finalizer, so the API server has deleted the object.
                     self.mirror.forget("", name_of(&object), Some(uid_of(&object)));
                 } else {
                     self.mirror.apply(object.clone());

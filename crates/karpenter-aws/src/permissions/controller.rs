@@ -1,10 +1,10 @@
-//! The role that the controller has, and who may assume it.
+//! The controller role and its trust policy.
 
 use serde_json::{Value, json};
 
 use super::Target;
 
-/// Whose role it is, and how its service account gets it.
+/// The controller's service account, and how it gets the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     pub trust: Trust,
@@ -14,23 +14,23 @@ pub struct Controller {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// The account names its role in an annotation, and IAM trusts the cluster's issuer of tokens.
+    /// IRSA: the service account has the role in an annotation, and IAM trusts the cluster's OIDC provider.
     Oidc(OidcProvider),
-    /// EKS gives the account the role.
+    /// EKS Pod Identity.
     PodIdentity,
 }
 
-/// An issuer of tokens that IAM knows.
+/// An OIDC provider in IAM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OidcProvider {
     /// Without the scheme.
     pub issuer: String,
-    /// The provider's own, if it was given; otherwise it is of the same account.
+    /// The ARN that the user gave; otherwise the provider is in the same account.
     pub arn: Option<String>,
 }
 
 impl OidcProvider {
-    /// An issuer's address, or the ARN of the provider.
+    /// Parses the URL of an issuer, or the ARN of a provider.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (issuer, arn) = match text.split_once(":oidc-provider/") {
             Some((_, issuer)) if text.starts_with("arn:") => (issuer, Some(text.to_owned())),
@@ -55,7 +55,7 @@ impl Controller {
         self.trust == Trust::PodIdentity
     }
 
-    /// Who may assume the role.
+    /// The trust policy of the role.
     pub(super) fn trust_policy(&self, target: &Target) -> Value {
         let statement = match &self.trust {
             Trust::PodIdentity => json!({
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn providers_are_given_by_address_or_arn() {
+    fn oidc_provider_is_parsed_from_url_or_arn() {
         let by_address =
             OidcProvider::parse("https://oidc.eks.us-west-2.amazonaws.com/id/AB12").expect("valid");
         assert_eq!(by_address.issuer, "oidc.eks.us-west-2.amazonaws.com/id/AB12");

@@ -1,4 +1,4 @@
-//! What things in an account are called, within the lengths that AWS allows.
+//! Names of the resources in an account, within the length limits of AWS.
 
 use super::Rule;
 
@@ -7,7 +7,7 @@ const POLICY_LENGTH_MAX: usize = 128;
 const QUEUE_LENGTH_MAX: usize = 80;
 const RULE_LENGTH_MAX: usize = 64;
 
-/// The name itself, or as much of it as fits and an end that tells it from others with the same beginning.
+/// The name; if it is too long, its beginning and a digest that keeps it unique.
 fn fitted(name: &str, length_max: usize) -> String {
     if name.len() <= length_max {
         return name.to_owned();
@@ -17,7 +17,7 @@ fn fitted(name: &str, length_max: usize) -> String {
     kept + &end
 }
 
-/// FNV-1a: the same in every version, so that a name never changes.
+/// FNV-1a: stable across versions, so that a name never changes.
 fn digest(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -30,22 +30,22 @@ pub(super) fn rule(rule: &Rule, cluster: &str) -> String {
     fitted(&format!("Karpenter{}-{cluster}", rule.name), RULE_LENGTH_MAX)
 }
 
-/// Name of the role that machines have, if nobody names another.
+/// The default name of the node role.
 pub fn node_role_name(cluster: &str) -> String {
     fitted(&format!("KarpenterNodeRole-{cluster}"), ROLE_LENGTH_MAX)
 }
 
-/// Name of the role that the controller has.
+/// The name of the controller role.
 pub fn controller_role_name(cluster: &str) -> String {
     fitted(&format!("KarpenterControllerRole-{cluster}"), ROLE_LENGTH_MAX)
 }
 
-/// Name of the queue, if nobody names another: that of the cluster.
+/// The default name of the interruption queue: the cluster name.
 pub fn queue_name(cluster: &str) -> String {
     fitted(cluster, QUEUE_LENGTH_MAX)
 }
 
-/// A queue's name as a user gives it.
+/// Parses a queue name from the command line.
 pub fn parse_queue(text: &str) -> Result<String, String> {
     let is_valid = (1..=QUEUE_LENGTH_MAX).contains(&text.len())
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_".contains(letter));
@@ -57,7 +57,7 @@ pub fn parse_queue(text: &str) -> Result<String, String> {
     }
 }
 
-/// A role as IAM keeps it: its name, and the path that it was made with.
+/// The name and the path of an IAM role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleName {
     /// Begins and ends with a slash.
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_and_differ() {
+    fn long_names_are_shortened_and_stay_unique() {
         for length in [1, 20, 46, 47, 64, 80, 81, 100] {
             let [one, other] = ["a", "b"].map(|last| "c".repeat(length - 1) + last);
             for (of, length_max) in [
@@ -120,13 +120,13 @@ mod tests {
         assert_eq!(node_role_name("shop"), "KarpenterNodeRole-shop");
         assert_eq!(queue_name("shop"), "shop");
         assert_eq!(rule(&RULES[4], "shop"), "KarpenterCapacityReservationInterruption-shop");
-        // Made once, it is the same for ever.
+        // The name must not change between versions.
         let long = "KarpenterNodeRole-ccccccccccccccccccccccccccccccccccccc-487f6fee";
         assert_eq!(node_role_name(&"c".repeat(100)), long);
     }
 
     #[test]
-    fn roles_have_paths() {
+    fn role_is_parsed_with_path() {
         let of = |text: &str| RoleName::parse(text).map(|role| role.resource());
         assert_eq!(of("nodes").as_deref(), Ok("role/nodes"));
         assert_eq!(of("/nodes").as_deref(), Ok("role/nodes"));

@@ -1,5 +1,5 @@
-//! The least that the controller can work with: it reads what it must, makes only what carries this cluster's tags, and
-//! ends only what it made.
+//! The controller's IAM policies with least privilege: it may read what it needs, create only resources with the
+//! cluster's tags, and delete only resources with these tags.
 
 use super::{Condition, Policy, RoleName, Statement, Target, controller_role_name};
 
@@ -10,7 +10,7 @@ const REGION: &str = "topology.kubernetes.io/region";
 const EQUALS: &str = "StringEquals";
 const LIKE: &str = "StringLike";
 
-/// All policies of the controller. Each is within the size that IAM allows for one.
+/// All policies of the controller. Each is within IAM's size limit.
 pub fn policies(target: &Target) -> Vec<Policy> {
     vec![
         Policy { name: "KarpenterControllerNodeLifecyclePolicy", statements: node_lifecycle(target) },
@@ -39,7 +39,7 @@ fn has_tag(side: &str, tag: &str) -> Condition {
 }
 
 impl Target {
-    /// A resource of EC2; images and snapshots belong to no account.
+    /// The ARN of an EC2 resource; ARNs of AMIs and snapshots have no account.
     fn ec2(&self, account: &str, resource: &str) -> String {
         format!("arn:{}:ec2:{}:{account}:{resource}", self.partition, self.region)
     }
@@ -52,7 +52,7 @@ impl Target {
         self.iam(&format!("role/{}", controller_role_name(&self.wishes.cluster)))
     }
 
-    /// A parameter of the account's own, or one of another that is named in full.
+    /// The ARN of an SSM parameter: of the own account if `name` is not an ARN.
     fn parameter(&self, name: &str) -> String {
         if name.starts_with("arn:") {
             return name.to_owned();
@@ -200,7 +200,7 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
             id: "AllowScopedInstanceProfileTagActions",
             actions: vec!["iam:TagInstanceProfile"],
             resources: profiles(),
-            // Or else a profile of somebody else could be made ours by tagging it.
+            // Otherwise the controller could take over a foreign instance profile by tagging it.
             conditions: [of("RequestTag"), of_tagged()].concat(),
         },
         Statement {

@@ -1,19 +1,19 @@
-//! The queue that interruption messages come through, and what puts them there.
+//! The interruption queue and the EventBridge rules that fill it.
 
 use serde_json::{Value, json};
 
 use super::Target;
 
-/// Messages older than this are of no use to anybody.
+/// Retention of messages in seconds; older interruption messages are useless.
 pub(super) const RETENTION_SECS: u32 = 300;
 
-/// Which events go into the queue.
+/// An EventBridge rule that sends events to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     pub name: &'static str,
     pub source: &'static str,
     pub detail_type: &'static str,
-    /// Narrower than source and type, where the parser would pass over the rest anyway.
+    /// The pattern also restricts service and category, because the parser ignores other health events.
     pub is_health: bool,
 }
 
@@ -39,7 +39,7 @@ impl Rule {
     }
 }
 
-/// Who may put something into the queue, and that nobody talks to it in the clear.
+/// The queue policy: EventBridge and SQS may send messages, and access without TLS is denied.
 pub fn queue_policy(target: &Target) -> Value {
     let queue = target.queue_arn();
     json!({

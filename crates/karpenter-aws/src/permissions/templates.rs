@@ -1,4 +1,4 @@
-//! The same permissions for different tools: plain documents, a CloudFormation stack, Terraform's JSON, and commands.
+//! The same permissions in several formats: policy documents, CloudFormation, Terraform JSON, and AWS CLI commands.
 
 mod cli;
 mod cloudformation;
@@ -22,7 +22,7 @@ const NODE_POLICIES: [&str; 4] = [
     "AmazonSSMManagedInstanceCore",
 ];
 
-/// Spot machines need a role of the account's that AWS names itself. It can be there already, and then cannot be made again.
+/// Spot needs a service-linked role in the account. Creating it fails if it exists already.
 const SPOT_SERVICE: &str = "spot.amazonaws.com";
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const SPOT_ROLE_HELP: &str =
@@ -43,14 +43,14 @@ fn node_policy_arns(target: &Target) -> Vec<String> {
     NODE_POLICIES.iter().map(|name| format!("arn:{}:iam::aws:policy/{name}", target.partition)).collect()
 }
 
-/// Documents by the names of their policies.
+/// Policy documents by policy name.
 pub fn json(target: &Target) -> Value {
     let documents = policies(target).into_iter().map(|policy| (policy.full_name(target), policy.document()));
     Value::Object(documents.collect())
 }
 
 impl Policy {
-    /// Characters that IAM counts; it allows 6,144 in a managed policy.
+    /// The number of characters that IAM counts; a managed policy may have 6,144.
     pub fn size(&self) -> usize {
         self.document().to_string().chars().filter(|letter| !letter.is_whitespace()).count()
     }

@@ -12,7 +12,7 @@ fn target() -> Target {
     }
 }
 
-/// What IAM knows about a request.
+/// A request that is evaluated against the policies.
 #[derive(Default, Clone)]
 struct Request {
     action: &'static str,
@@ -36,7 +36,7 @@ impl Request {
     }
 }
 
-/// `*` stands for any text, as in IAM.
+/// `*` matches any text, as in IAM.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -83,7 +83,7 @@ fn iam(resource: &str) -> String {
     format!("arn:aws:iam::111122223333:{resource}")
 }
 
-/// What AWS asks about when a launch is made: everything it uses, and everything it makes.
+/// The authorization requests of a launch: for every resource it uses and every resource it creates.
 fn launch(action: &'static str, made: &[&str]) -> Vec<Request> {
     let used = ["image/ami-1", "snapshot/snap-1", "security-group/sg-1", "subnet/subnet-1"];
     let also = ["capacity-reservation/cr-1", "placement-group/pg"];
@@ -117,7 +117,7 @@ fn of_profile(action: &'static str) -> Request {
     Request::new(action, &profile).tagged("ResourceTag", &[OWNED, NAMED, REGION, CLASS])
 }
 
-/// What the provider asks for when it makes a call, by the name of the call.
+/// The authorization requests of a call.
 fn requests(call: &Call) -> Vec<Request> {
     let machine = ["instance/i-1", "volume/vol-1", "network-interface/eni-1"];
     let ours = |action, resource: &str| {
@@ -138,7 +138,7 @@ fn requests(call: &Call) -> Vec<Request> {
         "ec2:RunInstances" => launch("ec2:RunInstances", &machine),
         "ec2:CreateLaunchTemplate" => {
             let template = ec2("launch-template/lt-1");
-            // A class is checked with a template of no pool.
+            // The validation of a node class uses a launch template without a NodePool.
             let of_nobody = [OWNED, NAMED, (POOL.0, ""), CLASS];
             vec![
                 Request::new("ec2:CreateLaunchTemplate", &template).tagged("RequestTag", &of_nobody),
@@ -159,7 +159,8 @@ fn requests(call: &Call) -> Vec<Request> {
             })
             .collect(),
         "iam:CreateInstanceProfile" => {
-            // Upstream's policies ask for tags on what is tagged too, so what is born with tags has them at once.
+            // Upstream's policies also require tags on the tagged resource; a resource created with tags has them at
+            // once.
             let born = of_creation("iam:TagInstanceProfile");
             vec![
                 of_creation("iam:CreateInstanceProfile"),
@@ -185,7 +186,7 @@ fn requests(call: &Call) -> Vec<Request> {
 }
 
 #[test]
-fn every_call_is_allowed() {
+fn policies_allow_every_call() {
     for call in CALLS {
         let requests = requests(call);
         let asked: BTreeSet<&str> = requests.iter().map(|request| request.action).collect();
@@ -197,7 +198,7 @@ fn every_call_is_allowed() {
 }
 
 #[test]
-fn no_action_is_granted_that_no_call_needs() {
+fn policies_grant_no_unneeded_action() {
     let needed: BTreeSet<&str> = CALLS.iter().flat_map(|call| call.actions).copied().collect();
     let statements: Vec<Statement> =
         policies(&target()).into_iter().flat_map(|policy| policy.statements).collect();
@@ -208,7 +209,7 @@ fn no_action_is_granted_that_no_call_needs() {
 }
 
 #[test]
-fn nothing_of_others_can_be_made_changed_or_ended() {
+fn policies_deny_changes_to_foreign_resources() {
     let theirs = ("kubernetes.io/cluster/other", "owned");
     let instance = ec2("instance/i-1");
     let refused = [
@@ -220,7 +221,7 @@ fn nothing_of_others_can_be_made_changed_or_ended() {
         Request::new("ec2:RunInstances", &ec2("launch-template/lt-1")).tagged("ResourceTag", &[theirs, POOL]),
         Request::new("ec2:DeleteLaunchTemplate", &ec2("launch-template/lt-1"))
             .tagged("ResourceTag", &[theirs, POOL]),
-        // Tags of machines that are there: only the three, and never the cluster's name of another.
+        // Tags of existing instances: only the three keys, and never the name of another cluster.
         Request::new("ec2:CreateTags", &instance)
             .tagged("ResourceTag", &[OWNED, POOL])
             .with("aws:TagKeys", &["kubernetes.io/cluster/other"]),
@@ -241,7 +242,7 @@ fn nothing_of_others_can_be_made_changed_or_ended() {
             .tagged("ResourceTag", &[theirs, REGION, CLASS]),
         Request::new("iam:CreateInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, CLASS]),
-        // A profile of somebody else cannot be made ours.
+        // A foreign instance profile cannot be taken over.
         Request::new("iam:TagInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, REGION, CLASS]),
         Request::new("eks:DescribeCluster", "arn:aws:eks:us-west-2:111122223333:cluster/other"),
@@ -260,9 +261,9 @@ fn nothing_of_others_can_be_made_changed_or_ended() {
     }
 }
 
-/// The traits say in their documentation which calls they make; the table must have the same.
+/// The doc comments of the traits state the calls; the table must have the same.
 #[test]
-fn the_table_has_every_call_of_the_traits() {
+fn call_table_equals_doc_comments_of_traits() {
     let sources = [
         include_str!("../api/ec2.rs"),
         include_str!("../api/eks.rs"),
@@ -291,10 +292,10 @@ fn the_table_has_every_call_of_the_traits() {
     assert_eq!(documented, listed);
 }
 
-/// The crate that has the SDK is read as text, because nothing else of it may be known here: each call begins with its
-/// client, a field called `0`.
+/// Reads the source of karpenter-aws-sdk as text, because this crate does not depend on it: each call begins with the
+/// client, a field named `0`.
 #[test]
-fn the_table_has_every_call_of_the_sdk() {
+fn call_table_equals_calls_of_sdk_crate() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-aws-sdk/src");
     let mut made = BTreeSet::new();
     for (service, files) in [
@@ -322,7 +323,7 @@ fn the_table_has_every_call_of_the_sdk() {
                     .filter_map(|word| word.split_at_checked(1))
                     .map(|(first, others)| first.to_ascii_uppercase() + others)
                     .collect();
-                // Deleting in batches takes the permission to delete.
+                // DeleteMessageBatch needs the permission sqs:DeleteMessage.
                 made.insert(format!("{service}:{}", operation.trim_end_matches("Batch")));
             }
         }
@@ -332,7 +333,7 @@ fn the_table_has_every_call_of_the_sdk() {
 }
 
 #[test]
-fn the_names_in_policies_are_those_the_code_uses() {
+fn names_in_policies_equal_names_in_code() {
     assert_eq!(crate::tagging::TAG_CLUSTER, NAMED.0);
     assert_eq!(karpenter_api::labels::NODEPOOL, POOL.0);
     assert_eq!(karpenter_api::labels::AWS_NODE_CLASS, CLASS.0);
@@ -340,7 +341,7 @@ fn the_names_in_policies_are_those_the_code_uses() {
 }
 
 #[test]
-fn the_rules_let_through_what_the_parser_knows() {
+fn event_rules_match_messages_of_the_parser() {
     use crate::interruption::message::{Kind, parse};
     for rule in RULES {
         let detail = json!({
@@ -357,7 +358,7 @@ fn the_rules_let_through_what_the_parser_knows() {
 }
 
 #[test]
-fn policies_fit_into_iam() {
+fn policies_are_within_iam_size_limit() {
     let longest = Target { wishes: Wishes::of(&"c".repeat(100)), ..target() };
     for policy in policies(&longest) {
         assert!(policy.size() <= 6_144, "{}: {}", policy.name, policy.size());
@@ -366,7 +367,7 @@ fn policies_fit_into_iam() {
 }
 
 #[test]
-fn templates_hold_the_same_permissions() {
+fn all_formats_have_the_same_permissions() {
     let stack = cloudformation(&Wishes::of("shop")).to_string();
     let plan = terraform(&Wishes::of("shop")).to_string();
     let script = cli(&Wishes::of("shop"));
@@ -385,13 +386,13 @@ fn templates_hold_the_same_permissions() {
     ));
     assert!(!plan.contains("AWS::") && !script.contains("AWS::") && !documents.contains("${"));
     assert!(script.starts_with("#!/bin/sh\nset -eu\n"));
-    // Keys of conditions cannot be substituted, so the cluster's name stands in them as it is.
+    // Condition keys cannot be substituted, so the cluster name is literal.
     assert!(stack.contains("aws:ResourceTag/kubernetes.io/cluster/shop"));
 }
 
-/// An account that has used spot before has the role, and AWS makes it once only.
+/// An account that has used spot before has the role, and creating it again fails.
 #[test]
-fn the_role_for_spot_is_made_only_where_it_is_not_there() {
+fn spot_service_linked_role_is_created_only_on_request() {
     let stack = cloudformation(&Wishes::of("shop"));
     let role = &stack["Resources"]["SpotServiceLinkedRole"];
     assert_eq!(role["Properties"]["AWSServiceName"], "spot.amazonaws.com");
@@ -407,7 +408,7 @@ fn the_role_for_spot_is_made_only_where_it_is_not_there() {
     assert!(look.is_some() && look < make, "{script}");
 }
 
-/// As a template leaves it.
+/// With template variables for account, region and partition.
 fn left_open() -> Target {
     Target {
         wishes: Wishes::of("${cluster}"),
@@ -422,9 +423,9 @@ fn of_terraform_module() -> Value {
     serde_json::from_str(include_str!("../../../../packaging/terraform/policies.json")).expect("JSON")
 }
 
-/// The Terraform module fills in the rest.
+/// The Terraform module substitutes the variables.
 #[test]
-fn the_module_for_terraform_has_the_same_policies() {
+fn terraform_module_has_the_same_policies() {
     assert!(
         of_terraform_module() == json(&left_open()),
         "packaging/terraform/policies.json should hold this:\n{:#}",
@@ -463,9 +464,9 @@ fn facts(documents: &Value) -> BTreeMap<String, Value> {
     facts
 }
 
-/// The add-on for EKS Blueprints compares its statements with the same table (packaging/eks-blueprints/test).
+/// The EKS Blueprints add-on compares its statements with the same table (packaging/eks-blueprints/test).
 #[test]
-fn every_statement_is_upstreams() {
+fn every_statement_equals_upstream() {
     let upstream: BTreeMap<String, Value> =
         serde_json::from_str(include_str!("../../testdata/upstream-policies.json")).expect("JSON");
     for (name, documents) in [("policies", json(&left_open())), ("terraform", of_terraform_module())] {
@@ -479,7 +480,7 @@ fn every_statement_is_upstreams() {
 }
 
 #[test]
-fn names_for_terraform_are_in_its_style() {
+fn terraform_names_are_snake_case() {
     for (name, expected) in [
         ("KarpenterNodeRole", "karpenter_node_role"),
         ("AmazonEKS_CNI_Policy", "amazon_eks_cni_policy"),

@@ -1,5 +1,7 @@
-//! Asks for prices now and then: the price list twice a day, the spot history every hour, because spot prices move
-//! and savings are judged by them. What fails is asked again soon, and what was known stays.
+//! Updates prices: the Price List every 12 hours, the spot price history every hour, because consolidation compares
+//! spot prices. A failed update is retried after a minute, and known prices stay.
+//!
+//! Upstream: pkg/controllers/providers/pricing (karpenter-provider-aws)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +31,7 @@ pub struct PricingController {
 }
 
 impl PricingController {
-    /// `is_isolated` says that the price list cannot be reached.
+    /// `is_isolated`: the VPC is isolated and the Price List is unreachable.
     pub fn new(
         ec2: Arc<dyn Ec2>,
         pricing: Arc<dyn Pricing>,
@@ -46,12 +48,12 @@ impl PricingController {
         queue.add(ObjectKey::new("", SPOT));
     }
 
-    /// One look at the price list; whether it went well.
+    /// Updates on-demand prices; returns whether it succeeded.
     pub async fn update_on_demand(&self) -> bool {
         if !is_listed(&self.region, self.is_isolated) {
             tracing::debug!(
                 region = self.region,
-                "on-demand pricing information cannot be updated from here"
+                "on-demand pricing is not available in this region, using built-in prices"
             );
             return true;
         }
@@ -59,7 +61,7 @@ impl PricingController {
         let answers = futures::join!(self.pricing.get_products(&shared), self.pricing.get_products(&metal));
         let outcome = outcome([answers.0, answers.1], currency(&self.region));
         if outcome.unreadable > 0 {
-            tracing::warn!(count = outcome.unreadable, "products of the price list could not be read");
+            tracing::warn!(count = outcome.unreadable, "failed to parse products of the price list");
         }
         if self.book.update(|prices| prices.with_on_demand(&outcome.prices)) {
             let count = self.book.current().prices.on_demand_count();
@@ -68,17 +70,17 @@ impl PricingController {
         if let Some(problem) = &outcome.problem {
             tracing::error!(
                 error = problem,
-                "on-demand prices could not be read; those known before still hold"
+                "failed to update on-demand pricing, using existing pricing data"
             );
         }
         outcome.problem.is_none()
     }
 
-    /// One look at the spot history; whether it went well.
+    /// Updates spot prices; returns whether it succeeded.
     pub async fn update_spot(&self) -> bool {
         match self.ec2.describe_spot_price_history(self.clock.now()).await {
             Ok(history) if history.is_empty() => {
-                tracing::error!("no spot pricing found; prices known before still hold");
+                tracing::error!("no spot pricing found, using existing pricing data");
                 false
             }
             Ok(history) => {
@@ -88,7 +90,7 @@ impl PricingController {
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "spot prices could not be read; those known before still hold");
+                tracing::error!(%error, "failed to update spot pricing, using existing pricing data");
                 false
             }
         }
@@ -97,10 +99,10 @@ impl PricingController {
 
 impl Reconcile for PricingController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let (went_well, period) = match key.name.as_str() {
+        let (is_updated, period) = match key.name.as_str() {
             ON_DEMAND => (self.update_on_demand().await, ON_DEMAND_PERIOD),
             _ => (self.update_spot().await, SPOT_PERIOD),
         };
-        Ok(After::Again(if went_well { period } else { RETRY }))
+        Ok(After::Again(if is_updated { period } else { RETRY }))
     }
 }

@@ -1,5 +1,4 @@
-//! What is asked of the price list, and what its answers say. Answers come from outside: whatever cannot be read is
-//! counted and left out.
+//! Requests and responses of the AWS Price List. Products that cannot be parsed are counted and skipped.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use super::is_price;
 use crate::api::AwsError;
 use crate::api::pricing::ProductQuery;
 
-/// The price list has endpoints in few regions; this is the one to ask from a region.
+/// The region of the Price List endpoint to use; only few regions have one.
 pub fn endpoint_region(region: &str) -> &'static str {
     match region.split('-').next() {
         Some("ap") => "ap-south-1",
@@ -19,7 +18,7 @@ pub fn endpoint_region(region: &str) -> &'static str {
     }
 }
 
-/// Whether a region's on-demand prices can be asked for at all.
+/// Whether the on-demand prices of a region are available from the Price List.
 pub fn is_listed(region: &str, is_isolated: bool) -> bool {
     !is_isolated && !region.starts_with("us-gov")
 }
@@ -28,7 +27,7 @@ pub fn currency(region: &str) -> &'static str {
     if region.starts_with("cn-") { "CNY" } else { "USD" }
 }
 
-/// The two questions: shared machines, and bare metal, which the list has only as dedicated.
+/// The two queries: shared instances, and bare metal, which the list has only with dedicated tenancy.
 pub fn queries(region: &str) -> [ProductQuery; 2] {
     let query = |tenancy: &str, family: &str| ProductQuery {
         filters: [
@@ -89,8 +88,7 @@ struct PriceDimension {
     price_per_unit: BTreeMap<String, String>,
 }
 
-/// Type and price of one product; nothing where it states no price in the currency. Of several prices the lowest
-/// counts.
+/// Instance type and price of a product; `None` without a price in the currency. The lowest of several prices wins.
 pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, serde_json::Error> {
     let product: Product = serde_json::from_str(product)?;
     let prices = product.terms.on_demand.values().flat_map(|term| term.price_dimensions.values());
@@ -100,18 +98,18 @@ pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, 
     Ok(price.filter(|_| !instance_type.is_empty()).map(|price| (instance_type, price)))
 }
 
-/// What the two answers come to together.
+/// The merged result of the two queries.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     pub prices: BTreeMap<String, f64>,
-    /// Why it should be asked again soon, although what came is used.
+    /// Why the update must be retried, although its prices are used.
     pub problem: Option<String>,
     /// Products that could not be read.
     pub unreadable: usize,
 }
 
-/// Shared machines first, then bare metal. One answer without the other is better than none. A region may be without
-/// bare metal, but not without shared machines: that list is empty by mistake.
+/// Merges the responses: shared instances first, then bare metal. One response is used even if the other failed. A
+/// region may have no bare metal, but an empty list of shared instances is an error.
 pub fn outcome(answers: [Result<Vec<String>, AwsError>; 2], currency: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = Vec::new();

@@ -6,7 +6,7 @@ use super::*;
 use crate::api::AwsError;
 
 #[test]
-fn the_price_list_is_asked_where_it_has_an_endpoint() {
+fn price_list_endpoint_depends_on_region() {
     let table = [
         ("us-east-1", "us-east-1"),
         ("us-west-2", "us-east-1"),
@@ -27,7 +27,7 @@ fn the_price_list_is_asked_where_it_has_an_endpoint() {
 }
 
 #[test]
-fn some_places_cannot_ask() {
+fn price_list_is_unavailable_in_isolated_vpc_and_govcloud() {
     assert!(is_listed("us-east-1", false));
     assert!(!is_listed("us-east-1", true));
     assert!(!is_listed("us-gov-east-1", false));
@@ -35,7 +35,7 @@ fn some_places_cannot_ask() {
 }
 
 #[test]
-fn two_questions_cover_shared_machines_and_bare_metal() {
+fn two_queries_cover_shared_instances_and_bare_metal() {
     let [shared, metal] = queries("eu-west-1");
     for (query, tenancy, family) in
         [(&shared, "Shared", "Compute Instance"), (&metal, "Dedicated", "Compute Instance (bare metal)")]
@@ -77,7 +77,7 @@ fn product(instance_type: &str, prices: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn products_state_a_price_or_none() {
+fn lowest_price_in_currency_is_parsed() {
     let usd = |prices: &[(&str, &str)]| price_of(&product("m5.large", prices), "USD").expect("readable");
     let costs = |price| Some(("m5.large".to_owned(), price));
     assert_eq!(usd(&[("USD", "0.0960000000")]), costs(0.096));
@@ -94,7 +94,7 @@ fn products_state_a_price_or_none() {
 }
 
 #[test]
-fn products_without_a_type_or_of_another_shape_are_nothing() {
+fn product_without_instance_type_has_no_price() {
     assert_eq!(price_of(&product("", &[("USD", "0.1")]), "USD").expect("readable"), None);
     for empty in ["{}", "[]", r#"{"product": {}}"#, r#"{"terms": {"OnDemand": {}}}"#, r#"{"terms": []}"#] {
         assert_eq!(price_of(empty, "USD").expect("readable"), None, "{empty}");
@@ -111,7 +111,7 @@ fn throttled() -> AwsError {
 }
 
 #[test]
-fn answers_are_used_as_far_as_they_came() {
+fn one_response_is_used_if_the_other_fails() {
     let shared = || vec![product("m5.large", &[("USD", "0.1")]), "broken".to_owned()];
     let metal = || vec![product("m5.metal", &[("USD", "4.6")])];
     let prices = |listed: &[(&str, f64)]| -> BTreeMap<String, f64> {
@@ -121,12 +121,12 @@ fn answers_are_used_as_far_as_they_came() {
     let expected = prices(&[("m5.large", 0.1), ("m5.metal", 4.6)]);
     assert_eq!(both, Outcome { prices: expected, problem: None, unreadable: 1 });
 
-    // One list being empty or failing does not take the other one away.
+    // One empty or failed list does not discard the other.
     let only_shared = outcome([Ok(shared()), Ok(Vec::new())], "USD");
     assert_eq!((only_shared.prices, only_shared.problem), (prices(&[("m5.large", 0.1)]), None));
     let only_metal = outcome([Ok(Vec::new()), Ok(metal())], "USD");
     assert!(!only_metal.prices.is_empty());
-    assert_eq!(only_metal.problem.as_deref(), Some("no on-demand pricing found"), "asked for again soon");
+    assert_eq!(only_metal.problem.as_deref(), Some("no on-demand pricing found"), "retried soon");
     let failing = outcome([Err(throttled()), Ok(metal())], "USD");
     assert_eq!(failing.prices, prices(&[("m5.metal", 4.6)]));
     assert_eq!(failing.problem.as_deref(), Some("ThrottlingException: slow down"));
@@ -147,7 +147,7 @@ fn spot(instance_type: &str, zone: &str, price_per_hour: f64, at_second: i64) ->
 }
 
 #[test]
-fn until_spot_prices_are_known_spot_costs_what_on_demand_does() {
+fn spot_price_defaults_to_on_demand_price() {
     let shipped = Prices::shipped("us-east-1");
     assert_eq!(shipped.on_demand("m5.large"), Some(0.096));
     assert_eq!(shipped.spot("m5.large", "us-east-1a"), Some(0.096));
@@ -160,7 +160,7 @@ fn until_spot_prices_are_known_spot_costs_what_on_demand_does() {
 }
 
 #[test]
-fn shipped_prices_are_the_regions_own_or_those_of_us_east_1() {
+fn built_in_prices_fall_back_to_us_east_1() {
     assert_eq!(Prices::shipped("eu-west-1"), Prices::shipped("us-east-1"));
     assert_eq!(Prices::shipped("nowhere-1"), Prices::shipped("us-east-1"));
     let gov = Prices::shipped("us-gov-west-1");
@@ -170,7 +170,7 @@ fn shipped_prices_are_the_regions_own_or_those_of_us_east_1() {
 }
 
 #[test]
-fn new_prices_lie_over_old_ones() {
+fn new_prices_are_merged_over_known_prices() {
     let before = Prices::shipped("us-east-1")
         .with_spot(&[spot("m5.large", "a", 0.03, 1), spot("m5.large", "b", 0.04, 1)]);
     let after = before
@@ -184,7 +184,7 @@ fn new_prices_lie_over_old_ones() {
 }
 
 #[test]
-fn the_newest_spot_price_counts_and_nonsense_does_not() {
+fn newest_spot_price_wins_and_invalid_prices_are_ignored() {
     let prices = Prices::default();
     let newest = prices.with_spot(&[spot("m5.large", "a", 0.05, 20), spot("m5.large", "a", 0.03, 10)]);
     assert_eq!(newest.spot("m5.large", "a"), Some(0.05));
@@ -199,7 +199,7 @@ fn the_newest_spot_price_counts_and_nonsense_does_not() {
 }
 
 #[test]
-fn the_book_counts_changes_only() {
+fn version_grows_only_with_changes() {
     let book = PriceBook::new("us-east-1");
     let shared = book.clone();
     let price = |price: f64| BTreeMap::from([("m5.large".to_owned(), price)]);

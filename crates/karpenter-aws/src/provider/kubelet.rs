@@ -6,7 +6,7 @@ use karpenter_model::resources::PODS;
 use karpenter_userdata::Kubelet;
 
 use crate::kubelet::{Expressions, ParsedKubelet, resolve_reserved, settings};
-use crate::launch::groups::KubeletOf;
+use crate::launch::template_groups::KubeletConfigs;
 use crate::options::AwsFeatureGates;
 use crate::types::InstanceTypes;
 
@@ -19,7 +19,7 @@ pub struct ClassKubelet {
     pub cluster_dns: Option<String>,
 }
 
-impl KubeletOf for ClassKubelet {
+impl KubeletConfigs for ClassKubelet {
     fn kubelet(&self, class: &EC2NodeClass, instance_type: &InstanceType) -> Result<Kubelet, String> {
         let values = class.spec.kubelet.clone().unwrap_or_default();
         let parsed = ParsedKubelet::parse(&values)?;

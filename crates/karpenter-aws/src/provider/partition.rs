@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-use crate::instances::{Freshness, Instances, Machine};
+use crate::instances::{Freshness, Instances, ProviderInstance};
 use crate::machines::instance_id;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ impl PartitionHook {
         let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
         let Some(id) = provider_id.and_then(instance_id) else { return Ok(not_yet) };
         let found = self.instances.get(id, Freshness::Now).await.map_err(super::cloud_error)?;
-        let Some(partition) = Machine::from_ec2(&found, true).partition else { return Ok(not_yet) };
+        let Some(partition) = ProviderInstance::from_ec2(&found, true).partition else { return Ok(not_yet) };
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let patch =
             json!({"metadata": {"labels": {labels::AWS_PLACEMENT_GROUP_PARTITION: partition.to_string()}}});

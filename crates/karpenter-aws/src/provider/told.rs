@@ -9,7 +9,7 @@ use karpenter_cloud::Instance;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::resources::ResourceList;
 
-use crate::instances::Machine;
+use crate::instances::ProviderInstance;
 
 /// What is known around a machine. Everything but the machine may be gone.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub struct Around<'a> {
     pub group: Option<&'a PlacementGroup>,
 }
 
-pub fn instance(machine: &Machine, around: Around<'_>) -> Instance {
+pub fn instance(machine: &ProviderInstance, around: Around<'_>) -> Instance {
     let of_type = around.instance_type;
     let amounts = |amounts: ResourceList| quantities(&amounts, machine.efa_count > 0);
     Instance {
@@ -33,7 +33,7 @@ pub fn instance(machine: &Machine, around: Around<'_>) -> Instance {
     }
 }
 
-fn node_labels(machine: &Machine, around: Around<'_>) -> BTreeMap<String, String> {
+fn node_labels(machine: &ProviderInstance, around: Around<'_>) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let mut set = |key: &str, value: &str| {
         told.insert(key.to_owned(), value.to_owned());

@@ -1,4 +1,4 @@
-//! How many machines still fit into each reservation: what EC2 said last, and what was started and ended since.
+//! The available instances of each capacity reservation: EC2's last count, adjusted by launches and terminations since.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::{Clock, since};
 
-/// A count that was not confirmed for so long is worth nothing.
+/// A count is dropped if EC2 has not confirmed it for this long.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ struct Count {
     synced_at: Timestamp,
 }
 
-/// What is left at one moment.
+/// A snapshot of the available counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
     /// Grows with every change.
@@ -30,7 +30,7 @@ impl Left {
     }
 }
 
-/// Clones share everything.
+/// Clones share all state.
 #[derive(Debug, Clone)]
 pub struct Counts {
     clock: Clock,
@@ -48,7 +48,7 @@ impl Counts {
         Self { clock, state: Arc::default() }
     }
 
-    /// What EC2 said when asked at `asked_at`.
+    /// Sets the counts from a response to a call made at `asked_at`.
     pub fn sync(&self, left: impl IntoIterator<Item = (String, u32)>, asked_at: Timestamp) {
         self.change(|counts| {
             counts.retain(|_, count| since(asked_at, count.synced_at) < KEPT_FOR);
@@ -58,8 +58,9 @@ impl Counts {
         });
     }
 
-    /// A machine was started in the reservation by a call made at `launched_at`. If EC2 was asked after that, it
-    /// counted the machine itself. Rather too many left than too few: the next launch finds out.
+    /// An instance was launched in the reservation by a call made at `launched_at`. If the last count is newer, it
+    /// already includes the instance. The count may be too high rather than too low: the next launch then fails and
+    /// corrects it.
     pub fn launched(&self, reservation_id: &str, launched_at: Timestamp) {
         self.change_one(reservation_id, |count| {
             if count.synced_at <= launched_at {
@@ -68,12 +69,12 @@ impl Counts {
         });
     }
 
-    /// A machine of the reservation is gone.
+    /// An instance of the reservation was terminated.
     pub fn terminated(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = count.left.saturating_add(1));
     }
 
-    /// EC2 refused: nothing is left until it says otherwise.
+    /// A launch failed with insufficient capacity: the count is 0 until the next response of EC2.
     pub fn exhausted(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = 0);
     }
@@ -86,7 +87,7 @@ impl Counts {
         self.lock().current.of(reservation_id)
     }
 
-    /// What is not known stays unknown: a count made up from launches alone would be wrong.
+    /// Ignores reservations without a count of EC2; launches alone do not give a count.
     fn change_one(&self, reservation_id: &str, change: impl FnOnce(&mut Count)) {
         self.change(|counts| {
             if let Some(count) = counts.get_mut(reservation_id) {
@@ -105,7 +106,7 @@ impl Counts {
         }
     }
 
-    /// Now, on the clock that `launched` is told by.
+    /// The current time of the clock that `launched_at` must use.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

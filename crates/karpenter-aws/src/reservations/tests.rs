@@ -14,7 +14,7 @@ fn text(text: &str) -> Option<String> {
 }
 
 #[test]
-fn terms_become_questions() {
+fn selector_terms_become_queries() {
     let by_id = |id: &str| CapacityReservationSelectorTerm { id: text(id), ..term() };
     let tags = |pairs: &[(&str, &str)]| {
         Some(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
@@ -23,7 +23,7 @@ fn terms_become_questions() {
     let table: Vec<(Vec<CapacityReservationSelectorTerm>, Vec<ReservationQuery>)> = vec![
         (vec![], vec![]),
         (vec![by_id("cr-1")], vec![id_query("cr-1")]),
-        // One question each, and each only once.
+        // One query per id, without duplicates.
         (vec![by_id("cr-2"), by_id("cr-1"), by_id("cr-2")], vec![id_query("cr-1"), id_query("cr-2")]),
         (vec![by_id("")], vec![]),
         (
@@ -44,7 +44,7 @@ fn terms_become_questions() {
         ),
         (vec![CapacityReservationSelectorTerm { owner_id: text("111122223333"), ..term() }], vec![]),
         (vec![CapacityReservationSelectorTerm { tags: tags(&[]), ..term() }], vec![]),
-        // Admitted although it should not be: both parts count.
+        // An invalid term with an id and tags: both become queries.
         (
             vec![CapacityReservationSelectorTerm {
                 id: text("cr-1"),
@@ -78,7 +78,7 @@ fn reservation(id: &str) -> CapacityReservation {
 }
 
 #[test]
-fn a_status_shows_what_ec2_says() {
+fn status_has_fields_of_reservation() {
     let now = time("12:00:00");
     let mut given = reservation("cr-1");
     given.is_interruptible = true;
@@ -98,7 +98,7 @@ fn a_status_shows_what_ec2_says() {
 }
 
 #[test]
-fn only_capacity_blocks_expire_and_forty_minutes_early() {
+fn capacity_block_is_expiring_forty_minutes_before_its_end() {
     let now = time("12:00:00");
     let table = [
         ("capacity-block", Some("12:40:00"), "expiring"),
@@ -117,7 +117,7 @@ fn only_capacity_blocks_expire_and_forty_minutes_early() {
 }
 
 #[test]
-fn unknown_words_leave_a_reservation_out() {
+fn reservation_with_unknown_criteria_or_type_is_unusable() {
     let now = time("12:00:00");
     let mut odd_criteria = reservation("cr-1");
     odd_criteria.instance_match_criteria = "nearest".to_owned();
@@ -129,7 +129,7 @@ fn unknown_words_leave_a_reservation_out() {
         [reservation("cr-9"), odd_kind, ended, reservation("cr-4"), odd_criteria, reservation("cr-4")];
     let (usable, unusable) = status(&given, now);
     let ids: Vec<&str> = usable.iter().map(|one| one.id.as_str()).collect();
-    assert_eq!(ids, ["cr-4", "cr-9"], "by id, each once, without what has ended");
+    assert_eq!(ids, ["cr-4", "cr-9"], "by id, without duplicates and ended ones");
     let expected = [
         Unusable::MatchCriteria { id: "cr-1".to_owned(), criteria: "nearest".to_owned() },
         Unusable::Kind { id: "cr-2".to_owned(), kind: "lease".to_owned() },
@@ -138,7 +138,7 @@ fn unknown_words_leave_a_reservation_out() {
 }
 
 #[test]
-fn a_status_is_read_back_with_its_defaults() {
+fn status_is_parsed_with_defaults() {
     let shown = |kind: Option<&str>, state: Option<&str>| CapacityReservationStatus {
         id: "cr-1".to_owned(),
         instance_type: "m5.large".to_owned(),
@@ -156,7 +156,7 @@ fn a_status_is_read_back_with_its_defaults() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_follow_launches_and_ends() {
+async fn counts_follow_launches_and_terminations() {
     let counts = Counts::new(Clock::starting_at(time("12:00:00")));
     let at = time("12:00:00");
     counts.sync([("cr-1".to_owned(), 2), ("cr-2".to_owned(), 0)], at);
@@ -165,17 +165,17 @@ async fn counts_follow_launches_and_ends() {
     counts.launched("cr-1", time("12:00:01"));
     assert_eq!(counts.left("cr-1"), 1);
     counts.launched("cr-1", time("11:59:59"));
-    assert_eq!(counts.left("cr-1"), 1, "EC2 was asked after that launch and counted it");
+    assert_eq!(counts.left("cr-1"), 1, "the count of EC2 is newer than the launch and includes it");
     counts.launched("cr-1", at);
     counts.launched("cr-1", at);
-    assert_eq!(counts.left("cr-1"), 0, "never below nothing");
+    assert_eq!(counts.left("cr-1"), 0, "never negative");
 
     counts.terminated("cr-1");
     assert_eq!(counts.left("cr-1"), 1);
     counts.exhausted("cr-1");
     assert_eq!(counts.left("cr-1"), 0);
     counts.sync([("cr-1".to_owned(), 4)], time("12:01:00"));
-    assert_eq!(counts.left("cr-1"), 4, "EC2 knows better");
+    assert_eq!(counts.left("cr-1"), 4, "the count of EC2 wins");
 
     counts.terminated("cr-unknown");
     counts.launched("cr-unknown", at);
@@ -183,7 +183,7 @@ async fn counts_follow_launches_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_have_a_version_that_changes_with_them() {
+async fn version_changes_with_counts() {
     let counts = Counts::new(Clock::starting_at(time("12:00:00")));
     counts.sync([("cr-1".to_owned(), 2)], time("12:00:00"));
     let version = counts.current().version;
@@ -196,7 +196,7 @@ async fn counts_have_a_version_that_changes_with_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn counts_that_nobody_confirms_are_forgotten_after_a_day() {
+async fn unconfirmed_count_is_dropped_after_a_day() {
     let counts = Counts::new(Clock::starting_at(time("12:00:00")));
     counts.sync([("cr-1".to_owned(), 2)], time("12:00:00"));
     let next_day: Timestamp = "2026-01-02T12:00:00Z".parse().expect("a time");

@@ -10,8 +10,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
-use karpenter_controllers::mirrors::BY_PROVIDER_ID;
 use karpenter_controllers::nodeclaim::provider_id;
+use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
 use kube::ResourceExt;
 
@@ -38,19 +38,19 @@ impl CapacityTypeController {
     }
 
     async fn correct(&self, claim: &NodeClaim, is_on_demand: bool) -> kube::Result<()> {
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         if let Some(patch) = demotion(is_on_demand, claim.labels()) {
-            writes::merge(client, &mirrors.node_claims, claim, patch).await?;
+            writes::merge(client, &stores.node_claims, claim, patch).await?;
             tracing::debug!(nodeclaim = name_of(claim), "updated capacity type for nodeclaim");
         }
-        let nodes = provider_id(claim).map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
+        let nodes = provider_id(claim).map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
         for node in nodes {
             // Labels of a node that is not registered are still to be written; the next look finds them.
             let is_registered = label(&*node, labels::REGISTERED) == Some("true");
             let patch =
                 demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
             if let Some(patch) = patch {
-                writes::merge(client, &mirrors.nodes, &*node, patch).await?;
+                writes::merge(client, &stores.nodes, &*node, patch).await?;
             }
         }
         Ok(())
@@ -68,7 +68,7 @@ impl Reconcile for CapacityTypeController {
             })
             .collect();
         let (mut next, mut failure) = (PERIOD, None);
-        for claim in self.context.mirrors.node_claims.list() {
+        for claim in self.context.stores.node_claims.list() {
             if is_deleting(&*claim) || !self.context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
@@ -115,11 +115,11 @@ impl ReservationExpiration {
 
 impl Reconcile for ReservationExpiration {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Context { client, mirrors, clock, .. } = &self.context;
+        let Context { client, stores, clock, .. } = &self.context;
         let reservation = |claim: &NodeClaim| {
             label(claim, labels::AWS_CAPACITY_RESERVATION_ID).unwrap_or_default().to_owned()
         };
-        let claims: Vec<Arc<NodeClaim>> = mirrors
+        let claims: Vec<Arc<NodeClaim>> = stores
             .node_claims
             .list()
             .into_iter()
@@ -140,7 +140,7 @@ impl Reconcile for ReservationExpiration {
             let id = reservation(&claim);
             if expiring.contains(id.as_str()) {
                 deletions.push(async move {
-                    let deleted = writes::delete(client, &mirrors.node_claims, &*claim).await;
+                    let deleted = writes::delete(client, &stores.node_claims, &*claim).await;
                     deleted.map_err(|error| told(&claim, error))?;
                     tracing::info!(
                         nodeclaim = name_of(&*claim),

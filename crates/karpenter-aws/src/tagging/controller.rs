@@ -36,7 +36,7 @@ impl Tagging {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if is_due(change.object()) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -64,8 +64,8 @@ impl Tagging {
 
 impl Reconcile for Tagging {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Context { client, mirrors, .. } = &self.context;
-        let Some(claim) = mirrors.node_claims.get_key(key) else { return Ok(After::Done) };
+        let Context { client, stores, .. } = &self.context;
+        let Some(claim) = stores.node_claims.get_key(key) else { return Ok(After::Done) };
         if !self.context.is_managed(&claim.spec.node_class_ref) || !is_due(&claim) {
             return Ok(After::Done);
         }
@@ -84,7 +84,7 @@ impl Reconcile for Tagging {
         }
         let annotations = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
         let patch = json!({"metadata": {"annotations": annotations}});
-        writes::merge(client, &mirrors.node_claims, &*claim, patch).await?;
+        writes::merge(client, &stores.node_claims, &*claim, patch).await?;
         Ok(After::Done)
     }
 }

@@ -8,7 +8,7 @@ use karpenter_api::types::NodeOverlay;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::listed;
+use karpenter_controllers::stores::listed;
 use karpenter_model::instance_type::InstanceType;
 
 use super::InstanceTypes;
@@ -87,7 +87,7 @@ impl OfferingMetricsController {
 impl Reconcile for OfferingMetricsController {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         let mut catalogs: Vec<Arc<Vec<InstanceType>>> = Vec::new();
-        for pool in self.context.mirrors.node_pools.list() {
+        for pool in self.context.stores.node_pools.list() {
             if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl OverlayPricesController {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        if let Some(overlays) = &self.context.mirrors.node_overlays {
+        if let Some(overlays) = &self.context.stores.node_overlays {
             let to = queue.clone();
             overlays.observe(move |_: &Change<NodeOverlay>| to.add_soon(ObjectKey::new("", "all")));
         }
@@ -126,7 +126,7 @@ impl OverlayPricesController {
 
 impl Reconcile for OverlayPricesController {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let overlays = listed(self.context.mirrors.node_overlays.as_ref());
+        let overlays = listed(self.context.stores.node_overlays.as_ref());
         self.types.set_stated_prices(stated_prices(overlays.iter().map(|overlay| &**overlay)));
         Ok(After::Done)
     }

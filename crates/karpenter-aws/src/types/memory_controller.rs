@@ -9,7 +9,7 @@ use karpenter_cluster::controllers::context::label;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::{Change, ObjectKey};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::BY_PROVIDER_ID;
+use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_model::quantity::Quantity;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 use kube::ResourceExt;
@@ -67,7 +67,7 @@ impl MemoryController {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             // Once, when a node becomes registered or is first seen so.
             if let Change::Applied { old, new } = change
                 && is_registered(new)
@@ -80,17 +80,17 @@ impl MemoryController {
 
     fn class_of(&self, claim: &NodeClaim) -> Option<EC2NodeClass> {
         let reference = &claim.spec.node_class_ref;
-        let class = self.context.mirrors.node_class(&reference.group, &reference.kind, &reference.name)?;
+        let class = self.context.stores.node_class(&reference.group, &reference.kind, &reference.name)?;
         serde_json::from_value(serde_json::to_value(&*class).ok()?).ok()
     }
 }
 
 impl Reconcile for MemoryController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-        for claim in mirrors.node_claims.by(BY_PROVIDER_ID, provider_id) {
+        for claim in stores.node_claims.by(BY_PROVIDER_ID, provider_id) {
             if !self.context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }

@@ -9,7 +9,7 @@ use karpenter_api::types::NodePool;
 use karpenter_cluster::harness::{After, Queue, Reconcile};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::Context;
-use karpenter_controllers::events::Notice;
+use karpenter_controllers::events::ObjectEvent;
 
 use super::pools::{Zone, reachable_zone};
 use super::{ShiftSource, ZonalShifts};
@@ -35,15 +35,15 @@ impl ZonalShiftController {
     }
 
     async fn tell(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
-        for pool in self.context.mirrors.node_pools.list() {
+        for pool in self.context.stores.node_pools.list() {
             let zones = self.zones_of(&pool);
             for zone_id in now.difference(before) {
                 if let Some(zone) = reachable_zone(&pool, &zones, zone_id) {
                     let message = format!(
                         "Zonal shift detected: offerings in zone {zone} ({zone_id}) are unavailable for this NodePool"
                     );
-                    let notice = Notice::warning(&*pool, "ZonalShiftActive", message);
-                    self.context.recorder.publish(notice.of_episode(zone_id)).await;
+                    let notice = ObjectEvent::warning(&*pool, "ZonalShiftActive", message);
+                    self.context.recorder.publish(notice.dedupe_by(zone_id)).await;
                 }
             }
             for zone_id in before.difference(now) {
@@ -51,8 +51,8 @@ impl ZonalShiftController {
                     let message = format!(
                         "Zonal shift cleared: offerings in zone {zone} ({zone_id}) are restored for this NodePool"
                     );
-                    let notice = Notice::normal(&*pool, "ZonalShiftCleared", message);
-                    self.context.recorder.publish(notice.of_episode(zone_id)).await;
+                    let notice = ObjectEvent::normal(&*pool, "ZonalShiftCleared", message);
+                    self.context.recorder.publish(notice.dedupe_by(zone_id)).await;
                 }
             }
         }
@@ -64,7 +64,7 @@ impl ZonalShiftController {
         if reference.group != labels::AWS_GROUP {
             return Vec::new();
         }
-        let class = self.context.mirrors.node_class(&reference.group, &reference.kind, &reference.name);
+        let class = self.context.stores.node_class(&reference.group, &reference.kind, &reference.name);
         let subnets = class.and_then(|class| class.data.pointer("/status/subnets").cloned());
         let subnets = subnets.as_ref().and_then(|subnets| subnets.as_array()).cloned().unwrap_or_default();
         let text = |subnet: &serde_json::Value, key: &str| {
@@ -81,7 +81,7 @@ impl Reconcile for ZonalShiftController {
             Err(error) => {
                 let cluster = self.source.cluster();
                 let now = self.context.clock.now();
-                if self.context.complaints.is_due("reading zonal shifts", &error.code, now) {
+                if self.context.log_throttle.is_due("reading zonal shifts", &error.code, now) {
                     tracing::error!(%error, cluster, "failed to read zonal shifts, the last known ones hold");
                 }
                 return Ok(After::Again(RETRY));

@@ -20,7 +20,7 @@ use karpenter_aws::types::{
 use karpenter_aws::unavailable::{Scope, ShortPool, Unavailable};
 use karpenter_aws::zonal_shift::ZonalShifts;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
-use karpenter_controllers::mirrors::{Extras, Mirrors};
+use karpenter_controllers::stores::{OptionalKinds, Stores};
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -302,11 +302,11 @@ async fn overlays_state_prices_of_types_that_have_none() {
         cloud.offerings.push(karpenter_aws::api::ec2::TypeOffering { instance_type, zone });
     });
     types.discover().await.expect("an answer");
-    let extras = Extras { node_overlays: true, ..Extras::default() };
-    let (mirrors, _) = Mirrors::watch_with(&world.client, world.context.cloud.node_class_kinds(), extras);
-    mirrors.synced().await;
+    let extras = OptionalKinds { node_overlays: true, ..OptionalKinds::default() };
+    let (stores, _) = Stores::watch_with(&world.client, world.context.cloud.node_class_kinds(), extras);
+    stores.synced().await;
     let mut context = world.context.clone();
-    context.mirrors = mirrors;
+    context.stores = stores;
     world.spawn(OverlayPricesController::new(context, types.clone()), OverlayPricesController::watch, 1);
     let is_available = || async {
         let listed = types.list(&class()).await.expect("types");

@@ -27,16 +27,16 @@ const PREFIX_LENGTH_MAX: usize = 58;
 /// A name that is taken is replaced this often.
 const ATTEMPTS_MAX: usize = 4;
 /// A watch brings what was created earlier than this long ago.
-const WATCHED_WITHIN: Duration = Duration::from_secs(15);
+const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
 
 /// Claims that may or may not exist, and since when. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Doubts {
+pub struct UnconfirmedCreates {
     names: Arc<Mutex<BTreeMap<String, Timestamp>>>,
     count: Arc<AtomicU64>,
 }
 
-impl Doubts {
+impl UnconfirmedCreates {
     fn names(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -46,7 +46,7 @@ impl Doubts {
     }
 }
 
-/// Creates the claim; the mirror shows it at once. What becomes of it is counted for its pool's back-off.
+/// Creates the claim; the store shows it at once. What becomes of it is counted for its pool's back-off.
 pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
     let mut claim = claim.clone();
     context.overlays.annotate(&mut claim);
@@ -54,28 +54,28 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let name = context.doubts.next_name(&prefix, context.clock.now());
+        let name = context.unconfirmed_creates.next_name(&prefix, context.clock.now());
         claim.metadata.name = Some(name.clone());
         // Before anybody can know how it ends.
-        context.back_off.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
+        context.launch_backoff.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
         let api = Api::<NodeClaim>::all(context.client.clone());
         match api.create(&PostParams::default(), &claim).await {
             Ok(created) => {
-                context.mirrors.node_claims.apply(created.clone());
+                context.stores.node_claims.apply(created.clone());
                 log_created(&created);
                 return Ok(created);
             }
             Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {
-                context.back_off.lock().forget(&name)
+                context.launch_backoff.lock().forget(&name)
             }
-            Err(error) if is_doubtful(&error) => {
-                context.doubts.names().insert(name.clone(), context.clock.now());
+            Err(error) if may_have_been_applied(&error) => {
+                context.unconfirmed_creates.names().insert(name.clone(), context.clock.now());
                 let found = look(context, &name).await?;
                 found.iter().for_each(log_created);
                 return found.ok_or(error);
             }
             Err(error) => {
-                context.back_off.lock().forget(&name);
+                context.launch_backoff.lock().forget(&name);
                 return Err(error);
             }
         }
@@ -101,8 +101,8 @@ pub(crate) fn values<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
 }
 
 /// Finds out about every claim that may or may not exist. An error as long as one of them cannot be asked about.
-pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
-    let names: Vec<String> = context.doubts.names().keys().cloned().collect();
+pub async fn resolve_unconfirmed_creates(context: &Context) -> kube::Result<()> {
+    let names: Vec<String> = context.unconfirmed_creates.names().keys().cloned().collect();
     for name in names {
         look(context, &name).await?;
     }
@@ -111,36 +111,32 @@ pub async fn settle_doubts(context: &Context) -> kube::Result<()> {
 
 async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
     let found = match Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await {
-        Err(error) if is_forbidden(&error) => look_in_the_mirror(context, name, error)?,
+        Err(error) if is_forbidden(&error) => find_in_store(context, name, error)?,
         answer => answer?,
     };
     match &found {
-        Some(found) => context.mirrors.node_claims.apply(found.clone()),
-        None => context.back_off.lock().forget(name),
+        Some(found) => context.stores.node_claims.apply(found.clone()),
+        None => context.launch_backoff.lock().forget(name),
     }
-    context.doubts.names().remove(name);
+    context.unconfirmed_creates.names().remove(name);
     Ok(found)
 }
 
 /// What the watch says where the server may not be asked: the refusal while it may still bring the claim.
-fn look_in_the_mirror(
-    context: &Context,
-    name: &str,
-    refusal: kube::Error,
-) -> kube::Result<Option<NodeClaim>> {
+fn find_in_store(context: &Context, name: &str, refusal: kube::Error) -> kube::Result<Option<NodeClaim>> {
     let now = context.clock.now();
-    if context.complaints.is_due("asking about nodeclaims", "", now) {
+    if context.log_throttle.is_due("asking about nodeclaims", "", now) {
         tracing::error!(
             nodeclaim = name,
             error = %refusal,
             "nodeclaims may not be read: the role lacks the verb get; waiting for the watch to tell"
         );
     }
-    if let Some(found) = context.mirrors.node_claims.get("", name) {
+    if let Some(found) = context.stores.node_claims.get("", name) {
         return Ok(Some((*found).clone()));
     }
-    let asked = context.doubts.names().get(name).copied();
-    match asked.is_some_and(|asked| since(now, asked) < WATCHED_WITHIN) {
+    let asked = context.unconfirmed_creates.names().get(name).copied();
+    match asked.is_some_and(|asked| since(now, asked) < CREATE_VISIBLE_WITHIN) {
         true => Err(refusal),
         false => Ok(None),
     }
@@ -155,7 +151,7 @@ fn is_taken(error: &kube::Error) -> bool {
 }
 
 /// Whether the request may have been carried out all the same.
-fn is_doubtful(error: &kube::Error) -> bool {
+fn may_have_been_applied(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500,
         kube::Error::BuildRequest(_) => false,
@@ -205,10 +201,10 @@ mod tests {
             let status = kube::core::Status::failure("", "").with_code(code);
             kube::Error::Api(Box::new(status))
         };
-        assert!(is_doubtful(&status(500)));
-        assert!(is_doubtful(&status(504)));
-        assert!(!is_doubtful(&status(403)));
-        assert!(!is_doubtful(&status(429)));
-        assert!(is_doubtful(&kube::Error::Service("the connection was lost".into())));
+        assert!(may_have_been_applied(&status(500)));
+        assert!(may_have_been_applied(&status(504)));
+        assert!(!may_have_been_applied(&status(403)));
+        assert!(!may_have_been_applied(&status(429)));
+        assert!(may_have_been_applied(&kube::Error::Service("the connection was lost".into())));
     }
 }

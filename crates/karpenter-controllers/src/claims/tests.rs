@@ -94,11 +94,11 @@ fn claim(requirements: Vec<Requirement>) -> NodeClaim {
         pods: Vec::new(),
         min_values_relaxed: false,
     };
-    build(&problem, &planned, &pool(json!({})))
+    claim_from_plan(&problem, &planned, &pool(json!({})))
 }
 
 fn requirements_of(claim: &NodeClaim) -> Vec<String> {
-    let line = |one: &WrittenRequirement| {
+    let line = |one: &ApiRequirement| {
         let minimum = one.min_values.map(|count| format!(" min {count}")).unwrap_or_default();
         format!("{} {} {}{minimum}", one.key, one.operator, one.values.join(","))
     };
@@ -170,28 +170,28 @@ fn bounds_and_exclusions_are_written_as_separate_entries() {
     let mut both = Requirement::new("cpu", Operator::Gt, ["3"]);
     both = both.intersection(&Requirement::new("cpu", Operator::Lte, ["9"]));
     both = both.intersection(&Requirement::new("cpu", Operator::NotIn, ["5"])).with_min_values(Some(2));
-    let lines: Vec<_> = super::written(&both)
+    let lines: Vec<_> = super::to_api_requirements(&both)
         .iter()
         .map(|one| (one.operator.clone(), one.values.join(","), one.min_values))
         .collect();
     let text = |operator: &str, value: &str, minimum| (operator.to_owned(), value.to_owned(), minimum);
     assert_eq!(lines, [text("Gte", "4", Some(2)), text("Lte", "9", None), text("NotIn", "5", None)]);
-    assert_eq!(super::written(&Requirement::exists("a"))[0].operator, "Exists");
-    assert_eq!(super::written(&Requirement::does_not_exist("a"))[0].operator, "DoesNotExist");
+    assert_eq!(super::to_api_requirements(&Requirement::exists("a"))[0].operator, "Exists");
+    assert_eq!(super::to_api_requirements(&Requirement::does_not_exist("a"))[0].operator, "DoesNotExist");
 }
 
 #[test]
 fn a_claim_is_refused_if_the_pool_is_not_what_it_was() {
     let usage = |cpu: i64| [(Arc::from("cpu"), cpu)].into_iter().collect::<ResourceList>();
     let planned = pool(json!({}));
-    assert_eq!(refusal(&planned, &planned, &usage(10_000)), None);
-    let over = refusal(&planned, &planned, &usage(10_001)).expect("over the limit");
+    assert_eq!(check_still_launchable(&planned, &planned, &usage(10_000)), None);
+    let over = check_still_launchable(&planned, &planned, &usage(10_001)).expect("over the limit");
     assert_eq!(over, "cpu resource usage of 10001m exceeds limit of 10");
     let changed = pool(json!({"weight": 3}));
-    assert!(refusal(&changed, &planned, &usage(0)).expect("changed").contains("has changed"));
+    assert!(check_still_launchable(&changed, &planned, &usage(0)).expect("changed").contains("has changed"));
     let mut deleted = planned.clone();
     deleted.metadata.uid = Some("another".to_owned());
-    assert!(refusal(&deleted, &planned, &usage(0)).expect("gone").contains("is gone"));
+    assert!(check_still_launchable(&deleted, &planned, &usage(0)).expect("gone").contains("is gone"));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_claim_of_a_fixed_pool_says_what_the_template_says() {
         {"key": labels::ZONE, "operator": "In", "values": ["zone-a", "zone-b"]},
     ]))
     .expect("requirements");
-    let claim = build_static(&with);
+    let claim = claim_from_template(&with);
     let stated = claim.metadata.labels.clone().unwrap_or_default();
     let shelf = stated.get("example.com/shelf").cloned().unwrap_or_default();
     assert!(["a", "b"].contains(&shelf.as_str()), "one of the values that the user made up: {stated:?}");

@@ -16,7 +16,7 @@ use karpenter_cluster::mirror::lean::Lean;
 use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::fleet::Reason;
 use karpenter_disruption::settings::Mode;
-use karpenter_state::FleetRound;
+use karpenter_state::AssembledFleet;
 use kube::api::Api;
 use serde_json::json;
 
@@ -25,20 +25,20 @@ use super::flights::Flight;
 use super::order::{MoveTo, Order, Target};
 use super::resume::{ANNOTATION_REPLACES, Replaces, is_replacement, method_name, policy_name};
 use super::{DISRUPTION_REASON, Disruption};
-use crate::mirrors::BY_PROVIDER_ID;
 use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
 use crate::static_capacity::reserve_nodes;
+use crate::stores::BY_PROVIDER_ID;
 use crate::{claims, writes};
 
 /// How many objects are written at once.
-const AT_ONCE: usize = 16;
+const CONCURRENT_WRITES_MAX: usize = 16;
 /// How often a node that keeps changing is marked.
 const MARK_TRIES_MAX: u32 = 4;
 
 impl Disruption {
     /// Begins a command: closes its nodes, asks for what takes their place, and from then on counts on both. False if
     /// it could not begin; then nothing of it is left but marks that will be taken off.
-    pub(super) async fn start(&self, flight: Flight, round: &FleetRound) -> bool {
+    pub(super) async fn start(&self, flight: Flight, round: &AssembledFleet) -> bool {
         let Flight { number, id, order, .. } = flight;
         self.log_start(&id, &order);
         if order.decision == Decision::Reboot {
@@ -57,7 +57,7 @@ impl Disruption {
         match prepared {
             Ok((order, replacements)) => {
                 let order = Arc::new(order);
-                let now = self.depart(&order, &replacements);
+                let now = self.start_command(&order, &replacements);
                 self.note_hosts(&order, now).await;
                 self.tell_started(&id, &order, round);
                 let stage = if replacements.is_empty() {
@@ -88,7 +88,7 @@ impl Disruption {
         let reason = order.method.reason();
         let marked: Vec<Result<Target, String>> = stream::iter(order.targets.clone())
             .map(|target| self.marked(target, reason))
-            .buffered(AT_ONCE)
+            .buffered(CONCURRENT_WRITES_MAX)
             .collect()
             .await;
         let failed = marked.iter().find_map(|one| one.as_ref().err()).cloned();
@@ -125,16 +125,16 @@ impl Disruption {
         }
     }
 
-    /// Brings the mirrors up to date about one node. What cannot be read is tried as it is.
+    /// Brings the stores up to date about one node. What cannot be read is tried as it is.
     async fn read_again(&self, target: &Target) {
         let context = &self.context;
         let nodes: Api<Lean<Node>> = Api::all(context.client.clone());
         if let Ok(Some(Lean(node))) = nodes.get_opt(&target.node).await {
-            context.mirrors.nodes.apply(node);
+            context.stores.nodes.apply(node);
         }
         let claims: Api<Lean<NodeClaim>> = Api::all(context.client.clone());
         if let Ok(Some(Lean(claim))) = claims.get_opt(&target.id.name).await {
-            context.mirrors.node_claims.apply(claim);
+            context.stores.node_claims.apply(claim);
         }
     }
 
@@ -151,14 +151,14 @@ impl Disruption {
                 ..Taint::default()
             };
             let patch = json!({"spec": {"taints": others.chain([disrupted]).collect::<Vec<_>>()}});
-            writes::merge_unchanged(&context.client, &context.mirrors.nodes, &*node, patch).await?;
+            writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
         }
         let mut wanted = (*claim).clone();
         let text = reason.as_str();
         change_conditions(&mut wanted, context.clock.now(), |set| {
             set.set_true_with_reason(DISRUPTION_REASON, text, text)
         });
-        let claims = &context.mirrors.node_claims;
+        let claims = &context.stores.node_claims;
         writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
         Ok(true)
     }
@@ -173,7 +173,7 @@ impl Disruption {
         for launch in &order.launches {
             let name = name_of(&*launch.pool);
             let refusal = match current.get(name) {
-                Some(pool) => claims::refusal(pool, &launch.pool, &launch.usage),
+                Some(pool) => claims::check_still_launchable(pool, &launch.pool, &launch.usage),
                 None => Some(format!("nodepool {name} is gone")),
             };
             if let Some(why) = refusal {
@@ -214,10 +214,10 @@ impl Disruption {
             claim
         });
         let annotated: Vec<NodeClaim> = annotated.collect();
-        context.back_off.lock().begin_round();
+        context.launch_backoff.lock().begin_pass();
         let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
             .map(|claim| async move { claims::create(context, &claim).await })
-            .buffered(AT_ONCE)
+            .buffered(CONCURRENT_WRITES_MAX)
             .collect()
             .await;
         drop(places);
@@ -252,7 +252,7 @@ impl Disruption {
 
     /// From now on the nodes count as leaving and their pods as expected elsewhere. Not before the replacements are
     /// there: somebody would launch for these pods a second time.
-    fn depart(&self, order: &Order, replacements: &[ClaimId]) -> Timestamp {
+    fn start_command(&self, order: &Order, replacements: &[ClaimId]) -> Timestamp {
         let context = &self.context;
         let now = context.clock.now();
         let moves: Vec<(&karpenter_state::pod::Pod, &str)> = order
@@ -265,16 +265,16 @@ impl Disruption {
             .collect();
         // Mode Cost knows who is still expected; upstream does not, and waits for a while.
         if self.rules.mode == Mode::Compat {
-            let expires = after(now, crate::provisioning::nomination_time(context.settings.batch_max));
+            let expires = after(now, crate::provisioning::nomination_ttl(context.settings.batch_max));
             moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
         }
-        context.state.depart(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
+        context.state.start_command(order.targets.iter().map(|one| one.id.name.as_str()), moves, now);
         // Only for those that the same plan made: whoever has to go all the time would keep savings waiting for ever.
         if order.method == Method::Rebalance && !order.moves.is_empty() {
             self.flux.begin(now);
         }
         if order.is_thorough {
-            context.state.note_thorough(now);
+            context.state.record_low_yield_move(now);
         }
         now
     }
@@ -301,7 +301,7 @@ impl Disruption {
     pub(super) async fn delete(&self, order: &Order, left: &[ClaimId]) {
         let targets = order.targets.iter().filter(|target| left.contains(&target.id));
         stream::iter(targets)
-            .for_each_concurrent(AT_ONCE, |target| async move {
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |target| async move {
                 if let Err(error) = self.delete_one(order, target).await {
                     tracing::warn!(nodeclaim = target.id.name, %error, "deleting a disrupted nodeclaim");
                 }
@@ -311,7 +311,7 @@ impl Disruption {
 
     async fn delete_one(&self, order: &Order, target: &Target) -> kube::Result<()> {
         let context = &self.context;
-        let claims = &context.mirrors.node_claims;
+        let claims = &context.stores.node_claims;
         let Some(claim) = claims.get("", &target.id.name) else { return Ok(()) };
         if uid_of(&*claim) != target.id.uid || claim.metadata.deletion_timestamp.is_some() {
             return Ok(());
@@ -337,7 +337,7 @@ impl Disruption {
         let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
         let patch = json!({"metadata": {"annotations": {key: deadline.to_string()}}});
         let context = &self.context;
-        writes::merge_unchanged(&context.client, &context.mirrors.node_claims, claim, patch).await?;
+        writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await?;
         Ok(())
     }
 
@@ -346,10 +346,10 @@ impl Disruption {
     pub(super) async fn roll_back(&self, flight: &Flight, left: &[ClaimId], failure: &Failure) {
         let state = &self.context.state;
         for id in left {
-            state.unmark_leaving(&id.name);
+            state.unmark_for_deletion(&id.name);
         }
         for one in &flight.order.moves {
-            state.forget_pod(crate::pods::uid_of(&one.pod));
+            state.remove_reservation(crate::pods::uid_of(&one.pod));
         }
         self.changes.disturb();
         self.tell_failed(flight, failure);
@@ -365,7 +365,7 @@ impl Disruption {
     /// Replacements that nobody waits for any more are not to be taken for a command's.
     async fn release(&self, replacements: &[ClaimId]) {
         let context = &self.context;
-        let claims = &context.mirrors.node_claims;
+        let claims = &context.stores.node_claims;
         for id in replacements {
             let Some(claim) = claims.get("", &id.name).filter(|claim| is_replacement(claim)) else {
                 continue;
@@ -380,22 +380,22 @@ impl Disruption {
     /// Takes off what a command put on.
     pub(super) async fn open_again(&self, claim: &str) -> kube::Result<()> {
         let context = &self.context;
-        let Some(claim) = context.mirrors.node_claims.get("", claim) else { return Ok(()) };
+        let Some(claim) = context.stores.node_claims.get("", claim) else { return Ok(()) };
         let id = provider_id(&claim).unwrap_or_default();
-        for node in context.mirrors.nodes.by(BY_PROVIDER_ID, id) {
+        for node in context.stores.nodes.by(BY_PROVIDER_ID, id) {
             let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
             let left: Vec<&Taint> =
                 taints.iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED).collect();
             if left.len() < taints.len() {
                 let patch = json!({"spec": {"taints": left}});
-                writes::merge_unchanged(&context.client, &context.mirrors.nodes, &*node, patch).await?;
+                writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
             }
         }
         if condition(&claim, DISRUPTION_REASON).is_some() {
             let mut wanted = (*claim).clone();
             // Nothing depends on this condition, so it can be cleared.
             let _ = change_conditions(&mut wanted, context.clock.now(), |set| set.clear(DISRUPTION_REASON));
-            let claims = &context.mirrors.node_claims;
+            let claims = &context.stores.node_claims;
             writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
         }
         Ok(())
@@ -403,10 +403,10 @@ impl Disruption {
 
     /// The target's objects as they are now, if they still are and are not on their way out.
     fn find(&self, target: &Target) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
-        let mirrors = &self.context.mirrors;
-        let claim = mirrors.node_claims.get("", &target.id.name)?;
+        let stores = &self.context.stores;
+        let claim = stores.node_claims.get("", &target.id.name)?;
         let is_meant = uid_of(&*claim) == target.id.uid && claim.metadata.deletion_timestamp.is_none();
-        let node = mirrors.nodes.get("", &target.node)?;
+        let node = stores.nodes.get("", &target.node)?;
         is_meant.then_some((claim, node))
     }
 }

@@ -74,7 +74,7 @@ impl Disruption {
         self.recall();
         let context = &self.context;
         let now = context.clock.now();
-        let claims = context.mirrors.node_claims.list();
+        let claims = context.stores.node_claims.list();
         let is_ours = |claim: &Arc<NodeClaim>| context.is_managed(&claim.spec.node_class_ref);
         let claims: Vec<Arc<NodeClaim>> = claims.into_iter().filter(is_ours).collect();
         let is_marked = |claim: &NodeClaim| {
@@ -83,7 +83,7 @@ impl Disruption {
         for resumed in resumable(&claims, is_marked, now) {
             tracing::info!(command = resumed.id, "took up a command of an earlier process");
             let leaving = resumed.targets.iter().map(|id| id.name.as_str());
-            context.state.depart(leaving, [], now);
+            context.state.start_command(leaving, [], now);
             let order = Arc::new(self.order_of(&resumed));
             let Resumed { id, since, replacements, .. } = resumed;
             self.flights().add_with_id(id, order, Stage::Waiting { since, replacements }, None);
@@ -93,14 +93,14 @@ impl Disruption {
 
     fn order_of(&self, resumed: &Resumed) -> Order {
         let target = |id: &ClaimId| {
-            let claim = self.context.mirrors.node_claims.get("", &id.name);
+            let claim = self.context.stores.node_claims.get("", &id.name);
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
             let node = node.unwrap_or_default();
             let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
             Target {
                 id: id.clone(),
                 policy: resumed.policies.get(&pool).copied().unwrap_or_default(),
-                pods: pods::reschedulable_on(&self.context.mirrors, &node),
+                pods: pods::reschedulable_on(&self.context.stores, &node),
                 repair: resumed.condition.as_deref().map(repair_of),
                 node,
                 pool,
@@ -125,12 +125,12 @@ impl Disruption {
         let context = &self.context;
         let accounted = self.flights().started_targets();
         let mut is_clean = true;
-        for claim in context.mirrors.node_claims.list() {
+        for claim in context.stores.node_claims.list() {
             let name = name_of(&*claim);
             let is_going = is_deleting(&*claim)
                 || is_true(&claim, "InstanceTerminating")
                 || is_true(&claim, REBOOTING)
-                || context.state.is_leaving(name);
+                || context.state.is_marked_for_deletion(name);
             if is_going || accounted.contains(name) || !context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }

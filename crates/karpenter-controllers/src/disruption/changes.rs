@@ -22,8 +22,8 @@ use karpenter_state::pod::Pod;
 
 use super::flight::after;
 use super::{IDLE_POLL, QUIET_MAX};
-use crate::capacity_buffer::{for_buffers_of, is_same_wish};
-use crate::mirrors::Mirrors;
+use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::stores::Stores;
 
 /// Clones share everything.
 #[derive(Debug, Clone, Default)]
@@ -34,24 +34,24 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn watch(&self, mirrors: &Mirrors) {
-        self.follow(&mirrors.pods, pod_differs);
-        self.follow(&mirrors.nodes, node_differs);
-        self.follow(&mirrors.node_claims, claim_differs);
-        self.follow(&mirrors.node_pools, pool_differs);
-        self.follow(&mirrors.budgets, budget_differs);
-        self.follow(&mirrors.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
+    pub(super) fn watch(&self, stores: &Stores) {
+        self.follow(&stores.pods, pod_differs);
+        self.follow(&stores.nodes, node_differs);
+        self.follow(&stores.node_claims, claim_differs);
+        self.follow(&stores.node_pools, pool_differs);
+        self.follow(&stores.budgets, budget_differs);
+        self.follow(&stores.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
         // Room that is kept for buffers makes nodes needed, and so do sizes of the pods that stand for them.
-        if let Some(buffers) = &mirrors.capacity_buffers {
-            self.follow(buffers, |old, new| !is_same_wish(old, new));
+        if let Some(buffers) = &stores.capacity_buffers {
+            self.follow(buffers, |old, new| !asks_for_same_pods(old, new));
         }
         let changes = self.clone();
-        for_buffers_of(mirrors, move |_| changes.note());
+        observe_referenced_objects(stores, move |_| changes.note());
     }
 
-    fn follow<K: Send + Sync + 'static>(&self, mirror: &Mirror<K>, differs: fn(&K, &K) -> bool) {
+    fn follow<K: Send + Sync + 'static>(&self, store: &Mirror<K>, differs: fn(&K, &K) -> bool) {
         let number = self.number.clone();
-        mirror.observe(move |change: &Change<K>| {
+        store.observe(move |change: &Change<K>| {
             let matters = match change {
                 Change::Applied { old: Some(old), new } => differs(old, new),
                 Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
@@ -62,7 +62,7 @@ impl Changes {
         });
     }
 
-    /// Something changed that no mirror shows.
+    /// Something changed that no store shows.
     pub(super) fn note(&self) {
         self.number.fetch_add(1, Ordering::Relaxed);
     }
@@ -166,7 +166,7 @@ fn old_deadlines(fleet: &Fleet, machine: &Machine) -> impl Iterator<Item = i64> 
 
 fn pod_differs(old: &Pod, new: &Pod) -> bool {
     let ready = |pod: &Pod| pod.status.ready.map(|ready| (ready.is_true, ready.is_false));
-    !old.is_like(new)
+    !old.has_equal_spec(new)
         || old.node_name != new.node_name
         || old.deleted_at != new.deleted_at
         || old.status.phase != new.status.phase

@@ -16,7 +16,7 @@ use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_disruption::validate::Rejection;
 use karpenter_model::problem::Mode as EngineMode;
 use karpenter_scheduling::validated::{Cause, Fault};
-use karpenter_state::{FleetRound, assemble_fleet};
+use karpenter_state::{AssembledFleet, assemble_fleet};
 
 use super::changes::next_look;
 use super::faults::{Inspect, all_reasons, evaluate_contained};
@@ -26,8 +26,8 @@ use super::observe::{self, Sight};
 use super::order::Order;
 use super::second_look::{Verdict, look_again, plain};
 use super::{Disruption, IDLE_POLL, RETRY_POLL};
-use crate::contained::{self, Lane};
-use crate::journal::Decision;
+use crate::compute::{self, Lane};
+use crate::decision_journal::DecisionRecord;
 use crate::nomination;
 use crate::provisioning::{faults, revision as provisioning_revision};
 
@@ -63,7 +63,7 @@ pub(super) enum Outcome {
 
 /// What was found.
 pub(super) struct Evaluation {
-    pub(super) round: FleetRound,
+    pub(super) round: AssembledFleet,
     pub(super) outcome: Outcome,
     /// How long each method took that was asked.
     took: Vec<(Method, Duration)>,
@@ -129,7 +129,7 @@ impl Disruption {
         let context = &self.context;
         let now = context.clock.now();
         if let Some(gap) = self.gaps.unusual(now)
-            && context.complaints.is_due("looking at the whole cluster", "", now)
+            && context.log_throttle.is_due("looking at the whole cluster", "", now)
         {
             tracing::warn!(seconds = gap.as_secs(), "abnormal time between two looks at the whole cluster");
         }
@@ -175,7 +175,7 @@ impl Disruption {
             (look, contained)
         };
         let started = context.clock.now();
-        let evaluated = contained::run(Lane::Disruption, work).await;
+        let evaluated = compute::run(Lane::Disruption, work).await;
         let seconds = since(context.clock.now(), started).as_secs_f64();
         context.metrics.scheduling_duration.with_label_values(&["disruption"]).observe(seconds);
         let (look, contained) = match evaluated {
@@ -225,13 +225,13 @@ impl Disruption {
         faults::report(&self.context, "disruption", found, "", &claims.join(", "));
         let Some(first) = found.first() else { return };
         let now = self.context.clock.now();
-        if self.context.complaints.is_due("journal of planner faults", first.cause.name(), now) {
-            self.context.journal.record(Decision {
+        if self.context.log_throttle.is_due("journal of planner faults", first.cause.name(), now) {
+            self.context.journal.record(DecisionRecord {
                 at: now,
                 by: "disruption",
                 what: format!("{} nodes left alone because of a fault of the planner", claims.len()),
                 why: found.iter().map(|fault| fault.cause.to_string()).collect(),
-                revision: provisioning_revision(&self.context.mirrors),
+                revision: provisioning_revision(&self.context.stores),
                 cost_before_per_hour: None,
                 cost_after_per_hour: None,
             });
@@ -265,13 +265,14 @@ impl Disruption {
     /// When pods that are leaving their nodes, or are on their way to others, will be where they stay.
     fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
         let context = &self.context;
-        let is_anyone_expected =
-            || context.state.hosts().iter().any(|host| nomination::is_anyone_expected(context, host));
-        self.flux.until(now, is_anyone_expected)
+        let expects_pods = || {
+            context.state.hosts_with_reservations().iter().any(|host| nomination::expects_pods(context, host))
+        };
+        self.flux.until(now, expects_pods)
     }
 
     /// Drops what a second look refused, and begins the rest.
-    async fn second_looks(&self, verdicts: Vec<Verdict>, round: &FleetRound) -> Duration {
+    async fn second_looks(&self, verdicts: Vec<Verdict>, round: &AssembledFleet) -> Duration {
         self.changes.disturb();
         let now = self.context.clock.now();
         let (mut refused, mut begin, mut unreadable) = (Vec::new(), Vec::new(), 0);
@@ -332,7 +333,7 @@ impl Disruption {
     }
 
     /// Begins all of these at once; says how many have.
-    async fn start_all(&self, flights: Vec<Flight>, round: &FleetRound) -> usize {
+    async fn start_all(&self, flights: Vec<Flight>, round: &AssembledFleet) -> usize {
         let starts = stream::iter(flights).map(|flight| self.start(flight, round));
         starts
             .buffer_unordered(STARTS_AT_ONCE)
@@ -341,12 +342,12 @@ impl Disruption {
             .await
     }
 
-    pub(super) fn order(&self, command: &Command, round: &FleetRound) -> Option<Order> {
+    pub(super) fn order(&self, command: &Command, round: &AssembledFleet) -> Option<Order> {
         Order::read(command, round, |name| observe::find_pool(&self.context, name))
     }
 
     /// Takes up what was proposed: what need not rest begins at once.
-    async fn act_on(&self, round: &FleetRound, proposal: &Proposal) -> News {
+    async fn act_on(&self, round: &AssembledFleet, proposal: &Proposal) -> News {
         let mut news = News::Nothing;
         let mut begin = Vec::new();
         let mut taken: BTreeSet<String> = self.flights().targets();

@@ -15,7 +15,7 @@ use karpenter_scheduling::validated::{Cause, Fault, isolate};
 
 use super::evaluate::{Evaluation, Look, Outcome};
 use super::flights::Flight;
-use crate::contained::catch;
+use crate::compute::catch;
 
 /// How long candidates that a pass ended early with are left alone.
 const SUSPECT_FOR: Duration = Duration::from_secs(600);
@@ -28,7 +28,7 @@ const ATTEMPTS_MAX: usize = 16;
 pub type Inspect = Arc<dyn Fn(&Fleet, &Rules) + Send + Sync>;
 
 /// What a pass came to.
-pub(super) struct Contained {
+pub(super) struct CatchPanics {
     /// `None` if no part of the cluster could be evaluated.
     pub(super) evaluation: Option<Evaluation>,
     pub(super) faults: Vec<Fault>,
@@ -37,7 +37,7 @@ pub(super) struct Contained {
 }
 
 /// Evaluates, and gives up no more than it has to.
-pub(super) fn evaluate_contained(look: &Look, rules: &Rules) -> Contained {
+pub(super) fn evaluate_contained(look: &Look, rules: &Rules) -> CatchPanics {
     let mut faults = Vec::new();
     let whole = attempt(look, &look.due, &[], rules, &mut faults);
     let compat = Rules { mode: Mode::Compat, ..rules.clone() };
@@ -46,14 +46,14 @@ pub(super) fn evaluate_contained(look: &Look, rules: &Rules) -> Contained {
         whole => whole,
     };
     if plain.is_some() {
-        return Contained { evaluation: plain, faults, suspects: Vec::new() };
+        return CatchPanics { evaluation: plain, faults, suspects: Vec::new() };
     }
     // What ends the further attempts early has been reported.
     let mut known = Vec::new();
     if !look.due.is_empty() {
         let found = isolate(&look.due, ATTEMPTS_MAX, |kept| attempt(look, kept, &[], &compat, &mut known));
         let evaluation = found.best.map(|evaluation| rejecting(evaluation, found.left_out));
-        return Contained { evaluation, faults, suspects: Vec::new() };
+        return CatchPanics { evaluation, faults, suspects: Vec::new() };
     }
     let claims: Vec<Arc<str>> = look.claims();
     let found = isolate(&claims, ATTEMPTS_MAX, |kept| {
@@ -61,7 +61,7 @@ pub(super) fn evaluate_contained(look: &Look, rules: &Rules) -> Contained {
         let others: Vec<Arc<str>> = claims.iter().filter(|claim| !kept.contains(claim)).cloned().collect();
         attempt(look, &[], &others, &compat, &mut known)
     });
-    Contained { evaluation: found.best, faults, suspects: found.left_out }
+    CatchPanics { evaluation: found.best, faults, suspects: found.left_out }
 }
 
 fn attempt(
@@ -104,7 +104,7 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    pub(super) fn remember(&mut self, contained: &Contained, now: Timestamp) {
+    pub(super) fn remember(&mut self, contained: &CatchPanics, now: Timestamp) {
         if contained.faults.iter().any(|fault| fault.mode == EngineMode::Cost) {
             self.cost_ended_at = Some(now);
         }

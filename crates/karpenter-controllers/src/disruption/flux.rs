@@ -10,8 +10,8 @@ use karpenter_cluster::mirror::Change;
 use karpenter_state::pod::Pod;
 
 use super::flight::after;
-use crate::mirrors::Mirrors;
 use crate::pods;
+use crate::stores::Stores;
 
 /// When no pod has left for so long, those that were to leave have left, and their successors have a place.
 const CALM: Duration = Duration::from_secs(2);
@@ -34,9 +34,9 @@ struct Streak {
 }
 
 impl Flux {
-    pub(super) fn watch(&self, mirrors: &Mirrors, clock: Clock) {
+    pub(super) fn watch(&self, stores: &Stores, clock: Clock) {
         let flux = self.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.pods.observe(move |change: &Change<Pod>| {
             let leaves = match change {
                 Change::Applied { old: Some(old), new } => {
                     old.deleted_at.is_none() && new.deleted_at.is_some()
@@ -63,15 +63,11 @@ impl Flux {
     }
 
     /// When it will be over if no other pod leaves; `None` if it is, or has gone on for too long to be waited for.
-    /// `is_anyone_expected`: pods have a place that they have not come to yet, or may still find one.
-    pub(super) fn until(
-        &self,
-        now: Timestamp,
-        is_anyone_expected: impl FnOnce() -> bool,
-    ) -> Option<Timestamp> {
+    /// `expects_pods`: pods have a place that they have not come to yet, or may still find one.
+    pub(super) fn until(&self, now: Timestamp, expects_pods: impl FnOnce() -> bool) -> Option<Timestamp> {
         let streak = (*self.streak.lock().unwrap_or_else(PoisonError::into_inner))?;
         let most = after(streak.first, MOST);
-        let calm = match now < most && is_anyone_expected() {
+        let calm = match now < most && expects_pods() {
             true => after(now, LOOK_AGAIN).max(after(streak.last, CALM)),
             false => after(streak.last, CALM),
         };

@@ -1,4 +1,4 @@
-//! Everything a pass looks at, read once: the mirrors, what is remembered, and what the cloud sells.
+//! Everything a pass looks at, read once: the stores, what is remembered, and what the cloud sells.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_o
 use karpenter_disruption::fleet::{Reason, Waiting};
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
-use karpenter_state::{DeletionCosts, FleetInput, Live, LivePool};
+use karpenter_state::{ClusterInput, DeletionCosts, FleetInput, PoolInput};
 
 use super::changes::Moments;
 use super::flight::{ClaimId, Seen};
 use crate::context::Context;
-use crate::mirrors::BY_POOL;
 use crate::node::repair;
 use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
-use crate::nomination::is_anyone_expected;
+use crate::nomination::expects_pods;
 use crate::pods;
 use crate::provisioning::{self, is_launching_pool};
+use crate::stores::BY_POOL;
 
 /// What a fleet is assembled from, off the event loop.
 pub(crate) struct Sight {
-    pub(crate) live: Live,
+    pub(crate) live: ClusterInput,
     pub(crate) input: FleetInput,
     pub(super) waiting: Vec<Waiting>,
     /// Claims that commands which have begun are taking away; filled in by whoever knows.
@@ -38,18 +38,18 @@ pub(crate) struct Sight {
     pub(super) misvalued: Vec<Arc<Pod>>,
 }
 
-/// Whether the mirrors show the whole cluster.
+/// Whether the stores show the whole cluster.
 pub(super) fn is_synced(context: &Context) -> bool {
-    let mirrors = &context.mirrors;
-    mirrors.pods.is_synced()
-        && mirrors.nodes.is_synced()
-        && mirrors.node_claims.is_synced()
-        && mirrors.node_pools.is_synced()
-        && mirrors.budgets.is_synced()
-        && mirrors.daemon_sets.is_synced()
+    let stores = &context.stores;
+    stores.pods.is_synced()
+        && stores.nodes.is_synced()
+        && stores.node_claims.is_synced()
+        && stores.node_pools.is_synced()
+        && stores.budgets.is_synced()
+        && stores.daemon_sets.is_synced()
 }
 
-/// Reads everything. `None` while the mirrors are filling or the outcome of a launch is not known that no command asked
+/// Reads everything. `None` while the stores are filling or the outcome of a launch is not known that no command asked
 /// for: what is about to appear is not known well enough to judge what is superfluous.
 pub(crate) async fn observe(
     context: &Context,
@@ -59,7 +59,7 @@ pub(crate) async fn observe(
     if !is_synced(context) {
         return None;
     }
-    let mirrors = &context.mirrors;
+    let stores = &context.stores;
     let now = context.clock.now();
     let is_unknown = |claim: &&Arc<karpenter_api::types::NodeClaim>| {
         context.is_managed(&claim.spec.node_class_ref)
@@ -67,13 +67,13 @@ pub(crate) async fn observe(
             && !is_deleting(&***claim)
             && !own_launches.contains(name_of(&***claim))
     };
-    let claims = mirrors.node_claims.list();
+    let claims = stores.node_claims.list();
     if claims.iter().any(|claim| is_unknown(&claim)) {
         return None;
     }
     let held = held_pools(context, now);
     let (launching, other_pools) = pools(context, &held).await;
-    let sorted = provisioning::survey(context, now);
+    let sorted = provisioning::classify_pods_read_only(context, now);
     let deletion_costs = deletion_costs(context);
     let mut moments = Moments::default();
     let (mut annotated, mut misvalued) = (Vec::new(), Vec::new());
@@ -91,32 +91,34 @@ pub(crate) async fn observe(
         }
         annotated.push(pod.clone());
     }
-    let live = provisioning::gather(context, sorted, launching);
+    let live = provisioning::planning_input(context, sorted, launching);
     let state = &context.state;
-    let moves = state.moves();
+    let moves = state.move_history();
     let mut input = FleetInput {
         now,
         other_pools,
         held_pools: held,
-        pod_budgets: mirrors.budgets.list(),
+        pod_budgets: stores.budgets.list(),
         nominated: state.nominated_nodes(now),
         deletion_costs,
-        revision: provisioning::revision(mirrors),
+        revision: provisioning::revision(stores),
         ..FleetInput::default()
     };
-    input.nominated.extend(state.hosts().into_iter().filter(|host| is_anyone_expected(context, host)));
+    input
+        .nominated
+        .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(context, host)));
     for claim in &claims {
         if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
             input.machines_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
         }
     }
     input.pods_moved_at_secs = moves.pods_moved_at_secs();
-    input.thorough = moves.thorough();
+    input.thorough = moves.low_yield_window();
     for pool in live.pools.iter().chain(&input.other_pools) {
         let name = name_of(&*pool.pool);
-        let moved = moves.within_the_hour(name, now);
+        let moved = moves.pods_moved_in_last_hour(name, now);
         input.moved_last_hour.insert(name.to_owned(), moved);
-        moments.moves_fall_at.extend(moves.falls_at(name, now).map(|at| (name.to_owned(), at)));
+        moments.moves_fall_at.extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
     if context.gates.node_repair && !context.settings.is_node_repair_legacy {
         input.repairs = repair::repairs(context, now);
@@ -130,23 +132,23 @@ pub(crate) async fn observe(
 pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
     match context.gates.pod_deletion_cost_management {
         true => DeletionCosts::Managed,
-        false => DeletionCosts::OfUsers,
+        false => DeletionCosts::SetByUsers,
     }
 }
 
 /// Pools that rest because launches from them keep failing.
 fn held_pools(context: &Context, now: Timestamp) -> BTreeSet<String> {
-    let pools = context.mirrors.node_pools.list();
-    let back_off = context.back_off.lock();
+    let pools = context.stores.node_pools.list();
+    let launch_backoff = context.launch_backoff.lock();
     let names = pools.iter().map(|pool| name_of(&**pool));
-    names.filter(|name| back_off.held_until(name, now).is_some()).map(str::to_owned).collect()
+    names.filter(|name| launch_backoff.held_until(name, now).is_some()).map(str::to_owned).collect()
 }
 
 /// Pools that launch for pods, and all others of this provider. A pool whose prices cannot be had right now is in
 /// neither: its nodes are left alone for now.
-async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<LivePool>, Vec<LivePool>) {
+async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<PoolInput>, Vec<PoolInput>) {
     let (mut launching, mut others) = (Vec::new(), Vec::new());
-    for pool in context.mirrors.node_pools.list() {
+    for pool in context.stores.node_pools.list() {
         if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
@@ -154,7 +156,7 @@ async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<LivePool>, Ve
             Ok(instance_types) => instance_types,
             Err(error) => {
                 let name = name_of(&*pool);
-                if context.complaints.is_due("prices", name, context.clock.now()) {
+                if context.log_throttle.is_due("prices", name, context.clock.now()) {
                     tracing::error!(nodepool = name, %error, "nodes are left alone, their prices are not known");
                 }
                 continue;
@@ -163,31 +165,33 @@ async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<LivePool>, Ve
         // A replacement from a pool that rests would fail like those before it.
         let is_launching = is_launching_pool(&pool) && !held.contains(name_of(&*pool));
         let list = if is_launching { &mut launching } else { &mut others };
-        list.push(LivePool { pool, instance_types });
+        list.push(PoolInput { pool, instance_types });
     }
     (launching, others)
 }
 
 /// Names of a pool's claims.
 pub(super) fn claims_of(context: &Context, pool: &str) -> Vec<String> {
-    let claims = context.mirrors.node_claims.by(BY_POOL, pool);
+    let claims = context.stores.node_claims.by(BY_POOL, pool);
     claims.iter().map(|claim| name_of(&**claim).to_owned()).collect()
 }
 
 /// What a command sees of a claim.
 pub(super) fn see(context: &Context, id: &ClaimId) -> Seen {
-    let claim = context.mirrors.node_claims.get("", &id.name).filter(|claim| uid_of(&**claim) == id.uid);
+    let claim = context.stores.node_claims.get("", &id.name).filter(|claim| uid_of(&**claim) == id.uid);
     match claim {
         None => Seen::Gone,
         Some(claim) if is_deleting(&*claim) => Seen::Leaving,
-        Some(claim) if is_true(&claim, INITIALIZED) || context.state.is_standing_by(&id.name) => Seen::Ready,
+        Some(claim) if is_true(&claim, INITIALIZED) || context.state.is_held_for_moved_pods(&id.name) => {
+            Seen::Ready
+        }
         Some(_) => Seen::Coming,
     }
 }
 
 /// The pool of that name as it is now.
 pub(super) fn find_pool(context: &Context, name: &str) -> Option<Arc<NodePool>> {
-    context.mirrors.node_pools.get("", name)
+    context.stores.node_pools.get("", name)
 }
 
 /// The pool that a claim says it is of.

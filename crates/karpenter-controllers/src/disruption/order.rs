@@ -10,7 +10,7 @@ use karpenter_disruption::fleet::{ConsolidationPolicy, Repair};
 use karpenter_disruption::static_drift::terminate_first_reason;
 use karpenter_model::resources::ResourceList;
 use karpenter_state::pod::Pod;
-use karpenter_state::{FleetRound, Host};
+use karpenter_state::{AssembledFleet, Host};
 
 use super::flight::ClaimId;
 use crate::claims;
@@ -74,7 +74,7 @@ impl Order {
     /// Reads a command of the round. `None` if it names what the round does not know: then it is not ours to carry out.
     pub(super) fn read(
         command: &Command,
-        round: &FleetRound,
+        round: &AssembledFleet,
         find_pool: impl Fn(&str) -> Option<Arc<NodePool>>,
     ) -> Option<Self> {
         let fleet = &round.fleet;
@@ -92,7 +92,7 @@ impl Order {
         }
         let mut moves = Vec::new();
         for (from, to) in &command.moves {
-            let pod = round.aboard.get(from.node as usize)?.get(from.pod as usize)?.clone();
+            let pod = round.pods_by_node.get(from.node as usize)?.get(from.pod as usize)?.clone();
             let to = match to {
                 Destination::New(launch) => MoveTo::Launch(*launch),
                 Destination::Existing(node) => MoveTo::Host(host_name(round.hosts.get(*node)?)?),
@@ -103,7 +103,7 @@ impl Order {
             (Some(name), Decision::Replace) => {
                 let pool = find_pool(name)?;
                 let launch = || Launch {
-                    claim: claims::build_static(&pool),
+                    claim: claims::claim_from_template(&pool),
                     pool: pool.clone(),
                     usage: ResourceList::default(),
                     is_static: true,
@@ -180,12 +180,17 @@ impl Order {
     }
 }
 
-fn planned_launches(command: &Command, round: &FleetRound) -> Option<Vec<Launch>> {
+fn planned_launches(command: &Command, round: &AssembledFleet) -> Option<Vec<Launch>> {
     let problem = &round.fleet.problem;
     let launch = |planned: &karpenter_model::plan::PlannedNode| {
         let pool = round.pools.get(planned.pool)?.clone();
         let usage = problem.pools.get(planned.pool)?.usage.clone();
-        Some(Launch { claim: claims::build(problem, planned, &pool), pool, usage, is_static: false })
+        Some(Launch {
+            claim: claims::claim_from_plan(problem, planned, &pool),
+            pool,
+            usage,
+            is_static: false,
+        })
     };
     command.replacements.iter().map(launch).collect()
 }

@@ -13,7 +13,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, name_of};
 use karpenter_disruption::fleet::Reason;
 use karpenter_state::controls::controls;
-use karpenter_state::moved::{moved_onto_at, moves_text, pods_moved};
+use karpenter_state::move_annotations::{moved_onto_at, moves_text, pods_moved};
 use serde_json::json;
 
 use super::Disruption;
@@ -21,7 +21,7 @@ use super::observe::{find_pool, pool_label};
 use super::order::{MoveTo, Order};
 use crate::writes;
 
-const AT_ONCE: usize = 16;
+const CONCURRENT_WRITES_MAX: usize = 16;
 
 impl Disruption {
     /// Counts the pods that a command is about to move for savings. What a process that ends now has written down is
@@ -38,10 +38,10 @@ impl Disruption {
             let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
             // One after the other, so that the last write knows everything.
             let _turn = self.counting.lock().await;
-            let written = moves_text(&context.state.moves().by_minute(name, now));
+            let written = moves_text(&context.state.move_history().by_minute(name, now));
             let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
             if let Err(error) =
-                writes::merge(&context.client, &context.mirrors.node_pools, &*pool, patch).await
+                writes::merge(&context.client, &context.stores.node_pools, &*pool, patch).await
             {
                 self.uncount_moves(order, now);
                 return Err(format!("counting moved pods on nodepool {name}: {error}"));
@@ -73,13 +73,13 @@ impl Disruption {
         }
         hosts.sort_unstable();
         hosts.dedup();
-        let claims = hosts.into_iter().filter_map(|name| context.mirrors.node_claims.get("", name));
+        let claims = hosts.into_iter().filter_map(|name| context.stores.node_claims.get("", name));
         let claims: Vec<_> = claims.filter(|claim| cools_down(claim)).collect();
         stream::iter(claims)
-            .for_each_concurrent(AT_ONCE, |claim| async move {
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |claim| async move {
                 let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED_AT: now.to_string()}}});
                 let written =
-                    writes::merge(&context.client, &context.mirrors.node_claims, &*claim, patch).await;
+                    writes::merge(&context.client, &context.stores.node_claims, &*claim, patch).await;
                 if let Err(error) = written {
                     tracing::warn!(nodeclaim = name_of(&*claim), %error, "noting that pods were moved there");
                 }
@@ -90,23 +90,23 @@ impl Disruption {
     /// What processes before this one moved.
     pub(super) fn recall(&self) {
         let context = &self.context;
-        for pool in context.mirrors.node_pools.list() {
+        for pool in context.stores.node_pools.list() {
             for (at, pods) in pods_moved(&pool) {
                 context.state.count_moves(name_of(&*pool), pods, at);
             }
         }
-        for claim in context.mirrors.node_claims.list() {
+        for claim in context.stores.node_claims.list() {
             if let Some(at) = moved_onto_at(&claim) {
-                context.state.recall_moved_onto(name_of(&*claim), at);
+                context.state.restore_moved_onto(name_of(&*claim), at);
             }
         }
     }
 
     /// Nothing that some pool wants to be left alone is forgotten before its time.
     pub(super) fn remember_cool_downs(&self) {
-        let pools = self.context.mirrors.node_pools.list();
+        let pools = self.context.stores.node_pools.list();
         let longest = pools.iter().map(|pool| controls(pool).0.cool_down_secs).max();
-        self.context.state.remember_moves_for(longest.unwrap_or(0));
+        self.context.state.keep_moves_for(longest.unwrap_or(0));
     }
 }
 

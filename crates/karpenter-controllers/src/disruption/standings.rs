@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use karpenter_disruption::command::Method;
 use karpenter_disruption::fleet::Fleet;
 use karpenter_disruption::propose::{Proposal, Standing, Why};
-use karpenter_state::FleetRound;
+use karpenter_state::AssembledFleet;
 use serde::Serialize;
 
 use super::flight::after;
@@ -67,7 +67,7 @@ const ASKED_MAX: usize = 5;
 
 impl Standings {
     /// What a pass found out takes the place of what was known.
-    pub(super) fn replace(&self, round: &FleetRound, proposal: &Proposal, at: Timestamp) {
+    pub(super) fn replace(&self, round: &AssembledFleet, proposal: &Proposal, at: Timestamp) {
         let fleet = &round.fleet;
         let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let fine = fine_words(fleet, proposal);

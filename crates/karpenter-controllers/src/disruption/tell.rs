@@ -13,22 +13,22 @@ use karpenter_disruption::balanced;
 use karpenter_disruption::command::Command;
 use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::validate::Rejection;
-use karpenter_state::FleetRound;
+use karpenter_state::AssembledFleet;
 
 use super::Disruption;
 use super::flight::{ClaimId, Failure, Seen, Stage};
 use super::flights::Flight;
 use super::observe::see;
 use super::order::{Order, Target};
-use crate::events::Notice;
-use crate::journal;
+use crate::decision_journal;
+use crate::events::ObjectEvent;
 
-const AT_ONCE: usize = 16;
+const CONCURRENT_WRITES_MAX: usize = 16;
 
 impl Disruption {
-    async fn publish(&self, notices: Vec<Notice>) {
+    async fn publish(&self, notices: Vec<ObjectEvent>) {
         stream::iter(notices)
-            .for_each_concurrent(AT_ONCE, |notice| self.context.recorder.publish(notice))
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |notice| self.context.recorder.publish(notice))
             .await;
     }
 
@@ -46,7 +46,7 @@ impl Disruption {
     }
 
     /// How pools with policy Balanced judge a move that is about to be proposed.
-    pub(super) async fn tell_scores(&self, command: &Command, order: &Order, round: &FleetRound) {
+    pub(super) async fn tell_scores(&self, command: &Command, order: &Order, round: &AssembledFleet) {
         if order.method.reason() != Reason::Underutilized {
             return;
         }
@@ -69,8 +69,8 @@ impl Disruption {
             );
             if order.targets.len() == 1 {
                 notices.extend(self.about_targets(order, "ConsolidationApproved", |_| text.clone()));
-            } else if let Some(pool) = self.context.mirrors.node_pools.get("", &pool) {
-                notices.push(Notice::normal(&*pool, "ConsolidationApproved", text));
+            } else if let Some(pool) = self.context.stores.node_pools.get("", &pool) {
+                notices.push(ObjectEvent::normal(&*pool, "ConsolidationApproved", text));
             }
         }
         self.publish(notices).await;
@@ -115,18 +115,18 @@ impl Disruption {
     /// A line of the journal about nodes that were to go and do not.
     fn record_kept(&self, mood: &str, id: &str, order: &Order, why: String) {
         let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
-        self.context.journal.record(journal::Decision {
+        self.context.journal.record(decision_journal::DecisionRecord {
             at: self.context.clock.now(),
             by: "disruption",
             what: format!("keep {} nodes {mood}: {}", nodes.len(), nodes.join(", ")),
             why: vec![why, format!("command {id}")],
-            revision: crate::provisioning::revision(&self.context.mirrors),
+            revision: crate::provisioning::revision(&self.context.stores),
             cost_before_per_hour: None,
             cost_after_per_hour: None,
         });
     }
 
-    pub(super) fn tell_started(&self, id: &str, order: &Order, round: &FleetRound) {
+    pub(super) fn tell_started(&self, id: &str, order: &Order, round: &AssembledFleet) {
         let metrics = &self.context.metrics.disruption;
         let (decision, reason) = (order.decision.label(), order.method.reason().label());
         let kind = order.method.consolidation_type();
@@ -142,7 +142,7 @@ impl Disruption {
     }
 
     /// A line of the journal about a command.
-    fn record(&self, mood: &str, id: &str, order: &Order, round: &FleetRound) {
+    fn record(&self, mood: &str, id: &str, order: &Order, round: &AssembledFleet) {
         let price_now: f64 = round.fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
         let nodes: Vec<&str> = order.targets.iter().map(|target| target.id.name.as_str()).collect();
         let launches = match order.launches.len() {
@@ -150,7 +150,7 @@ impl Disruption {
             count => format!(", launch {count} in their place"),
         };
         let pods: usize = order.targets.iter().map(|target| target.pods).sum();
-        self.context.journal.record(journal::Decision {
+        self.context.journal.record(decision_journal::DecisionRecord {
             at: self.context.clock.now(),
             by: "disruption",
             what: format!(
@@ -176,7 +176,7 @@ impl Disruption {
         let mut notices = self.launching(order, pending);
         notices.extend(self.claims(pending).map(|claim| {
             let text = "Waiting on readiness to continue disruption";
-            Notice::normal(&*claim, "DisruptionWaitingReadiness", text)
+            ObjectEvent::normal(&*claim, "DisruptionWaitingReadiness", text)
         }));
         self.publish(notices).await;
     }
@@ -185,24 +185,27 @@ impl Disruption {
         self.publish(self.launching(order, replacements)).await;
     }
 
-    fn launching(&self, order: &Order, replacements: &[ClaimId]) -> Vec<Notice> {
+    fn launching(&self, order: &Order, replacements: &[ClaimId]) -> Vec<ObjectEvent> {
         let text = format!("Launching NodeClaim: {}", order.method.reason().as_str());
         self.claims(replacements)
-            .map(|claim| Notice::normal(&*claim, "DisruptionLaunching", text.clone()))
+            .map(|claim| ObjectEvent::normal(&*claim, "DisruptionLaunching", text.clone()))
             .collect()
     }
 
     fn claims(&self, ids: &[ClaimId]) -> impl Iterator<Item = Arc<NodeClaim>> {
-        ids.iter().filter_map(|id| self.context.mirrors.node_claims.get("", &id.name))
+        ids.iter().filter_map(|id| self.context.stores.node_claims.get("", &id.name))
     }
 
     pub(super) async fn tell_terminating(&self, order: &Order, target: &Target, claim: &NodeClaim) {
         let reason = order.method.reason().as_str();
-        let mut notices =
-            vec![Notice::normal(claim, "DisruptionTerminating", format!("Disrupting NodeClaim: {reason}"))];
-        if let Some(node) = self.context.mirrors.nodes.get("", &target.node) {
+        let mut notices = vec![ObjectEvent::normal(
+            claim,
+            "DisruptionTerminating",
+            format!("Disrupting NodeClaim: {reason}"),
+        )];
+        if let Some(node) = self.context.stores.nodes.get("", &target.node) {
             let text = format!("Disrupting Node: {reason}");
-            notices.push(Notice::normal(&*node, "DisruptionTerminating", text));
+            notices.push(ObjectEvent::normal(&*node, "DisruptionTerminating", text));
         }
         self.publish(notices).await;
     }
@@ -257,15 +260,15 @@ impl Disruption {
         order: &Order,
         reason: &'static str,
         text: impl Fn(&Target) -> String,
-    ) -> Vec<Notice> {
-        let mirrors = &self.context.mirrors;
+    ) -> Vec<ObjectEvent> {
+        let stores = &self.context.stores;
         let mut notices = Vec::new();
         for target in &order.targets {
             let text = text(target);
-            let claim = mirrors.node_claims.get("", &target.id.name);
-            notices.extend(claim.map(|claim| Notice::normal(&*claim, reason, text.clone())));
-            let node = mirrors.nodes.get("", &target.node);
-            notices.extend(node.map(|node| Notice::normal(&*node, reason, text)));
+            let claim = stores.node_claims.get("", &target.id.name);
+            notices.extend(claim.map(|claim| ObjectEvent::normal(&*claim, reason, text.clone())));
+            let node = stores.nodes.get("", &target.node);
+            notices.extend(node.map(|node| ObjectEvent::normal(&*node, reason, text)));
         }
         notices
     }

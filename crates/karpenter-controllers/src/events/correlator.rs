@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use karpenter_cluster::clock::since;
 use lru::LruCache;
 
-use super::Notice;
+use super::ObjectEvent;
 
 /// Keys that are remembered in each of the three steps; the least recently used one is forgotten first.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
@@ -66,7 +66,12 @@ impl Default for Correlator {
 
 impl Correlator {
     /// The event to write for a notice, under `name` if it is new; `None` if its object has too many.
-    pub(super) fn correlate(&mut self, notice: &Notice, name: String, now: Timestamp) -> Option<Observed> {
+    pub(super) fn correlate(
+        &mut self,
+        notice: &ObjectEvent,
+        name: String,
+        now: Timestamp,
+    ) -> Option<Observed> {
         let object = object_key(&notice.about);
         let reason = (object.clone(), notice.is_warning, notice.reason.clone().into_owned());
         let (message, key) = if self.is_combined(&reason, &notice.message, now) {
@@ -122,10 +127,10 @@ mod tests {
     use super::*;
     use kube::api::ObjectMeta;
 
-    fn notice(node: &str, reason: &'static str, message: &str) -> Notice {
+    fn notice(node: &str, reason: &'static str, message: &str) -> ObjectEvent {
         let metadata = ObjectMeta { name: Some(node.to_owned()), ..ObjectMeta::default() };
         let node = k8s_openapi::api::core::v1::Node { metadata, ..Default::default() };
-        Notice::normal(&node, reason, message)
+        ObjectEvent::normal(&node, reason, message)
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -135,7 +140,7 @@ mod tests {
     /// Name, message and count.
     fn correlated(
         correlator: &mut Correlator,
-        notice: &Notice,
+        notice: &ObjectEvent,
         seconds: i64,
     ) -> Option<(String, String, i32)> {
         let observed = correlator.correlate(notice, format!("e{seconds}"), at(seconds))?;
@@ -157,7 +162,7 @@ mod tests {
             notice("b", "Unconsolidatable", "m"),
             notice("a", "Other", "m"),
             notice("a", "Unconsolidatable", "n"),
-            Notice { is_warning: true, ..event },
+            ObjectEvent { is_warning: true, ..event },
         ] {
             let observed = correlator.correlate(&other, "three".to_owned(), at(900)).expect("written");
             assert_eq!((observed.name.as_str(), observed.count), ("three", 1), "{other:?}");

@@ -20,12 +20,12 @@ use crate::context::Context;
 pub const ANNOTATION_ADOPTS: &str = "compatibility.karpenter.sh/adopts";
 
 /// The machine that a claim is to take over instead of a new one.
-pub(crate) fn adopted_machine(claim: &NodeClaim) -> Option<&str> {
+pub(crate) fn adopted_provider_id(claim: &NodeClaim) -> Option<&str> {
     annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
 }
 
 /// Labels that say something about a node and not about its machine.
-const OF_THE_NODE: [&str; 4] =
+const NODE_ONLY_LABELS: [&str; 4] =
     [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, "karpenter.sh/machine-name"];
 
 /// The claim for a node that has none. `None` for nodes of others, and for those that are on their way out or in.
@@ -33,15 +33,15 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     let provider_id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
     let provisioner = labels::provisioner_of(&pool.metadata)?;
     // Nodes of today carry the label of their pool from the start.
-    let is_of_old =
+    let is_v1alpha5_node =
         label(node, labels::PROVISIONER_NAME) == Some(provisioner) && label(node, labels::NODEPOOL).is_none();
-    if !is_of_old || is_deleting(node) || is_deleting(pool) {
+    if !is_v1alpha5_node || is_deleting(node) || is_deleting(pool) {
         return None;
     }
-    let mut claim = claims::build_static(pool);
+    let mut claim = claims::claim_from_template(pool);
     let found = claim.metadata.labels.get_or_insert_default();
     for (key, value) in node.metadata.labels.iter().flatten() {
-        if !OF_THE_NODE.contains(&key.as_str()) {
+        if !NODE_ONLY_LABELS.contains(&key.as_str()) {
             found.insert(key.clone(), value.clone());
         }
     }
@@ -64,19 +64,19 @@ pub struct Adoption {
 
 impl Adoption {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
-        for node in mirrors.nodes.list() {
+        let stores = &self.context.stores;
+        for node in stores.nodes.list() {
             queue.add(ObjectKey::of(&node.metadata));
         }
         let to = queue.clone();
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        stores.nodes.observe(move |change: &Change<Node>| {
             let is_new = matches!(change, Change::Applied { old: None, .. });
             if is_new && label(&**change.object(), labels::PROVISIONER_NAME).is_some() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.node_pools.observe(move |change: &Change<NodePool>| {
             let is_new = matches!(change, Change::Applied { old: None, .. });
             if is_new && labels::provisioner_of(&change.object().metadata).is_some() {
                 nodes.list().iter().for_each(|node| to.add(ObjectKey::of(&node.metadata)));
@@ -87,16 +87,16 @@ impl Adoption {
 
 impl Reconcile for Adoption {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Context { mirrors, client, .. } = &self.context;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
-        let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| mirrors.node_pools.get("", name));
+        let Context { stores, client, .. } = &self.context;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| stores.node_pools.get("", name));
         let claim =
-            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(mirrors, &node).is_none());
-        let Some(claim) = claim.filter(|claim| mirrors.node_claims.get("", name_of(claim)).is_none()) else {
+            pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(stores, &node).is_none());
+        let Some(claim) = claim.filter(|claim| stores.node_claims.get("", name_of(claim)).is_none()) else {
             return Ok(After::Done);
         };
         match Api::<NodeClaim>::all(client.clone()).create(&PostParams::default(), &claim).await {
-            Ok(created) => mirrors.node_claims.apply(created),
+            Ok(created) => stores.node_claims.apply(created),
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(error),
         }
@@ -134,7 +134,7 @@ mod tests {
         let labels = json!({"karpenter.sh/provisioner-name": "old", "kubernetes.io/hostname": "n",
             "karpenter.sh/initialized": "true", "node.kubernetes.io/instance-type": "m5.large"});
         let claim = claim_for(&node(labels.clone(), json!("aws:///a/i-1")), &derived).expect("a claim");
-        assert_eq!(adopted_machine(&claim), Some("aws:///a/i-1"));
+        assert_eq!(adopted_provider_id(&claim), Some("aws:///a/i-1"));
         let found = claim.metadata.labels.clone().unwrap_or_default();
         let keys: Vec<&str> = found.keys().map(String::as_str).collect();
         assert_eq!(

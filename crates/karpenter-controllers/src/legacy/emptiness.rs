@@ -14,8 +14,8 @@ use karpenter_state::pod::Pod;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::mirrors::BY_NODE;
-use crate::nomination::is_anyone_expected;
+use crate::nomination::expects_pods;
+use crate::stores::BY_NODE;
 use crate::{pods, writes};
 
 /// A node that pods are on their way to is looked at again after this long.
@@ -34,20 +34,20 @@ pub struct Facts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    Leave,
+    Keep,
     Stamp,
     Clear,
     /// It is not known yet whether it will stay empty.
-    LookAgain,
+    Requeue,
 }
 
 pub fn decide(facts: Facts) -> Step {
     match facts {
-        Facts { is_initialized: false, .. } => Step::Leave,
-        Facts { is_nominated: true, .. } => Step::LookAgain,
+        Facts { is_initialized: false, .. } => Step::Keep,
+        Facts { is_nominated: true, .. } => Step::Requeue,
         Facts { is_empty: true, is_stamped: false, .. } => Step::Stamp,
         Facts { is_empty: false, is_stamped: true, .. } => Step::Clear,
-        Facts { .. } => Step::Leave,
+        Facts { .. } => Step::Keep,
     }
 }
 
@@ -57,7 +57,7 @@ fn is_present(pod: &Pod) -> bool {
 }
 
 /// Whether empty nodes of the pool go by time, as a Provisioner with ttlSecondsAfterEmpty asks.
-fn is_by_time(pool: &NodePool) -> bool {
+fn has_emptiness_ttl(pool: &NodePool) -> bool {
     let disruption = pool.spec.disruption.as_ref();
     let after = disruption.and_then(|one| one.consolidate_after.as_ref());
     labels::provisioner_of(&pool.metadata).is_some()
@@ -73,27 +73,29 @@ pub struct EmptinessTimestamps {
 
 impl EmptinessTimestamps {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
-        for node in mirrors.nodes.list() {
+        let stores = &self.context.stores;
+        for node in stores.nodes.list() {
             queue.add(ObjectKey::of(&node.metadata));
         }
         let to = queue.clone();
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        stores.nodes.observe(move |change: &Change<Node>| {
             let node = change.object();
             if !change.is_deleted() && label(&**node, labels::PROVISIONER_NAME).is_some() {
                 to.add(ObjectKey::of(&node.metadata));
             }
         });
         let to = queue.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.pods.observe(move |change: &Change<Pod>| {
             if let Some(node) = pods::node_name(change.object()) {
                 to.add(ObjectKey::new("", node));
             }
         });
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.node_pools.observe(move |change: &Change<NodePool>| {
             let is_new_to_time = match change {
-                Change::Applied { old, new } => is_by_time(new) && !old.as_deref().is_some_and(is_by_time),
+                Change::Applied { old, new } => {
+                    has_emptiness_ttl(new) && !old.as_deref().is_some_and(has_emptiness_ttl)
+                }
                 Change::Deleted { .. } => false,
             };
             if is_new_to_time {
@@ -105,33 +107,32 @@ impl EmptinessTimestamps {
 
 impl Reconcile for EmptinessTimestamps {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
-        let pool = label(&*node, labels::NODEPOOL).and_then(|name| mirrors.node_pools.get("", name));
-        if is_deleting(&*node) || !pool.is_some_and(|pool| is_by_time(&pool)) {
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let pool = label(&*node, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
+        if is_deleting(&*node) || !pool.is_some_and(|pool| has_emptiness_ttl(&pool)) {
             return Ok(After::Done);
         }
         let now = self.context.clock.now();
         let name = name_of(&*node);
-        let claim = super::claim_of(mirrors, &node);
-        let is_expected = |name: &str| {
-            self.context.state.is_node_nominated(name, now) || is_anyone_expected(&self.context, name)
-        };
+        let claim = super::claim_of(stores, &node);
+        let is_expected =
+            |name: &str| self.context.state.is_node_nominated(name, now) || expects_pods(&self.context, name);
         let facts = Facts {
             is_initialized: label(&*node, labels::INITIALIZED) == Some("true"),
             is_nominated: is_expected(name)
                 || claim.as_ref().is_some_and(|claim| is_expected(name_of(&**claim))),
-            is_empty: !mirrors.pods.by(BY_NODE, name).iter().any(|pod| is_present(pod)),
+            is_empty: !stores.pods.by(BY_NODE, name).iter().any(|pod| is_present(pod)),
             is_stamped: annotation(&*node, labels::ANNOTATION_EMPTINESS_TIMESTAMP).is_some(),
         };
         let value = match decide(facts) {
-            Step::Leave => return Ok(After::Done),
-            Step::LookAgain => return Ok(After::Again(NOMINATED_POLL)),
+            Step::Keep => return Ok(After::Done),
+            Step::Requeue => return Ok(After::Again(NOMINATED_POLL)),
             Step::Stamp => Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
             Step::Clear => None,
         };
         let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_EMPTINESS_TIMESTAMP: value}}});
-        writes::merge(&self.context.client, &mirrors.nodes, &*node, patch).await?;
+        writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
         Ok(After::Done)
     }
 }
@@ -149,12 +150,12 @@ mod tests {
             is_stamped,
         };
         for (facts, step) in [
-            (facts(false, false, true, false), Step::Leave),
-            (facts(true, true, true, false), Step::LookAgain),
+            (facts(false, false, true, false), Step::Keep),
+            (facts(true, true, true, false), Step::Requeue),
             (facts(true, false, true, false), Step::Stamp),
-            (facts(true, false, true, true), Step::Leave),
+            (facts(true, false, true, true), Step::Keep),
             (facts(true, false, false, true), Step::Clear),
-            (facts(true, false, false, false), Step::Leave),
+            (facts(true, false, false, false), Step::Keep),
         ] {
             assert_eq!(decide(facts), step, "{facts:?}");
         }
@@ -185,9 +186,9 @@ mod tests {
                 .expect("a pool")
         };
         let derived = json!({"compatibility.karpenter.sh/derived-from": "provisioner"});
-        assert!(is_by_time(&pool(derived.clone(), "WhenEmpty", "30s")));
-        assert!(!is_by_time(&pool(derived.clone(), "WhenEmpty", "Never")));
-        assert!(!is_by_time(&pool(derived, "WhenEmptyOrUnderutilized", "0s")));
-        assert!(!is_by_time(&pool(json!({}), "WhenEmpty", "30s")));
+        assert!(has_emptiness_ttl(&pool(derived.clone(), "WhenEmpty", "30s")));
+        assert!(!has_emptiness_ttl(&pool(derived.clone(), "WhenEmpty", "Never")));
+        assert!(!has_emptiness_ttl(&pool(derived, "WhenEmptyOrUnderutilized", "0s")));
+        assert!(!has_emptiness_ttl(&pool(json!({}), "WhenEmpty", "30s")));
     }
 }

@@ -10,7 +10,7 @@ use super::pass::{Object, Pass};
 
 /// A value as it is printed.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Shown {
+pub(super) enum FieldValue {
     Text(String),
     /// JSON already.
     Json(String),
@@ -22,7 +22,7 @@ pub(super) enum Shown {
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) message: String,
-    pub(super) others: Vec<(Cow<'static, str>, Shown)>,
+    pub(super) others: Vec<(Cow<'static, str>, FieldValue)>,
 }
 
 impl Fields {
@@ -30,12 +30,12 @@ impl Fields {
         self.others.iter().any(|(known, _)| known == name)
     }
 
-    fn put(&mut self, field: &Field, value: Shown) {
+    fn put(&mut self, field: &Field, value: FieldValue) {
         match (field.name(), value) {
-            ("message", Shown::Text(text)) => self.message = text,
+            ("message", FieldValue::Text(text)) => self.message = text,
             (name, value) => {
                 let value = match (kind_named(name), value) {
-                    (Some(kind), Shown::Text(object)) => Shown::Reference(kind, object),
+                    (Some(kind), FieldValue::Text(object)) => FieldValue::Reference(kind, object),
                     (_, value) => value,
                 };
                 self.others.push((printed(name), value));
@@ -62,38 +62,38 @@ fn printed(field: &'static str) -> Cow<'static, str> {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, Shown::Text(format!("{value:?}")));
+        self.put(field, FieldValue::Text(format!("{value:?}")));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, Shown::Text(value.to_owned()));
+        self.put(field, FieldValue::Text(value.to_owned()));
     }
 
     /// Of [`super::json`].
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
-        self.put(field, Shown::Json(String::from_utf8_lossy(value).into_owned()));
+        self.put(field, FieldValue::Json(String::from_utf8_lossy(value).into_owned()));
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, Shown::Json(value.to_string()));
+        self.put(field, FieldValue::Json(value.to_string()));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, Shown::Json(value.to_string()));
+        self.put(field, FieldValue::Json(value.to_string()));
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, Shown::Json(Value::from(value).to_string()));
+        self.put(field, FieldValue::Json(Value::from(value).to_string()));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, Shown::Json(value.to_string()));
+        self.put(field, FieldValue::Json(value.to_string()));
     }
 }
 
 /// The fields of a pass, as controller-runtime orders them.
-pub(super) fn of_pass(pass: &Pass) -> Vec<(Cow<'static, str>, Shown)> {
-    let text = |name: &'static str, value: &str| (Cow::from(name), Shown::Text(value.to_owned()));
+pub(super) fn of_pass(pass: &Pass) -> Vec<(Cow<'static, str>, FieldValue)> {
+    let text = |name: &'static str, value: &str| (Cow::from(name), FieldValue::Text(value.to_owned()));
     let mut fields = vec![text("controller", pass.controller)];
     let (namespace, name) = match &pass.object {
         Object::Cluster => ("", ""),
@@ -101,7 +101,7 @@ pub(super) fn of_pass(pass: &Pass) -> Vec<(Cow<'static, str>, Shown)> {
         Object::Of(kind, key) => {
             fields.push(text("controllerGroup", kind.group));
             fields.push(text("controllerKind", kind.kind));
-            fields.push((kind.kind.into(), Shown::Reference(kind.kind, key.to_string())));
+            fields.push((kind.kind.into(), FieldValue::Reference(kind.kind, key.to_string())));
             (key.namespace.as_str(), key.name.as_str())
         }
     };
@@ -111,7 +111,7 @@ pub(super) fn of_pass(pass: &Pass) -> Vec<(Cow<'static, str>, Shown)> {
     fields
 }
 
-impl Shown {
+impl FieldValue {
     /// The JSON of the value.
     pub(super) fn json(&self) -> String {
         match self {

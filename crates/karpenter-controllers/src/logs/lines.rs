@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::fields::{Fields, Shown, of_pass};
+use super::fields::{FieldValue, Fields, of_pass};
 use super::pass::{Object, Pass};
 use crate::COMMIT;
 use crate::operator::options::LogFormat;
@@ -43,7 +43,7 @@ where
 
 /// The keys in upstream's order: programs that read its lines with regular expressions rely on it.
 fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> String {
-    let text = |text: &str| Shown::Text(text.to_owned());
+    let text = |text: &str| FieldValue::Text(text.to_owned());
     let fixed = [
         ("level", text(level.as_str())),
         ("time", text(time)),
@@ -62,7 +62,7 @@ fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> 
         .chain(fields.others)
         .map(|(key, value)| {
             let key = match &value {
-                Shown::Reference(kind, _) => Value::from(*kind),
+                FieldValue::Reference(kind, _) => Value::from(*kind),
                 _ => Value::from(&*key),
             };
             format!("{key}:{}", value.json())
@@ -87,8 +87,8 @@ fn console_line(level: &Level, time: &str, pass: Option<&Pass>, fields: &Fields)
     }
     for (key, value) in &fields.others {
         match value {
-            Shown::Text(text) | Shown::Reference(_, text) => append(&mut line, key, text),
-            Shown::Json(json) => {
+            FieldValue::Text(text) | FieldValue::Reference(_, text) => append(&mut line, key, text),
+            FieldValue::Json(json) => {
                 let _ = write!(line, " {key}={json}");
             }
         }

@@ -21,7 +21,7 @@ tokio::task_local! {
 }
 
 /// Runs a pass in the name of a controller.
-pub async fn in_the_name_of<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
+pub async fn as_controller<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
     CONTROLLER.scope(controller, pass).await
 }
 

@@ -21,7 +21,7 @@ use prometheus::{HistogramVec, IntCounterVec};
 
 use super::exposition::Family;
 use super::{Declare, powers};
-use crate::transitions::{Conditional, Seen, Transition, transitions};
+use crate::condition_transitions::{ConditionView, Conditional, Transition, transitions};
 
 /// What is kept of one kind, or of all of them together.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ struct Told<'a> {
     namespace: &'a str,
     name: &'a str,
     deleted: Option<Timestamp>,
-    seen: Vec<Seen<'a>>,
+    seen: Vec<ConditionView<'a>>,
     more: Vec<&'a str>,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Told<'a> {
 /// Writes the three gauges that follow from objects as they are.
 fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[Told], now: Timestamp) {
     let labels = [&["namespace", "name", "type", "status", "reason"], more].concat();
-    let each = |family: &mut Family, value: fn(&Seen, Timestamp) -> Option<f64>| {
+    let each = |family: &mut Family, value: fn(&ConditionView, Timestamp) -> Option<f64>| {
         for object in objects {
             for seen in &object.seen {
                 let own = [object.namespace, object.name, seen.kind, seen.status, seen.reason];

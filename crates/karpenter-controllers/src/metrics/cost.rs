@@ -12,7 +12,7 @@ use karpenter_cluster::mirror::ObjectKey;
 use karpenter_model::instance_type::InstanceType;
 
 use crate::context::Context;
-use crate::mirrors::BY_POOL;
+use crate::stores::BY_POOL;
 
 const EVERY: Duration = Duration::from_secs(10);
 
@@ -32,12 +32,12 @@ impl Reconcile for PoolCosts {
         let context = &self.context;
         let (costs, errors) = (&context.metrics.nodepools_cost, &context.metrics.nodepools_cost_errors);
         let mut found = Vec::new();
-        for pool in context.mirrors.node_pools.list() {
+        for pool in context.stores.node_pools.list() {
             if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
             let name = name_of(&*pool).to_owned();
-            let claims = context.mirrors.node_claims.by(BY_POOL, &name);
+            let claims = context.stores.node_claims.by(BY_POOL, &name);
             if claims.is_empty() {
                 found.push((name, 0.0));
                 continue;

@@ -1,4 +1,4 @@
-//! Counts what happens to objects, from the mirrors. What was there before counting began is not counted.
+//! Counts what happens to objects, from the stores. What was there before counting began is not counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,43 +17,43 @@ use prometheus::proto::MetricFamily;
 
 use super::Metrics;
 use crate::disruption::created_for;
-use crate::mirrors::Mirrors;
+use crate::stores::Stores;
 
 /// Why a claim was created that no command asked for.
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
     /// Counts from now on. Conditions only if `in_detail`.
-    pub fn follow(&self, mirrors: &Mirrors, clock: Clock, in_detail: bool) {
+    pub fn follow(&self, stores: &Stores, clock: Clock, in_detail: bool) {
         self.is_following.store(true, Ordering::Relaxed);
         let metrics = self.clone();
-        each_change(&mirrors.node_claims, move |change| metrics.count_claim(change, clock.now()));
+        each_change(&stores.node_claims, move |change| metrics.count_claim(change, clock.now()));
         let metrics = self.clone();
-        each_change(&mirrors.nodes, move |change| metrics.count_node(change, clock.now()));
+        each_change(&stores.nodes, move |change| metrics.count_node(change, clock.now()));
         let metrics = self.clone();
-        each_change(&mirrors.pods, move |change| metrics.pods.count(change, clock.now()));
-        self.pods.begin(&mirrors.pods.list());
+        each_change(&stores.pods, move |change| metrics.pods.count(change, clock.now()));
+        self.pods.begin(&stores.pods.list());
         let metrics = self.clone();
-        each_change(&mirrors.node_pools, move |change| metrics.count_pool(change));
+        each_change(&stores.node_pools, move |change| metrics.count_pool(change));
         if in_detail {
-            self.follow_conditions(mirrors, clock);
+            self.follow_conditions(stores, clock);
         }
     }
 
-    fn follow_conditions(&self, mirrors: &Mirrors, clock: Clock) {
+    fn follow_conditions(&self, stores: &Stores, clock: Clock) {
         let of = self.conditions.claims.clone();
-        each_change(&mirrors.node_claims, move |change| of.follow(change, clock.now()));
+        each_change(&stores.node_claims, move |change| of.follow(change, clock.now()));
         let of = self.conditions.pools.clone();
-        each_change(&mirrors.node_pools, move |change| of.follow(change, clock.now()));
+        each_change(&stores.node_pools, move |change| of.follow(change, clock.now()));
         let of = self.conditions.nodes.clone();
-        each_change(&mirrors.nodes, move |change| of.follow(change, clock.now()));
-        if let Some(buffers) = &mirrors.capacity_buffers {
+        each_change(&stores.nodes, move |change| of.follow(change, clock.now()));
+        if let Some(buffers) = &stores.capacity_buffers {
             let of = self.conditions.buffers.clone();
             each_change(buffers, move |change| of.follow(change, clock.now()));
         }
-        for (of, (_, mirror)) in self.conditions.classes.iter().zip(&mirrors.node_classes) {
+        for (of, (_, store)) in self.conditions.classes.iter().zip(&stores.node_classes) {
             let of = of.clone();
-            each_change(mirror, move |change| of.follow(change, clock.now()));
+            each_change(store, move |change| of.follow(change, clock.now()));
         }
     }
 
@@ -124,13 +124,13 @@ fn drop_series_of(gauge: &IntGaugeVec, pool: &str) {
     }
 }
 
-fn each_change<K>(mirror: &Mirror<K>, count: impl Fn(&Change<K>) + Send + Sync + 'static)
+fn each_change<K>(store: &Mirror<K>, count: impl Fn(&Change<K>) + Send + Sync + 'static)
 where
     K: Send + Sync + 'static,
 {
     let counting = Arc::new(AtomicBool::new(false));
     let is_counting = counting.clone();
-    mirror.observe(move |change| {
+    store.observe(move |change| {
         if is_counting.load(Ordering::Relaxed) {
             count(change);
         }

@@ -14,49 +14,49 @@ use super::conditions::Objects;
 use super::exposition::Family;
 use super::nodes::{self, snake, value};
 use super::{Metrics, Unsynced};
-use crate::mirrors::{BY_NODE, Mirrors, listed};
-use crate::state::Bindings;
+use crate::state::BindingCounts;
+use crate::stores::{BY_NODE, Stores, listed};
 
 impl Metrics {
     /// Everything in Prometheus' text format. Series of single objects only if `in_detail`.
-    pub fn page(&self, mirrors: &Mirrors, clock: Clock, in_detail: bool) -> String {
+    pub fn page(&self, stores: &Stores, clock: Clock, in_detail: bool) -> String {
         let now = clock.now();
-        self.set_cluster_state(mirrors, now);
+        self.set_cluster_state(stores, now);
         let mut text = self.render();
         self.pods.write_summaries(&mut text, now);
         self.nodes_termination_duration.write(&mut text, now);
         self.plans.write(&mut text, now);
         if in_detail && self.is_following.load(Ordering::Relaxed) {
-            self.write_objects(&mut text, mirrors, now);
+            self.write_objects(&mut text, stores, now);
         }
         text
     }
 
-    fn set_cluster_state(&self, mirrors: &Mirrors, now: Timestamp) {
-        let is_synced = mirrors.is_synced();
-        self.cluster_state_node_count.set(i64::try_from(mirrors.nodes.len()).unwrap_or(i64::MAX));
+    fn set_cluster_state(&self, stores: &Stores, now: Timestamp) {
+        let is_synced = stores.is_synced();
+        self.cluster_state_node_count.set(i64::try_from(stores.nodes.len()).unwrap_or(i64::MAX));
         self.cluster_state_synced.set(i64::from(is_synced));
         self.cluster_state_unsynced.set(self.unsynced.seconds(is_synced, now));
     }
 
-    fn write_objects(&self, text: &mut String, mirrors: &Mirrors, now: Timestamp) {
-        self.write_pools(text, mirrors);
-        let nodes = mirrors.nodes.list();
-        nodes::write(text, &self.node_labels, &nodes, |node| mirrors.pods.by(BY_NODE, node), now);
-        self.pods.write(text, &mirrors.pods.list(), &nodes, now);
-        let classes: Vec<_> = mirrors.node_classes.iter().map(|(_, mirror)| mirror.list()).collect();
+    fn write_objects(&self, text: &mut String, stores: &Stores, now: Timestamp) {
+        self.write_pools(text, stores);
+        let nodes = stores.nodes.list();
+        nodes::write(text, &self.node_labels, &nodes, |node| stores.pods.by(BY_NODE, node), now);
+        self.pods.write(text, &stores.pods.list(), &nodes, now);
+        let classes: Vec<_> = stores.node_classes.iter().map(|(_, store)| store.list()).collect();
         let objects = Objects {
-            claims: &mirrors.node_claims.list(),
-            pools: &mirrors.node_pools.list(),
+            claims: &stores.node_claims.list(),
+            pools: &stores.node_pools.list(),
             nodes: &nodes,
-            buffers: &listed(mirrors.capacity_buffers.as_ref()),
+            buffers: &listed(stores.capacity_buffers.as_ref()),
             classes: &classes,
         };
         self.conditions.write(text, &objects, now);
     }
 
-    fn write_pools(&self, text: &mut String, mirrors: &Mirrors) {
-        let pools = mirrors.node_pools.list();
+    fn write_pools(&self, text: &mut String, stores: &Stores) {
+        let pools = stores.node_pools.list();
         let managed = || {
             pools.iter().filter(|pool| {
                 let class = &pool.spec.template.spec.node_class_ref;
@@ -86,7 +86,7 @@ impl Metrics {
     }
 
     /// Brings the counter of planned pods up to what the controllers' memory counts.
-    pub fn refresh_bindings(&self, bindings: Bindings) {
+    pub fn refresh_bindings(&self, bindings: BindingCounts) {
         for (as_planned, count) in [("true", bindings.as_planned), ("false", bindings.elsewhere)] {
             let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
             counter.inc_by(count.saturating_sub(counter.get()));
@@ -95,7 +95,7 @@ impl Metrics {
 }
 
 impl Unsynced {
-    /// How long the mirrors have not been filled, reckoned from the first time somebody asked.
+    /// How long the stores have not been filled, reckoned from the first time somebody asked.
     fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
         let mut began = self.began.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if is_synced {

@@ -172,7 +172,7 @@ impl PodMetrics {
     pub(super) fn write(&self, text: &mut String, pods: &[Arc<Pod>], nodes: &[Arc<Node>], now: Timestamp) {
         let nodes: BTreeMap<&str, &Node> = nodes.iter().map(|node| (name_of(&**node), &**node)).collect();
         let mut state =
-            Family::gauge(text, "karpenter_pods_state", "State of a pod; always 1.", &STATE_LABELS);
+            Family::gauge(text, "karpenter_pods_state", "ClusterState of a pod; always 1.", &STATE_LABELS);
         for pod in pods {
             let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
             state.set(&state_of(pod, node.copied()), 1.0);

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::mirrors::Mirrors;
+use crate::stores::Stores;
 
 /// A reader of Prometheus' text format, strict about what a scraper is strict about.
 fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
@@ -67,11 +67,11 @@ fn value(text: &str, parts: &[&str]) -> Option<f64> {
 async fn objects_are_counted_and_measured() {
     let client = Client::new(ApiServer::new(Config::default()), "default");
     let clock = Clock::system();
-    let (mirrors, watches) = Mirrors::watch(&client, Vec::new());
-    mirrors.nodes.synced().await;
-    mirrors.pods.synced().await;
+    let (stores, watches) = Stores::watch(&client, Vec::new());
+    stores.nodes.synced().await;
+    stores.pods.synced().await;
     let metrics = Metrics::default();
-    metrics.follow(&mirrors, clock, true);
+    metrics.follow(&stores, clock, true);
 
     let nodes: Api<Node> = Api::all(client.clone());
     let node: Node = serde_json::from_value(json!({
@@ -100,12 +100,12 @@ async fn objects_are_counted_and_measured() {
     let patch = json!({"metadata": {"labels": {"seen": "true"}}});
     nodes.patch("one", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
     let is_bound =
-        |name: &str| mirrors.pods.get("default", name).is_some_and(|pod| crate::pods::is_bound(&pod));
-    let mut changes = mirrors.pods.subscribe();
+        |name: &str| stores.pods.get("default", name).is_some_and(|pod| crate::pods::is_bound(&pod));
+    let mut changes = stores.pods.subscribe();
     while !(is_bound("web") && is_bound("agent")) {
         changes.recv().await;
     }
-    let text = metrics.page(&mirrors, clock, true);
+    let text = metrics.page(&stores, clock, true);
     parse(&text);
     let on_node = |name: &str, resource: &str| {
         value(
@@ -124,21 +124,21 @@ async fn objects_are_counted_and_measured() {
     assert_eq!(value(&text, &["karpenter_pods_bound_duration_seconds_count{"]), Some(2.0));
     let web = ["karpenter_pods_state{", r#"name="web""#, r#"node="one""#, r#"nodepool="a""#, r#"zone="z""#];
     assert_eq!(value(&text, &web), Some(1.0));
-    let standby = Metrics::default().page(&mirrors, clock, true);
+    let standby = Metrics::default().page(&stores, clock, true);
     assert_eq!(
         value(&standby, &["karpenter_pods_state{"]),
         None,
         "only the copy that works tells of objects"
     );
-    let plain = metrics.page(&mirrors, clock, false);
+    let plain = metrics.page(&stores, clock, false);
     assert_eq!(value(&plain, &["node_name="]), None, "nor does one that was told not to");
 
     nodes.delete("one", &DeleteParams::default()).await.expect("deleted");
-    let mut changes = mirrors.nodes.subscribe();
-    while mirrors.nodes.get("", "one").is_some() {
+    let mut changes = stores.nodes.subscribe();
+    while stores.nodes.get("", "one").is_some() {
         changes.recv().await;
     }
-    let text = metrics.page(&mirrors, clock, true);
+    let text = metrics.page(&stores, clock, true);
     assert_eq!(value(&text, &["karpenter_nodes_allocatable{"]), None, "what is gone has no series");
     parse(&text);
     assert_eq!(value(&text, &["karpenter_nodes_terminated_total{nodepool=\"a\",zone=\"z\"}"]), Some(1.0));

@@ -24,7 +24,7 @@ use kube::api::{Api, DeleteParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::events::Notice;
+use crate::events::ObjectEvent;
 use crate::pods::{self, DoNotDisrupt};
 
 const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
@@ -128,7 +128,7 @@ impl EvictionQueue {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return BACK_OFF_FIRST };
         entry.failures = entry.failures.saturating_add(1);
-        back_off(entry.failures)
+        launch_backoff(entry.failures)
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
@@ -136,7 +136,7 @@ impl EvictionQueue {
     }
 }
 
-fn back_off(failures: u32) -> Duration {
+fn launch_backoff(failures: u32) -> Duration {
     BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
 }
 
@@ -216,7 +216,7 @@ impl Evictions {
     }
 
     fn node(&self, entry: &Entry) -> Option<Arc<Node>> {
-        self.context.mirrors.nodes.get("", &entry.node)
+        self.context.stores.nodes.get("", &entry.node)
     }
 
     async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> After {
@@ -227,8 +227,8 @@ impl Evictions {
             Ok(()) => {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
-                self.context.recorder.publish(Notice::normal_of_pod(pod, "Evicted", message)).await;
-                // Stays until the mirror shows it, so that nobody evicts it twice meanwhile.
+                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
+                // Stays until the store shows it, so that nobody evicts it twice meanwhile.
                 After::Again(SETTLE)
             }
             Err(error) => match refusal_of(&error) {
@@ -248,7 +248,7 @@ impl Evictions {
                     );
                     // Which pod it is says more than how many wait, and is told besides.
                     let notice =
-                        Notice::warning(&*node, "FailedDraining", message).of_episode(key.to_string());
+                        ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
                     self.context.recorder.publish(notice).await;
                     After::Again(self.queue.failed(key))
                 }
@@ -262,7 +262,7 @@ impl Evictions {
 
     /// What is neither an answer of a budget nor of the pod's absence.
     fn complain(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
-        if self.context.complaints.is_due(what, pod, self.context.clock.now()) {
+        if self.context.log_throttle.is_due(what, pod, self.context.clock.now()) {
             tracing::error!(%pod, %error, "{what}");
         }
     }
@@ -288,7 +288,7 @@ impl Evictions {
                      the PDB of the pod and the do-not-disrupt annotation.",
                     own.unwrap_or_default()
                 );
-                self.context.recorder.publish(Notice::normal_of_pod(pod, "Disrupted", message)).await;
+                self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
                 After::Again(SETTLE)
             }
             Err(error) => match refusal_of(&error) {
@@ -312,14 +312,14 @@ impl Evictions {
 }
 
 /// Tells a pod's owner what its annotation does, or that it does nothing.
-pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<Notice> {
+pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
     let notice = match pods::do_not_disrupt(pod, now) {
         DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
         DoNotDisrupt::Until(until) => {
             let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
-            Notice::normal_of_pod(pod, "DoNotDisruptUntil", message)
+            ObjectEvent::normal_of_pod(pod, "DoNotDisruptUntil", message)
         }
-        DoNotDisrupt::Elapsed => Notice::normal_of_pod(
+        DoNotDisrupt::Elapsed => ObjectEvent::normal_of_pod(
             pod,
             "DoNotDisruptGracePeriodElapsed",
             "The karpenter.sh/do-not-disrupt grace period has elapsed, pod is now disruptable",
@@ -332,7 +332,7 @@ pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<Notice> {
             };
             let message =
                 format!("Invalid karpenter.sh/do-not-disrupt annotation: {error}, ignoring annotation");
-            Notice::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
+            ObjectEvent::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
         }
     };
     Some(notice)
@@ -342,7 +342,7 @@ impl Reconcile for Evictions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let Some(entry) = self.queue.get(key) else { return Ok(After::Done) };
         let name = key.name.split('/').next().unwrap_or_default();
-        let pod = self.context.mirrors.pods.get(&key.namespace, name);
+        let pod = self.context.stores.pods.get(&key.namespace, name);
         let pod = pod.filter(|pod| key_of(pod) == *key);
         let now = self.context.clock.now();
         let attempt = decide(pod.as_deref(), &entry.manner, now);

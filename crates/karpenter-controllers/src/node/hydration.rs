@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::termination::claim_of;
 use crate::context::Context;
-use crate::mirrors::BY_PROVIDER_ID;
+use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
 /// Puts the label of the node class on nodes that lack it.
@@ -21,13 +21,13 @@ pub struct NodeHydration {
 impl NodeHydration {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        let (to, nodes) = (queue.clone(), self.context.mirrors.nodes.clone());
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        let (to, nodes) = (queue.clone(), self.context.stores.nodes.clone());
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
             for node in id.map(|id| nodes.by(BY_PROVIDER_ID, id)).into_iter().flatten() {
                 to.add(ObjectKey::of(&node.metadata));
@@ -38,9 +38,9 @@ impl NodeHydration {
 
 impl Reconcile for NodeHydration {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
-        let Some(claim) = claim_of(mirrors, &node) else { return Ok(After::Done) };
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(claim) = claim_of(stores, &node) else { return Ok(After::Done) };
         let reference = &claim.spec.node_class_ref;
         if !self.context.is_managed(reference) {
             return Ok(After::Done);
@@ -48,7 +48,7 @@ impl Reconcile for NodeHydration {
         let name = labels::node_class_label(&reference.group, &reference.kind);
         if label(&*node, &name) != Some(reference.name.as_str()) {
             let patch = json!({"metadata": {"labels": {name: reference.name}}});
-            writes::merge(&self.context.client, &mirrors.nodes, &*node, patch).await?;
+            writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
         }
         Ok(After::Done)
     }

@@ -23,10 +23,10 @@ use serde_json::json;
 
 use super::termination::claim_of;
 use crate::context::Context;
-use crate::events::Notice;
-use crate::mirrors::BY_POOL;
+use crate::events::ObjectEvent;
 use crate::nodeclaim::termination_mode;
 use crate::pods;
+use crate::stores::BY_POOL;
 use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
@@ -57,7 +57,7 @@ impl LegacyRepair {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old, new } = change else { return };
             let said = |node: &Node| -> Vec<(String, String, Option<Timestamp>)> {
                 let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -73,14 +73,14 @@ impl LegacyRepair {
     }
 
     async fn end(&self, node: &Node, claim: &Arc<NodeClaim>, condition_type: &str) -> kube::Result<After> {
-        let Context { client, mirrors, clock, metrics, .. } = &self.context;
+        let Context { client, stores, clock, metrics, .. } = &self.context;
         let now = clock.now();
         let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         let present = annotation(&**claim, key).and_then(|text| text.parse::<Timestamp>().ok());
         let mut claim = claim.clone();
         if present.is_none_or(|present| present >= now) {
             let patch = json!({"metadata": {"annotations": {key: whole_seconds(now).to_string()}}});
-            match writes::merge(client, &mirrors.node_claims, &*claim, patch).await? {
+            match writes::merge(client, &stores.node_claims, &*claim, patch).await? {
                 Some(written) => claim = Arc::new(written),
                 None => return Ok(After::Done),
             }
@@ -93,14 +93,14 @@ impl LegacyRepair {
         if is_deleting(&*claim) {
             return Ok(After::Done);
         }
-        writes::delete(client, &mirrors.node_claims, &*claim).await?;
+        writes::delete(client, &stores.node_claims, &*claim).await?;
         tracing::info!(nodeclaim = name_of(&*claim), condition = condition_type, "deleting unhealthy node");
         let get = |key| label(node, key).unwrap_or_default();
         let (pool, capacity_type) = (get(labels::NODEPOOL), get(labels::CAPACITY_TYPE));
         let mode = termination_mode(&claim);
         let series = ["unhealthy", pool, capacity_type, "", mode];
         metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-        let pods = pods::reschedulable_on(mirrors, name_of(node));
+        let pods = pods::reschedulable_on(stores, name_of(node));
         metrics.disruption.pods_initiated.with_label_values(&series).inc_by(pods as u64);
         let image = claim.status.as_ref().and_then(|status| status.image_id.as_deref()).unwrap_or_default();
         let series =
@@ -112,16 +112,16 @@ impl LegacyRepair {
 
 impl Reconcile for LegacyRepair {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
-        let claim = claim_of(mirrors, &node);
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let claim = claim_of(stores, &node);
         let Some(claim) = claim.filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) else {
             return Ok(After::Done);
         };
         let pool = label(&*claim, labels::NODEPOOL);
         let neighbours = match pool {
-            Some(pool) => mirrors.nodes.by(BY_POOL, pool),
-            None => mirrors.nodes.list(),
+            Some(pool) => stores.nodes.by(BY_POOL, pool),
+            None => stores.nodes.list(),
         };
         match decide(&self.policies, &node, &neighbours, self.context.clock.now()) {
             Step::Nothing => Ok(After::Done),
@@ -131,7 +131,7 @@ impl Reconcile for LegacyRepair {
                     Some(_) => "more than 20% nodes are unhealthy in the nodepool",
                     None => "more then 20% nodes are unhealthy in the cluster",
                 };
-                let notice = Notice::warning(&*node, "NodeRepairBlocked", message);
+                let notice = ObjectEvent::warning(&*node, "NodeRepairBlocked", message);
                 self.context.recorder.publish(notice.repeat_after(BLOCKED_NOTICE_EVERY)).await;
                 Ok(After::Again(BLOCKED_RECHECK))
             }

@@ -80,9 +80,9 @@ pub struct Case {
 /// The same with the grounds of each, for logs and metrics.
 pub fn diagnoses(context: &Context, now: Timestamp) -> BTreeMap<String, Case> {
     let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
-    let nodes = context.mirrors.nodes.list();
+    let nodes = context.stores.nodes.list();
     let cases = nodes.iter().filter_map(|node| {
-        let claim = claim_of(&context.mirrors, node)?;
+        let claim = claim_of(&context.stores, node)?;
         if !context.is_managed(&claim.spec.node_class_ref) {
             return None;
         }
@@ -96,7 +96,7 @@ pub fn diagnoses(context: &Context, now: Timestamp) -> BTreeMap<String, Case> {
 /// Names of nodes with a condition that some policy names, however long they have had it.
 pub fn sick_nodes(context: &Context) -> BTreeSet<String> {
     let Some(policies) = context.repair_policies() else { return BTreeSet::new() };
-    let nodes = context.mirrors.nodes.list();
+    let nodes = context.stores.nodes.list();
     let sick = nodes.iter().filter(|node| is_sick(policies, node));
     sick.map(|node| name_of(&**node).to_owned()).collect()
 }

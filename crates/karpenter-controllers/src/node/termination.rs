@@ -23,8 +23,8 @@ use karpenter_state::pod::Pod;
 
 use super::eviction::EvictionQueue;
 use crate::context::Context;
-use crate::mirrors::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Mirrors};
 use crate::nodeclaim::is_node_ready;
+use crate::stores::{BY_ATTACHED_NODE, BY_NODE, BY_PROVIDER_ID, Stores};
 use crate::{pods, writes};
 
 pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
@@ -42,15 +42,15 @@ pub struct NodeTermination {
 
 impl NodeTermination {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() && is_deleting(&**change.object()) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if !changes_the_end(change) {
                 return;
             }
@@ -62,8 +62,8 @@ impl NodeTermination {
             }
         });
         // The last pod that went is worth a look at once.
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
             let is_gone = change.is_deleted() || pods::is_terminal(pod);
             let node = pods::node_name(pod).filter(|_| is_gone).and_then(|name| nodes.get("", name));
@@ -79,19 +79,19 @@ impl NodeTermination {
     }
 
     fn observe(&self, node: Arc<Node>, claim: Option<Arc<NodeClaim>>, by: Option<Timestamp>) -> Facts {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let now = self.context.clock.now();
         let name = name_of(&*node).to_owned();
-        let pods = mirrors.pods.by(BY_NODE, &name);
+        let pods = stores.pods.by(BY_NODE, &name);
         // Before v1, pods that tolerate a closed node were left to end with it.
         let is_old = label(&*node, labels::PROVISIONER_NAME).is_some();
         let stays = |pod: &Pod| is_old && pods::tolerates_unschedulable(pod);
         let kept: BTreeSet<String> = pods
             .iter()
             .filter(|pod| !pods::is_drainable(pod, now) || stays(pod))
-            .flat_map(|pod| volumes_of(mirrors, pod))
+            .flat_map(|pod| volumes_of(stores, pod))
             .collect();
-        let attachments = mirrors
+        let attachments = stores
             .attachments
             .by(BY_ATTACHED_NODE, &name)
             .iter()
@@ -119,20 +119,20 @@ impl NodeTermination {
 
 impl Reconcile for NodeTermination {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
         if !is_deleting(&*node) || !has_finalizer(&node) || !self.is_managed(&node) {
             return Ok(After::Done);
         }
-        let claim = claim_of(mirrors, &node);
+        let claim = claim_of(stores, &node);
         if let Some(claim) = claim.as_ref().filter(|claim| !is_deleting(&***claim)) {
-            writes::delete(&self.context.client, &mirrors.node_claims, &**claim).await?;
+            writes::delete(&self.context.client, &stores.node_claims, &**claim).await?;
         }
         if self.is_machine_gone(&node).await? {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
         // The deletion may have changed the claim.
-        let claim = claim_of(mirrors, &node);
+        let claim = claim_of(stores, &node);
         let by = match claim.as_deref().map(termination_time) {
             Some(time) => time?,
             None => None,
@@ -158,9 +158,9 @@ fn changes_the_end(change: &Change<NodeClaim>) -> bool {
 }
 
 /// The claim of a node. None if there is none, or if several say it is theirs.
-pub(crate) fn claim_of(mirrors: &Mirrors, node: &Node) -> Option<Arc<NodeClaim>> {
+pub(crate) fn claim_of(stores: &Stores, node: &Node) -> Option<Arc<NodeClaim>> {
     let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
-    let mut claims = mirrors.node_claims.by(BY_PROVIDER_ID, id);
+    let mut claims = stores.node_claims.by(BY_PROVIDER_ID, id);
     claims.pop().filter(|_| claims.is_empty())
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timesta
 }
 
 /// Names of the volumes that a pod's claims are bound to.
-fn volumes_of(mirrors: &Mirrors, pod: &Pod) -> Vec<String> {
+fn volumes_of(stores: &Stores, pod: &Pod) -> Vec<String> {
     let volumes = pod.spec.volumes.iter().flatten();
     let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(source), _) => Some(source.claim_name.clone()),
@@ -184,7 +184,7 @@ fn volumes_of(mirrors: &Mirrors, pod: &Pod) -> Vec<String> {
     });
     claims
         .filter_map(|claim| {
-            let claim = mirrors.volume_claims.get(pod.namespace(), &claim)?;
+            let claim = stores.volume_claims.get(pod.namespace(), &claim)?;
             claim.spec.as_ref()?.volume_name.clone().filter(|name| !name.is_empty())
         })
         .collect()

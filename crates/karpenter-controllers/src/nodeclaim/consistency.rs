@@ -14,8 +14,8 @@ use super::{
     CONSISTENT_STATE_FOUND, INITIALIZED, change_conditions, is_true, managed_claim, nodes_of, watch_claims,
 };
 use crate::context::Context;
-use crate::events::Notice;
-use crate::lately::Lately;
+use crate::events::ObjectEvent;
+use crate::recent::RecentSet;
 use crate::writes;
 
 const PERIOD: Duration = Duration::from_secs(10 * 60);
@@ -48,12 +48,12 @@ fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
 pub struct ConsistencyController {
     pub context: Context,
     /// When each claim was looked at, by uid.
-    looked_at: Lately,
+    looked_at: RecentSet,
 }
 
 impl ConsistencyController {
     pub fn new(context: Context) -> Self {
-        Self { context, looked_at: Lately::within(PERIOD) }
+        Self { context, looked_at: RecentSet::within(PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -85,8 +85,8 @@ impl Reconcile for ConsistencyController {
         let issues = issues(&claim, node);
         for issue in &issues {
             tracing::info!(issue, "failed consistency check");
-            let notice = Notice::warning(&*claim, "FailedConsistencyCheck", issue.clone());
-            self.context.recorder.publish(notice.of_episode(issue)).await;
+            let notice = ObjectEvent::warning(&*claim, "FailedConsistencyCheck", issue.clone());
+            self.context.recorder.publish(notice.dedupe_by(issue)).await;
         }
         let mut wanted = (*claim).clone();
         change_conditions(&mut wanted, now, |set| {
@@ -96,9 +96,9 @@ impl Reconcile for ConsistencyController {
                 set.set_true(CONSISTENT_STATE_FOUND);
             }
         });
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         let written =
-            writes::status_unchanged(client, &mirrors.node_claims, &*claim, &claim.status, &wanted.status);
+            writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status);
         match written.await {
             Err(error) if is_conflict(&error) => {
                 self.looked_at.forget(uid_of(&*claim));

@@ -22,8 +22,8 @@ use karpenter_cluster::mirror::{Change, ObjectKey};
 use self::consolidatable::Consolidatable;
 use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
 use crate::context::Context;
-use crate::lately::Lately;
-use crate::mirrors::BY_POOL;
+use crate::recent::RecentSet;
+use crate::stores::BY_POOL;
 use crate::writes;
 
 pub const DRIFTED: &str = "Drifted";
@@ -39,19 +39,19 @@ const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
 pub struct DisruptionConditions {
     pub context: Context,
     /// When the instance type of a claim was last found on sale, by uid.
-    types_checked: Lately,
+    types_checked: RecentSet,
 }
 
 impl DisruptionConditions {
     pub fn new(context: Context) -> Self {
-        Self { context, types_checked: Lately::within(TYPE_CHECK_PERIOD) }
+        Self { context, types_checked: RecentSet::within(TYPE_CHECK_PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
         watch_claims(&self.context, queue);
-        let mirrors = &self.context.mirrors;
-        let (to, claims) = (queue.clone(), mirrors.node_claims.clone());
-        mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+        let stores = &self.context.stores;
+        let (to, claims) = (queue.clone(), stores.node_claims.clone());
+        stores.node_pools.observe(move |change: &Change<NodePool>| {
             // The pool's status changes with every node; its claims do not care.
             let Change::Applied { old, new } = change else { return };
             let parts = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
@@ -62,8 +62,8 @@ impl DisruptionConditions {
                 to.add(ObjectKey::of(&claim.metadata));
             }
         });
-        for (kind, classes) in &mirrors.node_classes {
-            let (to, claims, kind) = (queue.clone(), mirrors.node_claims.clone(), kind.clone());
+        for (kind, classes) in &stores.node_classes {
+            let (to, claims, kind) = (queue.clone(), stores.node_claims.clone(), kind.clone());
             classes.observe(move |change| {
                 let name = change.object().metadata.name.as_deref().unwrap_or_default();
                 for claim in claims.list() {
@@ -115,7 +115,7 @@ impl DisruptionConditions {
             // Its machine is gone: others care about that.
             Err(CloudError::NotFound { .. }) => After::Done,
             Err(error) => {
-                if self.context.complaints.is_due("looking for drift", name_of(pool), now) {
+                if self.context.log_throttle.is_due("looking for drift", name_of(pool), now) {
                     tracing::error!(nodepool = name_of(pool), %error, "failed checking drift");
                 }
                 After::Again(RETRY)
@@ -153,9 +153,9 @@ impl Reconcile for DisruptionConditions {
         let Some(claim) = managed_claim(&self.context, key).filter(|claim| !is_deleting(&**claim)) else {
             return Ok(After::Done);
         };
-        let Context { client, mirrors, clock, .. } = &self.context;
+        let Context { client, stores, clock, .. } = &self.context;
         let pool: Option<Arc<NodePool>> =
-            label(&*claim, labels::NODEPOOL).and_then(|name| mirrors.node_pools.get("", name));
+            label(&*claim, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
         let Some(pool) = pool else { return Ok(After::Done) };
         let mut wanted = (*claim).clone();
         let mut wish = self.set_drifted(&mut wanted, &pool).await;
@@ -163,8 +163,7 @@ impl Reconcile for DisruptionConditions {
         if pool.spec.replicas.is_none() {
             wish = wish.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
         }
-        writes::status_unchanged(client, &mirrors.node_claims, &*claim, &claim.status, &wanted.status)
-            .await?;
+        writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status).await?;
         Ok(wish)
     }
 }

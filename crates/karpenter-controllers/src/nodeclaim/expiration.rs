@@ -54,7 +54,7 @@ impl Reconcile for ExpirationController {
             Expiration::Never => Ok(After::Done),
             Expiration::After(wait) => Ok(After::Again(wait)),
             Expiration::Now => {
-                writes::delete(&self.context.client, &self.context.mirrors.node_claims, &*claim).await?;
+                writes::delete(&self.context.client, &self.context.stores.node_claims, &*claim).await?;
                 self.hooks.tell(&claim, Milestone::GaveUp(GiveUp::Expired));
                 Ok(After::Done)
             }

@@ -98,18 +98,18 @@ impl GarbageCollection {
 
 impl Reconcile for GarbageCollection {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Context { client, mirrors, cloud, clock, complaints, .. } = &self.context;
+        let Context { client, stores, cloud, clock, log_throttle, .. } = &self.context;
         // Machines first: a claim that is made meanwhile is then one too many, not one too few.
         let instances = match cloud.list().await {
             Ok(instances) => instances,
             Err(error) => {
-                if complaints.is_due("listing instances", "", clock.now()) {
+                if log_throttle.is_due("listing instances", "", clock.now()) {
                     tracing::error!(%error, "failed listing instances");
                 }
                 return Ok(After::Again(RETRY));
             }
         };
-        let claims: Vec<Arc<NodeClaim>> = mirrors
+        let claims: Vec<Arc<NodeClaim>> = stores
             .node_claims
             .list()
             .into_iter()
@@ -124,9 +124,9 @@ impl Reconcile for GarbageCollection {
             decision
         };
         for claim in decision.claims.iter().filter_map(|index| claims.get(*index)) {
-            match writes::delete(client, &mirrors.node_claims, &**claim).await {
+            match writes::delete(client, &stores.node_claims, &**claim).await {
                 Ok(()) => self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected)),
-                Err(error) if complaints.is_due("collecting nodeclaim", name_of(&**claim), now) => {
+                Err(error) if log_throttle.is_due("collecting nodeclaim", name_of(&**claim), now) => {
                     let name = name_of(&**claim);
                     tracing::error!(nodeclaim = name, %error, "failed deleting nodeclaim with no cloudprovider representation");
                 }
@@ -140,7 +140,7 @@ impl Reconcile for GarbageCollection {
                 Ok(()) => self.hooks.tell(&claim, Milestone::LeakedInstanceEnded),
                 Err(error) if error.is_not_found() => {}
                 // Found again at the next look.
-                Err(error) if complaints.is_due("ending leaked instance", &id, clock.now()) => {
+                Err(error) if log_throttle.is_due("ending leaked instance", &id, clock.now()) => {
                     tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
                 Err(_) => {}

@@ -32,7 +32,7 @@ impl Reconcile for HydrationController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
         if let Some(patch) = decide(&claim) {
-            writes::merge(&self.context.client, &self.context.mirrors.node_claims, &*claim, patch).await?;
+            writes::merge(&self.context.client, &self.context.stores.node_claims, &*claim, patch).await?;
         }
         Ok(After::Done)
     }

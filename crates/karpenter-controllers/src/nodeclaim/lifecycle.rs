@@ -40,11 +40,11 @@ use super::{
     managed_claim, nodes_of, provider_id, watch_claims,
 };
 use crate::context::Context;
-use crate::events::Notice;
-use crate::legacy::adoption::adopted_machine;
-use crate::mirrors::BY_PROVIDER_ID;
+use crate::events::ObjectEvent;
+use crate::legacy::adoption::adopted_provider_id;
 use crate::nodepool::registration_health::RegistrationHealth;
 use crate::pods;
+use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
 /// At most this many pods are told that their claim could not be launched.
@@ -93,8 +93,8 @@ impl Lifecycle {
         watch_claims(&self.context, queue);
         (self.hooks.connect)(queue);
         // A node concerns its claim until that is initialized, and again while that is on its way out.
-        let (to, claims) = (queue.clone(), self.context.mirrors.node_claims.clone());
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
             for claim in id.map(|id| claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
                 if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
@@ -159,8 +159,8 @@ impl Lifecycle {
     /// The claim with its finalizer and the label of its node class; `None` if it is gone.
     async fn ensure_finalizer(&self, claim: &Arc<NodeClaim>) -> kube::Result<Option<NodeClaim>> {
         let Some(patch) = finalize::protection(claim) else { return Ok(Some((**claim).clone())) };
-        let Context { client, mirrors, .. } = &self.context;
-        writes::merge_unchanged(client, &mirrors.node_claims, &**claim, patch).await
+        let Context { client, stores, .. } = &self.context;
+        writes::merge_unchanged(client, &stores.node_claims, &**claim, patch).await
     }
 
     async fn launch(&self, claim: &mut NodeClaim) -> kube::Result<Pass> {
@@ -180,7 +180,7 @@ impl Lifecycle {
         };
         let answer = match known {
             Some(instance) => Ok(instance),
-            None => match adopted_machine(claim) {
+            None => match adopted_provider_id(claim) {
                 Some(machine) => self.context.cloud.get(machine).await,
                 None => self.context.cloud.create(claim).await,
             },
@@ -229,16 +229,16 @@ impl Lifecycle {
         let recorder = &self.context.recorder;
         let name = name_of(claim);
         let message = launch::cut(&format!("NodeClaim {name} event: {error}"));
-        recorder.publish(Notice::warning(claim, REASON, message)).await;
+        recorder.publish(ObjectEvent::warning(claim, REASON, message)).await;
         let pods = (self.hooks.planned_pods)(claim).into_iter();
         let waiting = pods
-            .filter_map(|key| self.context.mirrors.pods.get_key(&key))
+            .filter_map(|key| self.context.stores.pods.get_key(&key))
             .filter(|pod| is_waiting(pod))
             .take(PODS_TOLD_MAX);
         for pod in waiting {
             let message =
                 launch::cut(&format!("NodeClaim {name} nominated for this pod failed to launch: {error}"));
-            recorder.publish(Notice::warning_of_pod(&pod, REASON, message)).await;
+            recorder.publish(ObjectEvent::warning_of_pod(&pod, REASON, message)).await;
         }
     }
 
@@ -267,8 +267,8 @@ impl Lifecycle {
             Registration::Held { node, patch, lacks_taint, by } => {
                 self.tell_missing_taint(claim, lacks_taint).await;
                 if let Some(patch) = patch {
-                    let Context { client, mirrors, .. } = &self.context;
-                    writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?;
+                    let Context { client, stores, .. } = &self.context;
+                    writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?;
                 }
                 change_conditions(claim, now, |set| {
                     set.set_unknown_with_reason(REGISTERED, "RegistrationHookPending", &by.join(", "));
@@ -287,8 +287,8 @@ impl Lifecycle {
                     }
                 }
                 if let Some(patch) = patch {
-                    let Context { client, mirrors, .. } = &self.context;
-                    if writes::merge_unchanged(client, &mirrors.nodes, &*node, patch).await?.is_none() {
+                    let Context { client, stores, .. } = &self.context;
+                    if writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?.is_none() {
                         return Ok((Opening::Unchanged, After::Done));
                     }
                 }
@@ -308,7 +308,7 @@ impl Lifecycle {
             "Missing {} taint which prevents registration related race conditions on Karpenter-managed nodes",
             labels::TAINT_UNREGISTERED
         );
-        let notice = Notice::warning(claim, "UnregisteredTaintMissing", message);
+        let notice = ObjectEvent::warning(claim, "UnregisteredTaintMissing", message);
         self.context.recorder.publish(notice).await;
     }
 
@@ -329,8 +329,8 @@ impl Lifecycle {
             Initialization::Done { node, patch } => {
                 (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
                 if let Some(patch) = patch {
-                    let Context { client, mirrors, .. } = &self.context;
-                    writes::merge(client, &mirrors.nodes, &*node, patch).await?;
+                    let Context { client, stores, .. } = &self.context;
+                    writes::merge(client, &stores.nodes, &*node, patch).await?;
                 }
                 change_conditions(claim, now, |set| set.set_true(INITIALIZED));
                 return Ok(true);
@@ -340,7 +340,7 @@ impl Lifecycle {
     }
 
     async fn give_up(&self, claim: &NodeClaim, why: GiveUp) -> kube::Result<After> {
-        writes::delete(&self.context.client, &self.context.mirrors.node_claims, claim).await?;
+        writes::delete(&self.context.client, &self.context.stores.node_claims, claim).await?;
         self.hooks.tell(claim, Milestone::GaveUp(why));
         Ok(After::Done)
     }
@@ -348,7 +348,7 @@ impl Lifecycle {
     /// Writes what a pass changed; the answer is the claim as it is now, `None` if it is gone. Most passes change nothing,
     /// which is seen before anything is made into JSON.
     async fn persist(&self, stored: NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         let (old, new) = (&stored.metadata, &wanted.metadata);
         let changes_metadata = (&old.labels, &old.annotations) != (&new.labels, &new.annotations);
         let changes_status = stored.status != wanted.status;
@@ -357,7 +357,7 @@ impl Lifecycle {
         let written = match patch {
             Some(patch) => {
                 let patch = json!({ "metadata": patch });
-                match writes::merge_unchanged(client, &mirrors.node_claims, &stored, patch).await? {
+                match writes::merge_unchanged(client, &stores.node_claims, &stored, patch).await? {
                     Some(answer) => Some(answer),
                     None => return Ok(None),
                 }
@@ -368,18 +368,18 @@ impl Lifecycle {
         if !changes_status || difference(&stored.status, &wanted.status).is_none() {
             return Ok(Some(written.unwrap_or(stored)));
         }
-        writes::status_unchanged(client, &mirrors.node_claims, current, &stored.status, &wanted.status).await
+        writes::status_unchanged(client, &stores.node_claims, current, &stored.status, &wanted.status).await
     }
 
     async fn finish(&self, claim: &Arc<NodeClaim>) -> kube::Result<After> {
-        let Context { client, mirrors, recorder, clock, .. } = &self.context;
+        let Context { client, stores, recorder, clock, .. } = &self.context;
         let unstored = self.launches().get(uid_of(&**claim)).and_then(|attempt| attempt.instance.clone());
         let unstored = unstored.map(|instance| instance.provider_id);
         match finalize::decide(claim, &nodes_of(&self.context, claim), unstored.as_deref()) {
             Finalize::Nothing => Ok(After::Done),
             Finalize::SetDeadline { deadline } => {
                 let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_TERMINATION_TIMESTAMP: deadline}}});
-                if writes::merge_unchanged(client, &mirrors.node_claims, &**claim, patch).await?.is_none() {
+                if writes::merge_unchanged(client, &stores.node_claims, &**claim, patch).await?.is_none() {
                     return Ok(After::Done);
                 }
                 tracing::info!(
@@ -389,12 +389,14 @@ impl Lifecycle {
                     "annotated nodeclaim"
                 );
                 let message = format!("All pods will be deleted by {deadline}");
-                recorder.publish(Notice::warning(&**claim, "TerminationGracePeriodExpiring", message)).await;
+                recorder
+                    .publish(ObjectEvent::warning(&**claim, "TerminationGracePeriodExpiring", message))
+                    .await;
                 Ok(After::Again(Duration::ZERO))
             }
             Finalize::DeleteNodes(nodes) => {
                 for node in nodes {
-                    writes::delete(client, &mirrors.nodes, &*node).await?;
+                    writes::delete(client, &stores.nodes, &*node).await?;
                 }
                 // Their own controller drains them; this claim is looked at again when they are gone.
                 Ok(if nodes_of(&self.context, claim).is_empty() {
@@ -413,7 +415,7 @@ impl Lifecycle {
                     Err(error) if error.is_not_found() => true,
                     Err(error) => {
                         let name = name_of(&**claim);
-                        if self.context.complaints.is_due("ending instance", name, clock.now()) {
+                        if self.context.log_throttle.is_due("ending instance", name, clock.now()) {
                             tracing::error!(%error, "failed terminating instance");
                         }
                         return Ok(After::Again(finalize::pause_after(error)));
@@ -435,7 +437,7 @@ impl Lifecycle {
     }
 
     async fn release(&self, claim: &NodeClaim) -> kube::Result<After> {
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         let left: Vec<&String> = claim
             .metadata
             .finalizers
@@ -444,7 +446,7 @@ impl Lifecycle {
             .filter(|finalizer| *finalizer != FINALIZER_TERMINATION)
             .collect();
         let patch = json!({"metadata": {"finalizers": left}});
-        writes::merge_unchanged(client, &mirrors.node_claims, claim, patch).await?;
+        writes::merge_unchanged(client, &stores.node_claims, claim, patch).await?;
         self.launches().remove(uid_of(claim));
         self.hooks.tell(claim, Milestone::Terminated);
         Ok(After::Done)

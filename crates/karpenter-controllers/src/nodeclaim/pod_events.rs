@@ -18,8 +18,8 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::mirrors::BY_PROVIDER_ID;
 use crate::pods::{is_terminal, is_terminating, node_name};
+use crate::stores::BY_PROVIDER_ID;
 
 /// Shorter than the time for which a consolidation is looked at twice, so that no event slips through.
 const QUIET: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ impl PodEventsController {
 
     pub fn watch(&self, queue: &Queue) {
         let (to, pending) = (queue.clone(), self.pending.clone());
-        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+        self.context.stores.pods.observe(move |change: &Change<Pod>| {
             let Some((event, node)) = event(change).zip(node_name(change.object())) else { return };
             let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
             let kept = pending.entry(node.to_owned()).or_insert(event);
@@ -94,10 +94,10 @@ impl PodEventsController {
     }
 
     fn claim_of(&self, node: &str) -> Option<Arc<NodeClaim>> {
-        let mirrors = &self.context.mirrors;
-        let node = mirrors.nodes.get("", node)?;
+        let stores = &self.context.stores;
+        let node = stores.nodes.get("", node)?;
         let id = node.spec.as_ref()?.provider_id.as_deref()?;
-        let [claim] = &mirrors.node_claims.by(BY_PROVIDER_ID, id)[..] else { return None };
+        let [claim] = &stores.node_claims.by(BY_PROVIDER_ID, id)[..] else { return None };
         self.context.is_managed(&claim.spec.node_class_ref).then(|| claim.clone())
     }
 }
@@ -114,7 +114,7 @@ impl Reconcile for PodEventsController {
             "status": {"lastPodEventTime": self.context.clock.time()}});
         let api = Api::<NodeClaim>::all(self.context.client.clone());
         match api.patch_status(name_of(&*claim), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(answer) => self.context.mirrors.node_claims.apply(answer),
+            Ok(answer) => self.context.stores.node_claims.apply(answer),
             Err(error) if is_not_found(&error) => {}
             Err(error) => {
                 let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);

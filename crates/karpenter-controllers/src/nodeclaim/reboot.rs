@@ -29,9 +29,9 @@ pub use self::commit::commit;
 use self::decide::{Facts, Outcome, POLL, Step, decide};
 use super::{INITIALIZED, REBOOTING, change_conditions, condition, managed_claim, nodes_of};
 use crate::context::Context;
-use crate::events::Notice;
-use crate::mirrors::{BY_NODE, BY_PROVIDER_ID};
+use crate::events::ObjectEvent;
 use crate::node::EvictionQueue;
+use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 
 /// Longer than a restart may take: each of its events is told once.
@@ -51,14 +51,14 @@ impl RebootController {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.node_claims.observe(move |change: &Change<NodeClaim>| {
+        self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if condition(change.object(), REBOOTING).is_some() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
         // What a node says about its boot concerns its claim while that waits for it.
-        let (to, claims) = (queue.clone(), self.context.mirrors.node_claims.clone());
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
             for claim in id.map(|id| claims.by(BY_PROVIDER_ID, id)).unwrap_or_default() {
                 if decide::active(&claim).is_some_and(|found| found.reason == decide::ISSUED) {
@@ -73,9 +73,9 @@ impl RebootController {
     }
 
     fn observe(&self, claim: Arc<NodeClaim>) -> Facts {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let node = nodes_of(&self.context, &claim).into_iter().next();
-        let pods = node.as_ref().map(|node| mirrors.pods.by(BY_NODE, name_of(&**node))).unwrap_or_default();
+        let pods = node.as_ref().map(|node| stores.pods.by(BY_NODE, name_of(&**node))).unwrap_or_default();
         let issuing_since = self.issuing_since().get(uid_of(&*claim)).copied();
         Facts { claim, node, pods, issuing_since }
     }
@@ -113,13 +113,13 @@ impl RebootController {
         if self.close(facts).await?.is_none() {
             return Ok(After::Again(POLL));
         }
-        let Context { client, mirrors, clock, cloud, .. } = &self.context;
+        let Context { client, stores, clock, cloud, .. } = &self.context;
         self.issuing_since().entry(uid_of(&*facts.claim).to_owned()).or_insert_with(|| clock.now());
         if !is_recorded {
             // Before the first call: afterwards nobody could tell which boot the node was in.
             let key = labels::ANNOTATION_REBOOT_PRE_BOOT_ID;
             let patch = json!({"metadata": {"annotations": {key: boot_id}}});
-            let written = writes::merge_unchanged(client, &mirrors.node_claims, &*facts.claim, patch).await?;
+            let written = writes::merge_unchanged(client, &stores.node_claims, &*facts.claim, patch).await?;
             return Ok(if written.is_some() { After::Again(Duration::ZERO) } else { After::Done });
         }
         let Some(rebooting) = decide::active(&facts.claim) else { return Ok(After::Done) };
@@ -192,7 +192,7 @@ impl RebootController {
         if let Some(node) = &facts.node {
             self.open(node).await?;
         }
-        let Context { client, mirrors, clock, .. } = &self.context;
+        let Context { client, stores, clock, .. } = &self.context;
         if outcome == Outcome::InvalidRequest {
             if !self.end(&facts.claim, "RebootFailed", message).await? {
                 return Ok(After::Done);
@@ -207,11 +207,11 @@ impl RebootController {
                     None => return Ok(After::Done),
                 }
             }
-            writes::delete_unchanged(client, &mirrors.node_claims, &*claim).await?;
+            writes::delete_unchanged(client, &stores.node_claims, &*claim).await?;
             self.issuing_since().remove(uid_of(&*claim));
             tracing::info!(result = outcome.label(), "reboot failed, replacing node");
         }
-        let notice = Notice::warning(&*facts.claim, "RebootFailed", message);
+        let notice = ObjectEvent::warning(&*facts.claim, "RebootFailed", message);
         self.context.recorder.publish(of_this_reboot(notice, &facts.claim)).await;
         self.count(&facts.claim, outcome, clock.now());
         Ok(After::Done)
@@ -219,13 +219,13 @@ impl RebootController {
 
     /// Writes how it ended, and wipes what belongs to this restart alone. `false` if the claim is gone.
     async fn end(&self, claim: &Arc<NodeClaim>, reason: &str, message: &str) -> kube::Result<bool> {
-        let Context { client, mirrors, clock, .. } = &self.context;
+        let Context { client, stores, clock, .. } = &self.context;
         self.issuing_since().remove(uid_of(&**claim));
         let mut current = claim.clone();
         if annotation(&*current, labels::ANNOTATION_REBOOT_PRE_BOOT_ID).is_some() {
             let patch =
                 json!({"metadata": {"annotations": {labels::ANNOTATION_REBOOT_PRE_BOOT_ID: Value::Null}}});
-            match writes::merge_unchanged(client, &mirrors.node_claims, &*current, patch).await? {
+            match writes::merge_unchanged(client, &stores.node_claims, &*current, patch).await? {
                 Some(written) => current = Arc::new(written),
                 None => return Ok(false),
             }
@@ -240,8 +240,8 @@ impl RebootController {
     }
 
     async fn write_status(&self, stored: &NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
-        let Context { client, mirrors, .. } = &self.context;
-        writes::status_unchanged(client, &mirrors.node_claims, stored, &stored.status, &wanted.status).await
+        let Context { client, stores, .. } = &self.context;
+        writes::status_unchanged(client, &stores.node_claims, stored, &stored.status, &wanted.status).await
     }
 
     /// Closes the node to new pods. `None` if it is gone.
@@ -266,9 +266,9 @@ impl RebootController {
     }
 
     async fn write_taints(&self, node: &Node, taints: &[Taint]) -> kube::Result<Option<Node>> {
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         let patch = json!({"spec": {"taints": taints}});
-        writes::merge_unchanged(client, &mirrors.nodes, node, patch).await
+        writes::merge_unchanged(client, &stores.nodes, node, patch).await
     }
 
     /// The node as it is afterwards; `None` if it is gone.
@@ -276,14 +276,14 @@ impl RebootController {
         if label(&**node, labels::INITIALIZED).is_none() {
             return Ok(Some((**node).clone()));
         }
-        let Context { client, mirrors, .. } = &self.context;
+        let Context { client, stores, .. } = &self.context;
         let patch = json!({"metadata": {"labels": {labels::INITIALIZED: Value::Null}}});
-        writes::merge(client, &mirrors.nodes, &**node, patch).await
+        writes::merge(client, &stores.nodes, &**node, patch).await
     }
 
     async fn tell_observed(&self, claim: &NodeClaim) {
         let message = "New boot observed (bootID changed); awaiting node readiness";
-        let notice = Notice::normal(claim, "RebootObserved", message);
+        let notice = ObjectEvent::normal(claim, "RebootObserved", message);
         self.context.recorder.publish(of_this_reboot(notice, claim)).await;
     }
 
@@ -322,12 +322,12 @@ pub async fn tighten_termination(
         return Ok(Some(claim.clone()));
     }
     let patch = json!({"metadata": {"annotations": {key: whole_seconds(by).to_string()}}});
-    writes::merge_unchanged(&context.client, &context.mirrors.node_claims, claim, patch).await
+    writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await
 }
 
-fn of_this_reboot(notice: Notice, claim: &NodeClaim) -> Notice {
+fn of_this_reboot(notice: ObjectEvent, claim: &NodeClaim) -> ObjectEvent {
     let requested = condition(claim, REBOOTING).map(|found| decide::requested_at(found).to_string());
-    notice.repeat_after(EVENT_REPEAT).of_episode(requested.unwrap_or_default())
+    notice.repeat_after(EVENT_REPEAT).dedupe_by(requested.unwrap_or_default())
 }
 
 fn taints_of(node: &Node) -> Vec<Taint> {

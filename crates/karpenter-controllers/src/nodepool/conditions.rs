@@ -26,13 +26,13 @@ impl NodePoolConditions {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         let health = self.health.clone();
-        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| match change {
+        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| match change {
             Change::Applied { new, .. } => to.add(ObjectKey::of(&new.metadata)),
             Change::Deleted { old } => health.drop_pool(old),
         });
-        for (kind, mirror) in &self.context.mirrors.node_classes {
-            let (to, pools, kind) = (queue.clone(), self.context.mirrors.node_pools.clone(), kind.clone());
-            mirror.observe(move |change| {
+        for (kind, store) in &self.context.stores.node_classes {
+            let (to, pools, kind) = (queue.clone(), self.context.stores.node_pools.clone(), kind.clone());
+            store.observe(move |change| {
                 let class = change.object().name_any();
                 for pool in pools.list() {
                     let reference = &pool.spec.template.spec.node_class_ref;
@@ -48,13 +48,13 @@ impl NodePoolConditions {
 
 impl Reconcile for NodePoolConditions {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(pool) = mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let stores = &self.context.stores;
+        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(After::Done) };
         let reference = &pool.spec.template.spec.node_class_ref;
         if !self.context.is_managed(reference) {
             return Ok(After::Done);
         }
-        let class = mirrors.node_class(&reference.group, &reference.kind, &reference.name);
+        let class = stores.node_class(&reference.group, &reference.kind, &reference.name);
         let class_generation = class.as_ref().map(|class| class.metadata.generation.unwrap_or_default());
         let decision = decide_conditions(
             &pool,
@@ -66,7 +66,7 @@ impl Reconcile for NodePoolConditions {
             self.health.forget(&pool);
         }
         let old = pool.status.clone().unwrap_or_default();
-        writes::status_unchanged(&self.context.client, &mirrors.node_pools, &*pool, &old, &decision.status)
+        writes::status_unchanged(&self.context.client, &stores.node_pools, &*pool, &old, &decision.status)
             .await?;
         Ok(After::Done)
     }

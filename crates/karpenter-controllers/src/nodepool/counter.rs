@@ -16,9 +16,9 @@ use karpenter_model::quantity::{Quantity, QuantityFormat};
 use kube::Resource;
 
 use crate::context::Context;
-use crate::mirrors::{BY_POOL, BY_PROVIDER_ID};
 use crate::node::is_tracked;
 use crate::nodeclaim::is_instance_terminating;
+use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 
 /// The name under which nodes themselves are limited and counted.
@@ -36,75 +36,75 @@ pub struct NodePoolCounter {
 impl NodePoolCounter {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| {
             if matches!(change, Change::Applied { old: None, .. }) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        self.count_after_changes(&self.context.mirrors.node_claims, queue);
-        self.count_after_changes(&self.context.mirrors.nodes, queue);
+        self.count_after_changes(&self.context.stores.node_claims, queue);
+        self.count_after_changes(&self.context.stores.nodes, queue);
     }
 
-    fn count_after_changes<K>(&self, mirror: &Mirror<K>, queue: &Queue)
+    fn count_after_changes<K>(&self, store: &Mirror<K>, queue: &Queue)
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
         let (to, clock) = (queue.clone(), self.context.clock);
-        mirror.observe(move |change: &Change<K>| {
+        store.observe(move |change: &Change<K>| {
             if let Some(pool) = label(&**change.object(), labels::NODEPOOL) {
                 to.add_at(ObjectKey::new("", pool), clock.deadline(SETTLE));
             }
         });
     }
 
-    fn machines_of(&self, pool: &str) -> Vec<Machine> {
-        let mirrors = &self.context.mirrors;
-        let mut machines: Vec<Machine> = mirrors
+    fn nodes_of_pool(&self, pool: &str) -> Vec<CountedNode> {
+        let stores = &self.context.stores;
+        let mut machines: Vec<CountedNode> = stores
             .node_claims
             .by(BY_POOL, pool)
             .into_iter()
-            .filter(|claim| !self.context.state.is_leaving(name_of(&**claim)))
+            .filter(|claim| !self.context.state.is_marked_for_deletion(name_of(&**claim)))
             .filter_map(|claim| {
                 let id = claim.status.as_ref()?.provider_id.clone().filter(|id| !id.is_empty())?;
-                let node = mirrors.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();
-                Some(Machine { claim: Some(claim), node })
+                let node = stores.nodes.by(BY_PROVIDER_ID, &id).into_iter().next();
+                Some(CountedNode { claim: Some(claim), node })
             })
             .collect();
-        let alone = mirrors.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
+        let alone = stores.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-            is_tracked(node) && mirrors.node_claims.by(BY_PROVIDER_ID, id).is_empty()
+            is_tracked(node) && stores.node_claims.by(BY_PROVIDER_ID, id).is_empty()
         });
-        machines.extend(alone.map(|node| Machine { claim: None, node: Some(node) }));
+        machines.extend(alone.map(|node| CountedNode { claim: None, node: Some(node) }));
         machines
     }
 }
 
 impl Reconcile for NodePoolCounter {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirror = &self.context.mirrors.node_pools;
-        let Some(pool) = mirror.get_key(key) else { return Ok(After::Done) };
+        let store = &self.context.stores.node_pools;
+        let Some(pool) = store.get_key(key) else { return Ok(After::Done) };
         if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
             return Ok(After::Done);
         }
-        let (resources, nodes) = count(&self.machines_of(&key.name));
+        let (resources, nodes) = count(&self.nodes_of_pool(&key.name));
         let old = pool.status.clone().unwrap_or_default();
         let mut new = old.clone();
         new.resources = Some(resources);
         new.nodes = Some(nodes);
-        writes::status_unchanged(&self.context.client, mirror, &*pool, &old, &new).await?;
+        writes::status_unchanged(&self.context.client, store, &*pool, &old, &new).await?;
         Ok(After::Done)
     }
 }
 
 /// A claim with its node, or either alone.
 #[derive(Debug, Clone, Default)]
-pub struct Machine {
+pub struct CountedNode {
     pub claim: Option<Arc<NodeClaim>>,
     pub node: Option<Arc<Node>>,
 }
 
-impl Machine {
-    fn is_going(&self) -> bool {
+impl CountedNode {
+    fn is_terminating(&self) -> bool {
         match (&self.claim, &self.node) {
             (Some(claim), _) => is_deleting(&**claim) || is_instance_terminating(claim),
             (None, Some(node)) => is_deleting(&**node),
@@ -137,11 +137,11 @@ fn node_capacity(node: &Node) -> Quantities {
 }
 
 /// The sum of what is there to stay, and the number of machines.
-pub fn count(machines: &[Machine]) -> (Quantities, i64) {
+pub fn count(machines: &[CountedNode]) -> (Quantities, i64) {
     let zero = Quantity::from_value(0, QuantityFormat::DecimalSi);
     let mut resources: Quantities = ALWAYS_SHOWN.iter().map(|name| ((*name).to_owned(), zero)).collect();
     let mut nodes = 0i64;
-    for machine in machines.iter().filter(|machine| !machine.is_going()) {
+    for machine in machines.iter().filter(|machine| !machine.is_terminating()) {
         nodes += 1;
         for (name, amount) in machine.capacity() {
             match resources.get_mut(&name) {

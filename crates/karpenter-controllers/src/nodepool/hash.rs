@@ -12,7 +12,7 @@ use karpenter_cluster::mirror::{Change, ObjectKey};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::mirrors::BY_POOL;
+use crate::stores::BY_POOL;
 use crate::writes;
 
 /// Keeps the hash annotations of pools up to date, and carries claims over from another version.
@@ -23,7 +23,7 @@ pub struct NodePoolHash {
 impl NodePoolHash {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.node_pools.observe(move |change: &Change<NodePool>| {
+        self.context.stores.node_pools.observe(move |change: &Change<NodePool>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -33,22 +33,22 @@ impl NodePoolHash {
 
 impl Reconcile for NodePoolHash {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(pool) = mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let stores = &self.context.stores;
+        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(After::Done) };
         if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
             return Ok(After::Done);
         }
         let hash = node_pool_hash(&pool).to_string();
         if annotation(&*pool, ANNOTATION_NODEPOOL_HASH_VERSION) != Some(NODE_POOL_HASH_VERSION) {
             // Before the pool itself: once it carries the new version, nobody comes back for the claims.
-            for claim in mirrors.node_claims.by(BY_POOL, &key.name) {
+            for claim in stores.node_claims.by(BY_POOL, &key.name) {
                 if let Some(patch) = claim_patch(&claim, &hash) {
-                    writes::merge(&self.context.client, &mirrors.node_claims, &*claim, patch).await?;
+                    writes::merge(&self.context.client, &stores.node_claims, &*claim, patch).await?;
                 }
             }
         }
         if let Some(patch) = pool_patch(&pool, &hash) {
-            writes::merge(&self.context.client, &mirrors.node_pools, &*pool, patch).await?;
+            writes::merge(&self.context.client, &stores.node_pools, &*pool, patch).await?;
         }
         Ok(After::Done)
     }

@@ -83,14 +83,14 @@ impl RegistrationHealth {
     }
 
     async fn record(&self, context: &Context, claim: &NodeClaim, registered: bool) -> kube::Result<()> {
-        let mirror = &context.mirrors.node_pools;
-        let pool = label(claim, labels::NODEPOOL).and_then(|name| mirror.get("", name));
+        let store = &context.stores.node_pools;
+        let pool = label(claim, labels::NODEPOOL).and_then(|name| store.get("", name));
         let Some(pool) = pool.filter(|pool| is_owned_by(claim, pool)) else { return Ok(()) };
         let next = self.outcomes_of(&pool).with(registered);
         let old = pool.status.clone().unwrap_or_default();
         let mut new = old.clone();
         apply_outcome(&pool, &mut new, &next, registered, claim, context.clock.now());
-        writes::status_unchanged(&context.client, mirror, &*pool, &old, &new).await?;
+        writes::status_unchanged(&context.client, store, &*pool, &old, &new).await?;
         self.pools().insert(uid_of(&*pool).to_owned(), next);
         Ok(())
     }

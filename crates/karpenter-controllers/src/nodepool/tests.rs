@@ -7,7 +7,7 @@ use kube::api::DynamicObject;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::counter::{Machine, count};
+use super::counter::{CountedNode, count};
 use super::hash::{claim_patch, pool_patch};
 use super::readiness::NodeClassState;
 use super::registration_health::{Health, Outcomes, apply_outcome, is_outdated};
@@ -198,18 +198,21 @@ fn what_is_on_its_way_out_is_not_counted() {
     };
     let machines = [
         // Before it is initialised the claim speaks for what the node does not say.
-        Machine {
+        CountedNode {
             claim: claim(json!({})),
             node: node("", json!({"cpu": "3", "memory": "15Gi", "example.com/gpu": "0"})),
         },
         // Afterwards the node alone.
-        Machine { claim: claim(json!({})), node: node("true", json!({"cpu": "3900m", "memory": "15Gi"})) },
-        Machine { claim: claim(json!({})), node: None },
-        Machine {
+        CountedNode {
+            claim: claim(json!({})),
+            node: node("true", json!({"cpu": "3900m", "memory": "15Gi"})),
+        },
+        CountedNode { claim: claim(json!({})), node: None },
+        CountedNode {
             claim: claim(json!({"metadata": {"deletionTimestamp": "2026-01-01T11:59:00Z"}})),
             node: None,
         },
-        Machine {
+        CountedNode {
             claim: claim(
                 json!({"status": {"conditions": [{"type": "InstanceTerminating", "status": "True"}]}}),
             ),

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use serde_json::{Value, json};
 
-use super::door::{Door, door, hold, is_about_to_open};
+use super::node_access::{NodeAccess, hold, is_nomination_due, node_access};
 
 type Taints<'a> = &'a [(&'a str, &'a str)];
 
@@ -28,34 +28,44 @@ const UNREGISTERED: (&str, &str) = ("karpenter.sh/unregistered", "NoExecute");
 const NOT_READY: (&str, &str) = ("node.kubernetes.io/not-ready", "NoSchedule");
 
 #[test]
-fn pods_are_told_when_nothing_else_keeps_them_away() {
-    let cases: [(&str, Taints<'_>, Door, bool); 13] = [
-        ("True", &[], Door::Open, true),
-        ("True", &[UNREGISTERED], Door::Ours, true),
-        ("False", &[UNREGISTERED], Door::Unready, false),
-        ("Unknown", &[], Door::Unready, false),
-        // Follows the condition.
-        ("True", &[NOT_READY], Door::Unready, true),
-        ("True", &[NOT_READY, UNREGISTERED], Door::Unready, true),
-        // Tolerated by every pod.
-        ("True", &[("node.kubernetes.io/not-ready", "NoExecute"), UNREGISTERED], Door::Ours, true),
-        ("True", &[UNREGISTERED, ("example.com/wait", "NoSchedule")], Door::Shut, false),
-        ("True", &[("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")], Door::Shut, false),
-        ("True", &[("readiness.k8s.io/network", "NoSchedule")], Door::Shut, false),
-        ("True", &[("node.kubernetes.io/unschedulable", "NoSchedule")], Door::Shut, false),
-        ("True", &[("karpenter.sh/disrupted", "NoSchedule")], Door::Shut, false),
-        // The pool's own: its pods tolerate it.
-        ("True", &[("example.com/team", "NoSchedule")], Door::Open, true),
+fn pods_are_nominated_when_only_our_taint_is_left() {
+    let cases: [(&str, Taints<'_>, NodeAccess, bool); 13] = [
+        ("True", &[], NodeAccess::Open, true),
+        ("True", &[UNREGISTERED], NodeAccess::OnlyOurTaint, true),
+        ("False", &[UNREGISTERED], NodeAccess::NotReady, false),
+        ("Unknown", &[], NodeAccess::NotReady, false),
+        // The taint is removed right after the condition changes.
+        ("True", &[NOT_READY], NodeAccess::NotReady, true),
+        ("True", &[NOT_READY, UNREGISTERED], NodeAccess::NotReady, true),
+        // Every pod tolerates it.
+        (
+            "True",
+            &[("node.kubernetes.io/not-ready", "NoExecute"), UNREGISTERED],
+            NodeAccess::OnlyOurTaint,
+            true,
+        ),
+        ("True", &[UNREGISTERED, ("example.com/wait", "NoSchedule")], NodeAccess::Blocked, false),
+        (
+            "True",
+            &[("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")],
+            NodeAccess::Blocked,
+            false,
+        ),
+        ("True", &[("readiness.k8s.io/network", "NoSchedule")], NodeAccess::Blocked, false),
+        ("True", &[("node.kubernetes.io/unschedulable", "NoSchedule")], NodeAccess::Blocked, false),
+        ("True", &[("karpenter.sh/disrupted", "NoSchedule")], NodeAccess::Blocked, false),
+        // A taint of the NodePool, which planned pods tolerate.
+        ("True", &[("example.com/team", "NoSchedule")], NodeAccess::Open, true),
     ];
-    for (ready, taints, expected, told) in cases {
+    for (ready, taints, expected, is_due) in cases {
         let node = node(ready, taints);
-        assert_eq!(door(&node, Some(&claim())), expected, "ready {ready}, {taints:?}");
-        assert_eq!(is_about_to_open(&node, Some(&claim())), told, "ready {ready}, {taints:?}");
+        assert_eq!(node_access(&node, Some(&claim())), expected, "ready {ready}, {taints:?}");
+        assert_eq!(is_nomination_due(&node, Some(&claim())), is_due, "ready {ready}, {taints:?}");
     }
 }
 
 #[test]
-fn our_taint_waits_for_others_only_where_they_go_by_themselves_and_not_for_long() {
+fn our_taint_is_held_only_for_readiness_and_only_for_a_limited_time() {
     let left = |ready, taints: Taints<'_>, seen| {
         hold(&node(ready, taints), &claim(), Duration::from_secs(seen)).map(|left| left.as_secs())
     };
@@ -65,6 +75,6 @@ fn our_taint_waits_for_others_only_where_they_go_by_themselves_and_not_for_long(
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 10), Some(20));
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 30), None);
     assert_eq!(left("True", &[UNREGISTERED], 0), None);
-    // Nobody knows when this one goes.
+    // It is unknown when this taint is removed.
     assert_eq!(left("False", &[UNREGISTERED, ("example.com/wait", "NoSchedule")], 0), None);
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 /// More clients than this at once wait.
 const CONNECTIONS_MAX: usize = 64;
 /// A client that has not sent its request by then is cut off.
-const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a path gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +102,7 @@ async fn accept(listener: TcpListener, pages: Pages) {
                 }
             });
             let mut server = http1::Builder::new();
-            server.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE);
+            server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
             // A client that goes away in the middle is its own business.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(place);

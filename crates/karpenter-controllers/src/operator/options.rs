@@ -96,7 +96,7 @@ pub struct Options {
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_profiling: bool,
 
-    /// Start watching only once elected (accepted; mirrors always fill first)
+    /// Start watching only once elected (accepted; stores always fill first)
     #[arg(long, env, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<true>, hide_env_values = true)]
     pub disable_controller_warmup: bool,

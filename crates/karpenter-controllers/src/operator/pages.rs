@@ -19,7 +19,7 @@ impl Operator {
             ("/metrics", _) => {
                 context.metrics.refresh_bindings(context.state.bindings());
                 context.metrics.runtime.refresh(&queues.lock().unwrap_or_else(PoisonError::into_inner));
-                let body = context.metrics.page(&context.mirrors, context.clock, in_detail);
+                let body = context.metrics.page(&context.stores, context.clock, in_detail);
                 Page { status: 200, content_type: METRICS_TYPE, body: body.into_bytes() }
             }
             ("/debug/decisions", Some(journal)) => match serde_json::to_string(&journal.entries_after(0)) {
@@ -43,10 +43,10 @@ impl Operator {
     /// `/healthz`: the process answers. `/readyz`: it has seen everything it watches, which also means that the
     /// definitions of its kinds are installed.
     pub fn health_pages(&self) -> Pages {
-        let mirrors = self.context.mirrors.clone();
+        let stores = self.context.stores.clone();
         Arc::new(move |path, _| match path {
             "/healthz" => Page::text(200, "ok"),
-            "/readyz" => match mirrors.unsynced().as_slice() {
+            "/readyz" => match stores.unsynced().as_slice() {
                 [] => Page::text(200, "ok"),
                 unsynced => Page::text(500, not_listed(unsynced)),
             },

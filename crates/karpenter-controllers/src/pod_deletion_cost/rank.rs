@@ -26,7 +26,7 @@ pub struct Node {
     /// Index into `Fleet::machines`.
     pub machine: usize,
     /// Deleted, marked for deletion or closed by a command.
-    pub is_going: bool,
+    pub is_terminating: bool,
     /// Holds a pod that nothing would bring back elsewhere.
     pub is_pinned: bool,
     /// Of the pods that are written.
@@ -84,7 +84,7 @@ pub fn rank(fleet: &Fleet, nodes: &[Node]) -> Ranking {
 }
 
 fn group(fleet: &Fleet, node: &Node) -> Group {
-    if node.is_going {
+    if node.is_terminating {
         return Group::Going;
     }
     let Some(machine) = fleet.machines.get(node.machine) else { return Group::Rest };

@@ -64,7 +64,7 @@ fn dear_nodes_first_drifted_ones_before_all() {
     fleet.machines[0].drifted_since_secs = Some(0);
     let mut nodes = nodes(6);
     nodes[4].is_pinned = true;
-    nodes[5].is_going = true;
+    nodes[5].is_terminating = true;
     let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
     assert_eq!(rank(&fleet, &nodes), expected);
     // Twice as many pods make half of the ratio; equal ones go by name.

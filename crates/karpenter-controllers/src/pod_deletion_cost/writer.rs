@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::cost_of;
 use super::rank::Cost;
 use crate::context::Context;
-use crate::mirrors::key_of_pod;
+use crate::stores::key_of_pod;
 
 /// What pods should say. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ impl CostWriter {
             "annotations": {labels::ANNOTATION_POD_DELETION_COST: value}}});
         let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
         let written = api.patch(&pod.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        self.context.mirrors.pods.apply(written.into());
+        self.context.stores.pods.apply(written.into());
         Ok(())
     }
 }
@@ -77,7 +77,7 @@ impl CostWriter {
 impl Reconcile for CostWriter {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(After::Done) };
-        let pod = self.context.mirrors.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
+        let pod = self.context.stores.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
         let (result, outcome) = match pod {
             None => ("skipped_notfound", Ok(())),
             Some(pod) if cost_of(&pod) == wanted.cost => ("skipped_unchanged", Ok(())),

@@ -1,4 +1,5 @@
-//! Carries out what was decided: claims, the memory of who was planned where, events, the journal.
+//! Executes the decision of a provisioning pass: creates NodeClaims, reserves capacity for pods, publishes events, and
+//! records the decision.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -18,29 +19,33 @@ use super::observe::still_needs_a_node;
 use super::{METRIC_LABEL, Provisioner, RETRY_AFTER, buffers};
 use crate::claims;
 use crate::context::Context;
-use crate::events::Notice;
-use crate::journal::Decision;
+use crate::decision_journal::DecisionRecord;
+use crate::events::ObjectEvent;
 
-/// Writes that are under way at the same time.
-const AT_ONCE: usize = 16;
+/// Concurrent requests to create claims and to publish events.
+const CONCURRENT_WRITES_MAX: usize = 16;
+/// How long the event `FailedScheduling` is not repeated for a pod.
 const FAILED_REPEAT_AFTER: Duration = Duration::from_secs(300);
+/// How long the event `NoCompatibleInstanceTypes` is not repeated for a NodePool.
 const NO_TYPES_REPEAT_AFTER: Duration = Duration::from_secs(60);
-/// Nominations told per second, and how many at once.
+/// Rate and burst of the event `Nominated`, as upstream limits it.
 const NOMINATED_PER_SECOND: f64 = 5.0;
 const NOMINATED_BURST: f64 = 10.0;
-/// Reasons that the journal keeps of one round.
-const JOURNAL_REASONS_MAX: usize = 20;
+/// Reasons that the decision journal keeps of one pass.
+const RECORDED_REASONS_MAX: usize = 20;
 
-/// Memory that only decides what is told.
+/// State between passes that limits what is published.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct ReportState {
+    /// Token bucket of the event `Nominated`: tokens, and when they were counted.
     nominated: Option<(f64, Timestamp)>,
+    /// The reasons that the decision journal got last.
     last_reasons: Vec<String>,
 }
 
-impl Telling {
-    /// Whether one more nomination may be told now.
-    fn may_tell_nomination(&mut self, now: Timestamp) -> bool {
+impl ReportState {
+    /// Whether the rate limit allows one more event `Nominated`; takes a token if so.
+    fn may_publish_nomination(&mut self, now: Timestamp) -> bool {
         let (tokens, at) = self.nominated.unwrap_or((NOMINATED_BURST, now));
         let refilled = since(now, at).as_secs_f64().mul_add(NOMINATED_PER_SECOND, tokens);
         let tokens = refilled.min(NOMINATED_BURST);
@@ -50,29 +55,29 @@ impl Telling {
     }
 }
 
-/// Carries out a round. The second part is what was told, if nothing at all could be done: such a round need not be
-/// planned again before something changes.
+/// Executes a decision. The second value is the published events if the pass had no effect: such a pass is not planned
+/// again until its input changes.
 pub(super) async fn act(
     provisioner: &Provisioner,
     decided: Decided,
     revision: u64,
-) -> (kube::Result<After>, Option<Vec<Notice>>) {
+) -> (kube::Result<After>, Option<Vec<ObjectEvent>>) {
     let context = &provisioner.context;
     let now = context.clock.now();
-    tell_decisions(context, &decided, now);
+    record_pod_decisions(context, &decided, now);
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
     let Decided { launches, mut placements, mut failures, pools_without_types, faults, .. } = decided;
-    // From here on only pods that exist count.
+    // From here on virtual pods are left out.
     for placement in &mut placements {
         placement.pods.retain(|pod| !is_virtual(pod));
     }
     placements.retain(|placement| !placement.pods.is_empty());
-    // A batch that has no answer at all is tried again.
+    // A batch that failed as a whole is retried.
     let is_answered = faults.found.is_empty() || !failures.is_empty();
     let is_idle = launches.is_empty() && placements.is_empty() && is_answered;
     for placement in &placements {
-        keep_place(provisioner, placement, now);
+        reserve_on_host(provisioner, placement, now);
     }
     let (created, mut outcome) = match launch(provisioner, launches, &mut failures).await {
         Ok(launched) => launched,
@@ -82,64 +87,66 @@ pub(super) async fn act(
         failure.pods.retain(|pod| !is_virtual(pod));
     }
     failures.retain(|failure| !failure.pods.is_empty());
-    let mut notices = nominations(provisioner, &placements, &created, now);
-    notices.extend(failures.iter().filter(|failure| failure.is_told).flat_map(failed_notices));
-    notices
-        .extend(pools_without_types.iter().map(|(pool, lacks_values)| no_types_notice(pool, *lacks_values)));
-    tell_metrics(context, &failures);
+    let mut events = nominations(provisioner, &placements, &created, now);
+    events.extend(failures.iter().filter(|failure| failure.is_reported).flat_map(failed_events));
+    events.extend(pools_without_types.iter().map(|(pool, lacks_values)| no_types_event(pool, *lacks_values)));
+    set_scheduler_gauges(context, &failures);
     summary.record(provisioner, created.len(), &failures, revision, now);
-    let settled = is_idle.then(|| notices.clone());
-    tell(context, notices).await;
+    let last_idle_pass = is_idle.then(|| events.clone());
+    publish(context, events).await;
     buffers::record(context, buffered, now).await;
     if let Some(error) = outcome.error.take() {
         return (Err(error), None);
     }
-    (Ok(outcome.wish), settled)
+    (Ok(outcome.requeue), last_idle_pass)
 }
 
-pub(super) async fn tell(context: &Context, notices: Vec<Notice>) {
-    stream::iter(notices).for_each_concurrent(AT_ONCE, |notice| context.recorder.publish(notice)).await;
+pub(super) async fn publish(context: &Context, events: Vec<ObjectEvent>) {
+    stream::iter(events)
+        .for_each_concurrent(CONCURRENT_WRITES_MAX, |event| context.recorder.publish(event))
+        .await;
 }
 
-/// A node that exists keeps the room: in memory, for as long as the scheduler may take, or until it has come up.
-fn keep_place(provisioner: &Provisioner, placement: &Placement, now: Timestamp) {
+/// Nominates an existing or in-flight node that pods were planned onto. Pods on a node that is not initialized also get a
+/// reservation.
+fn reserve_on_host(provisioner: &Provisioner, placement: &Placement, now: Timestamp) {
     let context = &provisioner.context;
-    let patience = SignedDuration::try_from(provisioner.settings.nomination()).unwrap_or_default();
-    let expires = now.checked_add(patience).unwrap_or(Timestamp::MAX);
+    let ttl = SignedDuration::try_from(provisioner.settings.nomination_ttl()).unwrap_or_default();
+    let expires = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
     if let Some(name) = placement.host.node.as_ref().and_then(|node| node.metadata.name.as_deref()) {
         context.state.nominate_node(name, expires);
     }
     if let Some(name) = placement.host.claim.as_ref().and_then(|claim| claim.metadata.name.as_deref()) {
         context.state.nominate_node(name, expires);
         if !placement.is_initialized {
-            context.state.drop_vacancies(name);
+            context.state.drop_successor_slots(name);
             for pod in &placement.pods {
-                context.state.expect(pod, name, now);
+                context.state.reserve(pod, name, now);
             }
         }
     }
 }
 
-/// A claim that was made and the pods it is for.
+/// A claim that was created, and the pods that it is for.
 struct Created {
     claim: String,
     pods: Vec<Arc<Pod>>,
 }
 
-/// What became of the claims, besides those that were made.
-struct Outcome {
-    wish: After,
+/// What follows from claims that were not created: when to retry, and the first error.
+struct LaunchOutcome {
+    requeue: After,
     error: Option<kube::Error>,
 }
 
-/// Creates the claims. One that fails keeps no other from being made; its pods wait for the next round.
+/// Creates the claims. A failure does not affect other claims; the pods of a failed claim are planned in the next pass.
 async fn launch(
     provisioner: &Provisioner,
     launches: Vec<Launch>,
     failures: &mut Vec<Failure>,
-) -> kube::Result<(Vec<Created>, Outcome)> {
+) -> kube::Result<(Vec<Created>, LaunchOutcome)> {
     let context = &provisioner.context;
-    let mut outcome = Outcome { wish: After::Done, error: None };
+    let mut outcome = LaunchOutcome { requeue: After::Done, error: None };
     if launches.is_empty() {
         return Ok((Vec::new(), outcome));
     }
@@ -147,34 +154,34 @@ async fn launch(
     let now = context.clock.now();
     let mut allowed = Vec::new();
     for mut launch in launches {
-        launch.pods.retain(|pod| is_virtual(pod) || still_needs_a_node(&context.mirrors, pod));
+        launch.pods.retain(|pod| is_virtual(pod) || still_needs_a_node(&context.stores, pod));
         if launch.pods.is_empty() {
             continue;
         }
         let name = launch.pool.metadata.name.clone().unwrap_or_default();
-        let held = context.back_off.lock().held_until(&name, now);
-        let refusal = match current.get(&name) {
-            Some(pool) => claims::refusal(pool, &launch.pool, &launch.usage),
+        let held = context.launch_backoff.lock().held_until(&name, now);
+        let blocked = match current.get(&name) {
+            Some(pool) => claims::check_still_launchable(pool, &launch.pool, &launch.usage),
             None => Some(format!("nodepool {name} is gone")),
         };
         if let Some(held) = held {
-            outcome.wish = outcome.wish.earlier(After::Again(until(now, held)));
-            let why = format!("nodepool {name}: launches failed repeatedly, the next is tried at {held}");
-            failures.push(lost(launch.pods, why, true));
-        } else if let Some(why) = refusal {
-            outcome.wish = outcome.wish.earlier(After::Again(RETRY_AFTER));
-            failures.push(lost(launch.pods, why, false));
+            outcome.requeue = outcome.requeue.earlier(After::Again(until(now, held)));
+            let why = format!("nodepool {name}: launches failed repeatedly, next attempt at {held}");
+            failures.push(launch_failure(launch.pods, why, true));
+        } else if let Some(why) = blocked {
+            outcome.requeue = outcome.requeue.earlier(After::Again(RETRY_AFTER));
+            failures.push(launch_failure(launch.pods, why, false));
         } else {
             allowed.push(launch);
         }
     }
-    context.back_off.lock().begin_round();
+    context.launch_backoff.lock().begin_pass();
     let mut results = stream::iter(allowed)
         .map(|launch| async move {
             let result = claims::create(context, &launch.claim).await;
             (launch, result)
         })
-        .buffered(AT_ONCE);
+        .buffered(CONCURRENT_WRITES_MAX);
     let mut created = Vec::new();
     while let Some((mut launch, result)) = results.next().await {
         match result {
@@ -182,13 +189,13 @@ async fn launch(
                 let name = claim.metadata.name.unwrap_or_default();
                 launch.pods.retain(|pod| !is_virtual(pod));
                 for pod in &launch.pods {
-                    context.state.expect(pod, &name, now);
+                    context.state.reserve(pod, &name, now);
                 }
                 created.push(Created { claim: name, pods: launch.pods });
             }
             Err(error) => {
-                let why = format!("the nodeclaim could not be created: {error}");
-                failures.push(lost(launch.pods, why, false));
+                let why = format!("creating nodeclaim: {error}");
+                failures.push(launch_failure(launch.pods, why, false));
                 outcome.error.get_or_insert(error);
             }
         }
@@ -196,13 +203,13 @@ async fn launch(
     Ok((created, outcome))
 }
 
-/// Pods of a launch that did not come about.
-fn lost(pods: Vec<Arc<Pod>>, why: String, is_told: bool) -> Failure {
-    Failure { pods, why, is_told, kind: FailureKind::Unschedulable }
+/// The pods of a claim that was not created.
+fn launch_failure(pods: Vec<Arc<Pod>>, why: String, is_reported: bool) -> Failure {
+    Failure { pods, why, is_reported, kind: FailureKind::Unschedulable }
 }
 
-/// Which pods have a place now and which have none, as far as metrics are concerned.
-fn tell_decisions(context: &Context, decided: &Decided, now: Timestamp) {
+/// Records in the pod metrics which pods were planned onto a node and which were not.
+fn record_pod_decisions(context: &Context, decided: &Decided, now: Timestamp) {
     let metrics = &context.metrics;
     metrics.plans.end(METRIC_LABEL, decided.zones.clone());
     let launched = decided.launches.iter().flat_map(|launch| &launch.pods);
@@ -212,8 +219,8 @@ fn tell_decisions(context: &Context, decided: &Decided, now: Timestamp) {
     metrics.pods.decide(failed.map(|pod| &**pod), false, now);
 }
 
-/// Sets the numbers that speak of the last plan only.
-pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
+/// Sets the gauges that describe the last plan.
+pub(super) fn set_scheduler_gauges(context: &Context, failures: &[Failure]) {
     let count = |kind: FailureKind| {
         let of_kind = failures.iter().filter(|failure| failure.kind == kind);
         of_kind.map(|failure| failure.pods.len()).sum::<usize>() as i64
@@ -224,7 +231,7 @@ pub(super) fn tell_metrics(context: &Context, failures: &[Failure]) {
     metrics.scheduler_unschedulable_pods.with_label_values(&[METRIC_LABEL]).set(unschedulable);
 }
 
-/// The pools as the server has them now, once each.
+/// The NodePools of the launches, read from the API server.
 async fn current_pools(context: &Context, launches: &[Launch]) -> kube::Result<BTreeMap<String, NodePool>> {
     let api = Api::<NodePool>::all(context.client.clone());
     let mut current = BTreeMap::new();
@@ -245,8 +252,8 @@ fn nominations(
     placements: &[Placement],
     created: &[Created],
     now: Timestamp,
-) -> Vec<Notice> {
-    let mut telling = provisioner.telling.lock().unwrap_or_else(PoisonError::into_inner);
+) -> Vec<ObjectEvent> {
+    let mut report_state = provisioner.report_state.lock().unwrap_or_else(PoisonError::into_inner);
     let on_existing = placements.iter().map(|placement| {
         let claim = placement.host.claim.as_ref().and_then(|claim| claim.metadata.name.as_deref());
         let node = placement.host.node.as_ref().and_then(|node| node.metadata.name.as_deref());
@@ -255,35 +262,35 @@ fn nominations(
         (claim.into_iter().chain(node).collect::<Vec<_>>().join(", "), &placement.pods)
     });
     let on_new = created.iter().map(|created| (format!("nodeclaim/{}", created.claim), &created.pods));
-    let mut notices = Vec::new();
-    for (place, pods) in on_existing.chain(on_new) {
+    let mut events = Vec::new();
+    for (host, pods) in on_existing.chain(on_new) {
         for pod in pods {
-            if !telling.may_tell_nomination(now) {
-                return notices;
+            if !report_state.may_publish_nomination(now) {
+                return events;
             }
-            let message = format!("Pod should schedule on: {place}");
-            notices.push(Notice::normal_of_pod(pod, "Nominated", message));
+            let message = format!("Pod should schedule on: {host}");
+            events.push(ObjectEvent::normal_of_pod(pod, "Nominated", message));
         }
     }
-    notices
+    events
 }
 
-fn failed_notices(failure: &Failure) -> impl Iterator<Item = Notice> {
+fn failed_events(failure: &Failure) -> impl Iterator<Item = ObjectEvent> {
     failure.pods.iter().map(|pod| {
         let message = format!("Failed to schedule pod, {}", failure.why);
-        Notice::warning_of_pod(pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
+        ObjectEvent::warning_of_pod(pod, "FailedScheduling", message).repeat_after(FAILED_REPEAT_AFTER)
     })
 }
 
-fn no_types_notice(pool: &NodePool, lacks_values: bool) -> Notice {
+fn no_types_event(pool: &NodePool, lacks_values: bool) -> ObjectEvent {
     let mut message = "NodePool requirements filtered out all compatible available instance types".to_owned();
     if lacks_values {
         message.push_str(" due to minValues incompatibility");
     }
-    Notice::warning(pool, "NoCompatibleInstanceTypes", message).repeat_after(NO_TYPES_REPEAT_AFTER)
+    ObjectEvent::warning(pool, "NoCompatibleInstanceTypes", message).repeat_after(NO_TYPES_REPEAT_AFTER)
 }
 
-/// What the journal says about a round.
+/// What the decision journal records about a pass.
 struct Summary {
     launched: BTreeMap<String, usize>,
     launches: usize,
@@ -315,7 +322,7 @@ impl Summary {
         }
     }
 
-    /// Written down unless it would repeat that nothing can be done.
+    /// Records the pass, unless it had no effect and has the same reasons as the last one.
     fn record(
         self,
         provisioner: &Provisioner,
@@ -330,19 +337,19 @@ impl Summary {
         for failure in failures {
             *failed.entry(failure.why.as_str()).or_default() += failure.pods.len();
         }
-        let left: usize = failed.values().sum();
-        why.extend(failed.iter().map(|(line, count)| format!("{count} without a place: {line}")));
-        why.truncate(JOURNAL_REASONS_MAX);
-        let mut telling = provisioner.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.launches == 0 && self.placed_pods == 0 && telling.last_reasons == why {
+        let unschedulable: usize = failed.values().sum();
+        why.extend(failed.iter().map(|(line, count)| format!("{count} unschedulable: {line}")));
+        why.truncate(RECORDED_REASONS_MAX);
+        let mut report_state = provisioner.report_state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.launches == 0 && self.placed_pods == 0 && report_state.last_reasons == why {
             return;
         }
-        telling.last_reasons.clone_from(&why);
+        report_state.last_reasons.clone_from(&why);
         let what = format!(
-            "launch {} of {} nodes for {} pods, {} pods onto nodes that are there, {left} without a place",
+            "launched {} of {} nodes for {} pods, planned {} pods onto existing nodes, {unschedulable} unschedulable",
             created, self.launches, self.launched_pods, self.placed_pods
         );
-        let decision = Decision {
+        let decision = DecisionRecord {
             at: now,
             by: "provisioning",
             what,
@@ -360,10 +367,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nominations_are_told_ten_at_once_and_five_a_second() {
-        let mut telling = Telling::default();
+    fn nominated_events_have_a_burst_of_ten_and_a_rate_of_five_per_second() {
+        let mut report_state = ReportState::default();
         let at = |millis| Timestamp::from_millisecond(millis).expect("a time");
-        let mut told = |millis| (0..20).filter(|_| telling.may_tell_nomination(at(millis))).count();
-        assert_eq!([told(0), told(0), told(200), told(1200), told(60_000)], [10, 0, 1, 5, 10]);
+        let mut published =
+            |millis| (0..20).filter(|_| report_state.may_publish_nomination(at(millis))).count();
+        let counts = [published(0), published(0), published(200), published(1200), published(60_000)];
+        assert_eq!(counts, [10, 0, 1, 5, 10]);
     }
 }

@@ -17,11 +17,11 @@ use karpenter_state::buffers::{PROVISIONING, READY_FOR_PROVISIONING, buffer_of, 
 use karpenter_state::pod::Pod;
 
 use super::decide::Decided;
-use super::observe::SortedPods;
+use super::observe::ClassifiedPods;
 use crate::capacity_buffer::{set_condition, virtual_pods, write_status};
 use crate::context::Context;
-use crate::mirrors::listed;
 use crate::pods;
+use crate::stores::listed;
 
 /// What became of a buffer's pods in a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -68,17 +68,17 @@ impl Outcome {
 }
 
 /// Adds the pods that stand for buffers to those that need a place.
-pub(super) fn add_to_round(context: &Context, sorted: &mut SortedPods) {
+pub(super) fn add_pending(context: &Context, sorted: &mut ClassifiedPods) {
     sorted.pending.extend(virtual_pods(context));
 }
 
 /// Puts the pods that stand for buffers where the last round planned them, so that whoever looks for superfluous nodes
 /// finds that room in use.
-pub(super) fn add_to_survey(context: &Context, sorted: &mut SortedPods) {
+pub(super) fn add_to_snapshot(context: &Context, sorted: &mut ClassifiedPods) {
     let hosts = context.state.buffer_hosts();
     for pod in virtual_pods(context) {
         let node = hosts.get(pods::uid_of(&pod));
-        match node.filter(|node| context.mirrors.nodes.get("", node).is_some()) {
+        match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
             Some(node) => {
                 let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
                 sorted.bound.push(Arc::new(placed));
@@ -94,7 +94,7 @@ pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) 
         return;
     }
     context.state.set_buffer_hosts(outcome.hosts);
-    for buffer in listed(context.mirrors.capacity_buffers.as_ref()) {
+    for buffer in listed(context.stores.capacity_buffers.as_ref()) {
         let key = (namespace_of(&*buffer).to_owned(), name_of(&*buffer).to_owned());
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
         match write_status(context, &buffer, &status).await {

@@ -16,14 +16,14 @@ use karpenter_model::problem::Options;
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::requirements::Requirements;
 use karpenter_model::resources::ResourceList;
-use karpenter_scheduling::validated::{Engine, isolate, plan_validated};
+use karpenter_scheduling::validated::{Planner, isolate, plan_validated};
 use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
-use karpenter_state::{Host, Live, Round, assemble_live, replay};
+use karpenter_state::{AssembledProblem, ClusterInput, Host, assemble_cluster, replay};
 
 use super::faults::{Faults, held};
 use crate::claims;
-use crate::contained::{Contained, catch};
+use crate::compute::{CatchPanics, catch};
 use crate::metrics::scheduler::{PodsByZone, effective_zone};
 use crate::pods::is_bound;
 
@@ -53,7 +53,7 @@ pub(super) struct Failure {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) why: String,
     /// Whether their owners should hear of it: not if they asked to be left alone or only wait for a reservation.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     pub(super) kind: FailureKind,
 }
 
@@ -88,18 +88,18 @@ const INPUT_BYTES_MAX: usize = 256 << 10;
 
 /// Decides, without the pods of the specs that were the cause of a fault before.
 pub(super) fn decide(
-    live: &Live,
+    live: &ClusterInput,
     options: Options,
     suspects: &[Arc<PodSpec>],
-    engine: &dyn Engine,
+    engine: &dyn Planner,
 ) -> Decided {
     let mode = options.mode;
-    let (round, mut faults) = match catch(|| assemble_live(live)) {
+    let (round, mut faults) = match catch(|| assemble_cluster(live)) {
         Ok(round) => (Some(round), Faults::default()),
         Err(fault) => {
             let mut faults = Faults::of_assembly(fault, mode);
             let found = isolate(&live.pending, ASSEMBLY_ATTEMPTS_MAX, |kept| {
-                catch(|| assemble_live(&Live { pending: kept.to_vec(), ..live.clone() })).ok()
+                catch(|| assemble_cluster(&ClusterInput { pending: kept.to_vec(), ..live.clone() })).ok()
             });
             faults.pods = found.left_out;
             (found.best, faults)
@@ -108,7 +108,7 @@ pub(super) fn decide(
     let unassembled = Failure {
         pods: faults.pods.clone(),
         why: Reason::PlannerFault.to_string(),
-        is_told: true,
+        is_reported: true,
         kind: FailureKind::Ignored,
     };
     let mut decided = match round {
@@ -129,13 +129,13 @@ pub(super) fn decide(
 }
 
 fn decide_round(
-    mut round: Round,
+    mut round: AssembledProblem,
     suspects: &[Arc<PodSpec>],
-    engine: &dyn Engine,
+    engine: &dyn Planner,
     faults: &mut Faults,
 ) -> Decided {
     let held = held(&round.problem, suspects);
-    let planned = plan_validated(&round.problem, &held, &Contained(engine));
+    let planned = plan_validated(&round.problem, &held, &CatchPanics(engine));
     faults.add(&round.problem, &planned);
     faults.pods.extend(planned.left_out.pods().flat_map(|run| round.pods_of(run)).cloned());
     round.problem.options.mode = planned.mode;
@@ -153,7 +153,7 @@ fn decide_round(
     }
 }
 
-fn pods_by_zone(round: &Round) -> PodsByZone {
+fn pods_by_zone(round: &AssembledProblem) -> PodsByZone {
     let mut zones = PodsByZone::new();
     for (group, pods) in round.problem.pods.iter().zip(&round.pods) {
         // Pods of nodes that are about to go are planned for too, but they run.
@@ -165,11 +165,11 @@ fn pods_by_zone(round: &Round) -> PodsByZone {
     zones
 }
 
-fn pods_of(round: &Round, runs: &[PodRun]) -> Vec<Arc<Pod>> {
+fn pods_of(round: &AssembledProblem, runs: &[PodRun]) -> Vec<Arc<Pod>> {
     runs.iter().flat_map(|run| round.pods_of(*run)).cloned().collect()
 }
 
-fn launches(round: &Round, plan: &Plan) -> Vec<Launch> {
+fn launches(round: &AssembledProblem, plan: &Plan) -> Vec<Launch> {
     let problem = &round.problem;
     let launch = |planned: &karpenter_model::plan::PlannedNode| {
         let pool = round.pools.get(planned.pool)?;
@@ -178,7 +178,7 @@ fn launches(round: &Round, plan: &Plan) -> Vec<Launch> {
         Some(Launch {
             pool: pool.clone(),
             usage: definition.usage.clone(),
-            claim: claims::build(problem, planned, pool),
+            claim: claims::claim_from_plan(problem, planned, pool),
             pods: pods_of(round, &planned.pods),
             price_per_hour: planned.price_per_hour,
             instance_type: instance_type.name.to_string(),
@@ -187,7 +187,7 @@ fn launches(round: &Round, plan: &Plan) -> Vec<Launch> {
     plan.new_nodes.iter().filter_map(launch).collect()
 }
 
-fn placements(round: &Round, plan: &Plan) -> Vec<Placement> {
+fn placements(round: &AssembledProblem, plan: &Plan) -> Vec<Placement> {
     let place = |placement: &karpenter_model::plan::ExistingPlacement| Placement {
         host: round.hosts.get(placement.node).cloned().unwrap_or_default(),
         is_initialized: round.problem.nodes[placement.node].initialized,
@@ -196,11 +196,11 @@ fn placements(round: &Round, plan: &Plan) -> Vec<Placement> {
     plan.existing.iter().map(place).collect()
 }
 
-fn failures(round: &Round, plan: &Plan) -> Vec<Failure> {
+fn failures(round: &AssembledProblem, plan: &Plan) -> Vec<Failure> {
     let failure = |left: &karpenter_model::plan::Unschedulable| Failure {
         pods: pods_of(round, &[left.pods]),
         why: reasons_text(&left.reasons),
-        is_told: left.reasons.iter().any(|refusal| is_worth_telling(&refusal.reason)),
+        is_reported: left.reasons.iter().any(|refusal| is_reportable(&refusal.reason)),
         kind: kind_of(&left.reasons),
     };
     plan.unschedulable.iter().map(failure).collect()
@@ -216,7 +216,7 @@ fn kind_of(reasons: &[Refusal]) -> FailureKind {
     }
 }
 
-fn is_worth_telling(reason: &Reason) -> bool {
+fn is_reportable(reason: &Reason) -> bool {
     !matches!(reason, Reason::OptedOut | Reason::ReservationFull)
 }
 
@@ -232,7 +232,7 @@ fn reasons_text(reasons: &[Refusal]) -> String {
 }
 
 /// Pools that could not launch a node for any pod.
-fn pools_without_types(round: &Round) -> Vec<(Arc<NodePool>, bool)> {
+fn pools_without_types(round: &AssembledProblem) -> Vec<(Arc<NodePool>, bool)> {
     let problem = &round.problem;
     let mut found = Vec::new();
     for (pool, definition) in round.pools.iter().zip(&problem.pools) {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mode, Problem};
-use karpenter_scheduling::validated::{Cause, EngineFault, Fault, Planned};
+use karpenter_scheduling::validated::{Cause, Fault, PlannerPanic, ValidatedPlan};
 use karpenter_state::pod::Pod;
 
 use crate::context::Context;
@@ -36,13 +36,13 @@ pub(super) struct Faults {
 
 impl Faults {
     /// While the problem was put together.
-    pub(super) fn of_assembly(fault: EngineFault, mode: Mode) -> Self {
+    pub(super) fn of_assembly(fault: PlannerPanic, mode: Mode) -> Self {
         let found = vec![Fault { mode, cause: Cause::Panicked(fault) }];
         Self { found, ..Self::default() }
     }
 
     /// What the planner reports, without the pods.
-    pub(super) fn add(&mut self, problem: &Problem, planned: &Planned) {
+    pub(super) fn add(&mut self, problem: &Problem, planned: &ValidatedPlan) {
         self.found.extend(planned.faults.iter().cloned());
         self.nodes.extend(planned.left_out.nodes().map(|node| problem.nodes[node].name.to_string()));
         let has_ended =
@@ -99,7 +99,7 @@ pub(crate) fn report(context: &Context, controller: &str, found: &[Fault], pods:
         if matches!(fault.cause, Cause::Panicked(_)) {
             context.metrics.runtime.count_panic(controller);
         }
-        if context.complaints.is_due("planner fault", format!("{controller} {mode} {cause}"), now) {
+        if context.log_throttle.is_due("planner fault", format!("{controller} {mode} {cause}"), now) {
             let details = fault.cause.to_string();
             tracing::error!(controller, mode, cause, details, pods, nodes, "planner fault");
         }

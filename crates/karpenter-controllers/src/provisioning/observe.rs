@@ -1,7 +1,7 @@
-//! Everything a round looks at, read from the mirrors: which pods wait, which have a place already, and the cluster
+//! Everything a round looks at, read from the stores: which pods wait, which have a place already, and the cluster
 //! they are to be planned into.
 
-mod claims;
+mod hosts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,82 +16,87 @@ use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::name_of;
 use karpenter_cluster::controllers::placement::{taints_of, tolerates_all};
 use karpenter_state::pod::Pod;
-use karpenter_state::{Live, LivePool, Spreading};
+use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
-use self::claims::Claims;
-use super::{buffers, is_overdue, nomination_time};
+use self::hosts::Hosts;
+use super::{buffers, is_overdue, nomination_ttl};
 use crate::context::Context;
-use crate::mirrors::{BY_NODE, BY_PROVIDER_ID, Mirrors, listed};
 use crate::node::is_tracked;
-use crate::nomination::Room;
+use crate::nomination::AvailableCapacity;
 use crate::pods;
-use crate::state::Place;
+use crate::state::PodReservation;
+use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
 /// How long the mark of a command's nodes and the places of their pods may be seen one without the other.
-const MOVES_SETTLE: Duration = Duration::from_secs(5);
+const MOVE_SETTLE: Duration = Duration::from_secs(5);
 
 /// How long after its node opened a pod may keep its place because the scheduler still knows the name of the node. Newer
 /// schedulers keep a name that others wrote although they tried in vain, and try again after five minutes.
-const QUEUED_MOST: Duration = Duration::from_secs(60);
+const NOMINATED_MAX: Duration = Duration::from_secs(60);
 
 /// All pods that matter to a round, by what they are to it.
 #[derive(Debug, Default)]
-pub(crate) struct SortedPods {
+pub(crate) struct ClassifiedPods {
     /// On a node, those that have to leave it included.
     pub(crate) bound: Vec<Arc<Pod>>,
-    /// In need of a place.
+    /// In need of a reservation.
     pub(super) pending: Vec<Arc<Pod>>,
     /// With a place on a claim that is still coming up.
     pub(super) expected: Vec<(String, Arc<Pod>)>,
     /// Places that are no longer the pods'.
-    pub(super) given_up: Vec<Place>,
-    /// Claims on which pods have just taken the places of others.
-    pub(super) taken_over: BTreeSet<String>,
-    pub(super) is_anything_leaving: bool,
+    pub(super) expired_reservations: Vec<PodReservation>,
+    /// Hosts on which pods have just taken the places of others.
+    pub(super) inherited_on: BTreeSet<String>,
+    pub(super) is_any_node_terminating: bool,
     /// The scheduler is making room for some pod, which may come to nothing.
-    pub(super) is_room_being_made: bool,
+    pub(super) is_preempting: bool,
 }
 
 /// Sorts all pods, and brings the remembered plan up to date: places of bound pods are given back, places on claims
 /// that will not come are given up, and so are those of pods that the scheduler did not bind in time.
-pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -> SortedPods {
-    let mirrors = &context.mirrors;
-    let claims = Claims::read(context, patience, now);
-    let mut sorted =
-        SortedPods { is_anything_leaving: !claims.leaving_nodes.is_empty(), ..SortedPods::default() };
-    for place in context.state.places() {
-        let pod = mirrors.pods.get(&place.pod.namespace, &place.pod.name);
-        let pod = pod.filter(|pod| pods::uid_of(pod) == place.uid);
+pub(super) fn classify_pods(context: &Context, patience: Duration, now: Timestamp) -> ClassifiedPods {
+    let stores = &context.stores;
+    let claims = Hosts::read(context, patience, now);
+    let mut sorted = ClassifiedPods {
+        is_any_node_terminating: !claims.leaving_nodes.is_empty(),
+        ..ClassifiedPods::default()
+    };
+    for reservation in context.state.reservations() {
+        let pod = stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
+        let pod = pod.filter(|pod| pods::uid_of(pod) == reservation.uid);
         let Some(pod) = pod.filter(|pod| pods::is_active(pod)) else {
-            context.state.vacate(&place.uid, now);
+            context.state.release_to_successor(&reservation.uid, now);
             continue;
         };
         // A pod that is still where it was is not late: it has not been sent on its way yet.
         // Nor is one that the scheduler has not got round to: it drops the name when it has tried.
-        let is_named = place.nominated.is_some() && pods::nominated_node(&pod) == place.nominated.as_deref();
+        let is_named =
+            reservation.nominated.is_some() && pods::nominated_node(&pod) == reservation.nominated.as_deref();
         let is_queued = || {
             is_named
-                && !claims.is_late(&place.claim, place.since, QUEUED_MOST)
-                && !is_turned_away(mirrors, place.nominated.as_deref(), &pod)
+                && !claims.is_late(&reservation.host, reservation.since, NOMINATED_MAX)
+                && !can_never_run_on(stores, reservation.nominated.as_deref(), &pod)
         };
-        let is_there = claims.is_there(&place.claim, place.is_move);
-        let is_usable = claims.is_usable(&place.claim, place.since, place.is_move)
+        let is_there = claims.is_there(&reservation.host, reservation.is_move);
+        let is_usable = claims.is_usable(&reservation.host, reservation.since, reservation.is_move)
             || (is_there && (pods::is_bound(&pod) || is_queued()));
         if !is_usable {
-            sorted.given_up.extend(context.state.forget_pod(&place.uid));
+            sorted.expired_reservations.extend(context.state.remove_reservation(&reservation.uid));
         }
     }
-    let budgets = Budgets::read(mirrors);
+    let budgets = Budgets::read(stores);
     let mut waiting = BTreeSet::new();
-    for pod in mirrors.pods.list() {
+    for pod in stores.pods.list() {
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
             let is_leaving = claims.leaving_nodes.contains(node);
-            match context.state.place_of(uid) {
+            match context.state.reservation_of(uid) {
                 // Whether it may be evicted just now or not: the room is kept for it.
-                Some(place) if is_leaving => sorted.expected.push((place.claim, pod.clone())),
-                Some(place) if !place.is_move || is_overdue(place.since, now, MOVES_SETTLE) => {
-                    context.state.forget_pod(uid);
+                Some(reservation) if is_leaving => sorted.expected.push((reservation.host, pod.clone())),
+                Some(reservation)
+                    if !reservation.is_move || is_overdue(reservation.since, now, MOVE_SETTLE) =>
+                {
+                    context.state.remove_reservation(uid);
                 }
                 Some(_) => {}
                 None if is_leaving && pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
@@ -100,43 +105,47 @@ pub(super) fn sort_pods(context: &Context, patience: Duration, now: Timestamp) -
                 None => {}
             }
             sorted.bound.push(pod);
-        } else if pods::is_waiting(&pod) {
-            place_or_queue(context, &claims, &mut sorted, &pod, now);
+        } else if pods::is_provisionable(&pod) {
+            classify_unbound_pod(context, &claims, &mut sorted, &pod, now);
             waiting.insert(uid.to_owned());
         }
     }
-    context.state.retain_names(|uid| waiting.contains(uid));
-    buffers::add_to_round(context, &mut sorted);
+    context.state.retain_nomination_records(|uid| waiting.contains(uid));
+    buffers::add_pending(context, &mut sorted);
     sorted
 }
 
 /// Whether the node that the pod was told of bears a taint that keeps the pod away for good, or is full of others that
 /// stay: the scheduler may not try the pod there before something changes, and nothing will.
-fn is_turned_away(mirrors: &Mirrors, node: Option<&str>, pod: &Pod) -> bool {
-    let Some(node) = node.and_then(|name| mirrors.nodes.get("", name)) else { return false };
+fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
+    let Some(node) = node.and_then(|name| stores.nodes.get("", name)) else { return false };
     let tolerations = pod.spec.tolerations.as_deref().unwrap_or_default();
     let is_tolerated =
         |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
     let mut lasting =
         taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
-    let on_it = mirrors.pods.by(BY_NODE, name_of(&*node));
-    lasting.any(|taint| !is_tolerated(taint)) || !Room::in_the_end(&node, &on_it).take(pod)
+    let on_it = stores.pods.by(BY_NODE, name_of(&*node));
+    lasting.any(|taint| !is_tolerated(taint))
+        || !AvailableCapacity::after_terminations(&node, &on_it).try_reserve(pod)
 }
 
 /// The same without touching anything: what is known is taken as it is.
-pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
-    let mirrors = &context.mirrors;
-    let claims = Claims::read(context, nomination_time(context.settings.batch_max), now);
-    let budgets = Budgets::read(mirrors);
-    let mut sorted =
-        SortedPods { is_anything_leaving: !claims.leaving_nodes.is_empty(), ..SortedPods::default() };
-    for pod in mirrors.pods.list() {
-        let place = context.state.place_of(pods::uid_of(&pod));
+pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
+    let stores = &context.stores;
+    let claims = Hosts::read(context, nomination_ttl(context.settings.batch_max), now);
+    let budgets = Budgets::read(stores);
+    let mut sorted = ClassifiedPods {
+        is_any_node_terminating: !claims.leaving_nodes.is_empty(),
+        ..ClassifiedPods::default()
+    };
+    for pod in stores.pods.list() {
+        let reservation = context.state.reservation_of(pods::uid_of(&pod));
         if let Some(node) = pods::node_name(&pod) {
             if claims.leaving_nodes.contains(node) {
-                let place = place.filter(|place| claims.is_there(&place.claim, place.is_move));
-                match place {
-                    Some(place) => sorted.expected.push((place.claim, pod.clone())),
+                let reservation =
+                    reservation.filter(|reservation| claims.is_there(&reservation.host, reservation.is_move));
+                match reservation {
+                    Some(reservation) => sorted.expected.push((reservation.host, pod.clone())),
                     None if pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
                         sorted.pending.push(pod.clone());
                     }
@@ -144,41 +153,43 @@ pub(crate) fn survey(context: &Context, now: Timestamp) -> SortedPods {
                 }
             }
             sorted.bound.push(pod);
-        } else if pods::is_waiting(&pod) {
-            let named = claims.room_made_for(context, &pod);
+        } else if pods::is_provisionable(&pod) {
+            let named = claims.scheduler_nomination_of(context, &pod);
             let named = named.and_then(|node| claims.of_node.get(node).cloned());
-            let place = place.filter(|place| claims.is_usable(&place.claim, place.since, place.is_move));
-            match place.map(|place| place.claim).or(named) {
+            let reservation = reservation.filter(|reservation| {
+                claims.is_usable(&reservation.host, reservation.since, reservation.is_move)
+            });
+            match reservation.map(|reservation| reservation.host).or(named) {
                 Some(claim) => sorted.expected.push((claim, pod)),
                 None => sorted.pending.push(pod),
             }
         }
     }
-    buffers::add_to_survey(context, &mut sorted);
+    buffers::add_to_snapshot(context, &mut sorted);
     sorted
 }
 
-fn place_or_queue(
+fn classify_unbound_pod(
     context: &Context,
-    claims: &Claims,
-    sorted: &mut SortedPods,
+    claims: &Hosts,
+    sorted: &mut ClassifiedPods,
     pod: &Arc<Pod>,
     now: Timestamp,
 ) {
-    let place = context.state.place_of(pods::uid_of(pod));
-    if let Some(node) = claims.room_made_for(context, pod) {
+    let reservation = context.state.reservation_of(pods::uid_of(pod));
+    if let Some(node) = claims.scheduler_nomination_of(context, pod) {
         // Nobody else should count on that room.
-        context.state.forget_pod(pods::uid_of(pod));
-        sorted.is_room_being_made = true;
+        context.state.remove_reservation(pods::uid_of(pod));
+        sorted.is_preempting = true;
         let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN, false));
         sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
     }
-    let claim = match place {
-        Some(place) => Some(place.claim),
+    let claim = match reservation {
+        Some(reservation) => Some(reservation.host),
         None => {
-            let taken = take_vacancy(context, claims, pod, now);
-            sorted.taken_over.extend(taken.clone());
+            let taken = inherit_slot(context, claims, pod, now);
+            sorted.inherited_on.extend(taken.clone());
             taken
         }
     };
@@ -190,14 +201,14 @@ fn place_or_queue(
 
 /// Gives a pod the place of a predecessor, if there is one with room. On an open node others may have come first, and a
 /// pod that is sent there waits in vain for as long as it counts on it; such places are forgotten.
-fn take_vacancy(context: &Context, claims: &Claims, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
+fn inherit_slot(context: &Context, claims: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
     let is_usable = |claim: &str, since, is_move| claims.is_usable(claim, since, is_move);
     loop {
-        let claim = context.state.take_vacancy(pod, now, is_usable)?;
-        if claims.has_room(context, &claim, pod) {
+        let claim = context.state.inherit_slot(pod, now, is_usable)?;
+        if claims.fits(context, &claim, pod) {
             return Some(claim);
         }
-        context.state.forget_pod(pods::uid_of(pod));
+        context.state.remove_reservation(pods::uid_of(pod));
     }
 }
 
@@ -207,9 +218,9 @@ struct Budgets {
 }
 
 impl Budgets {
-    fn read(mirrors: &Mirrors) -> Self {
+    fn read(stores: &Stores) -> Self {
         let mut by_namespace: BTreeMap<String, Vec<Arc<PodDisruptionBudget>>> = BTreeMap::new();
-        for budget in mirrors.budgets.list() {
+        for budget in stores.budgets.list() {
             let namespace = budget.metadata.namespace.clone().unwrap_or_default();
             by_namespace.entry(namespace).or_default().push(budget);
         }
@@ -232,8 +243,8 @@ pub fn is_launching_pool(pool: &NodePool) -> bool {
 }
 
 /// Whether a pod that a node was planned for still needs one: the plan took its time, and the world went on.
-pub(super) fn still_needs_a_node(mirrors: &Mirrors, planned: &Pod) -> bool {
-    let current = mirrors.pods.get(planned.namespace(), &planned.name);
+pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
+    let current = stores.pods.get(planned.namespace(), &planned.name);
     current.is_some_and(|current| {
         pods::uid_of(&current) == pods::uid_of(planned)
             && pods::node_name(&current) == pods::node_name(planned)
@@ -242,23 +253,23 @@ pub(super) fn still_needs_a_node(mirrors: &Mirrors, planned: &Pod) -> bool {
 }
 
 /// Whether the node of a claim has this name.
-pub(super) fn is_node_of(mirrors: &Mirrors, claim: &str, node: &str) -> bool {
-    let claim = mirrors.node_claims.get("", claim);
+pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
+    let claim = stores.node_claims.get("", claim);
     let id = claim.as_ref().and_then(|claim| claim.status.as_ref()?.provider_id.as_deref());
-    let nodes = id.map(|id| mirrors.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
+    let nodes = id.map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
     nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
 }
 
 /// The newest version of anything that a round looks at.
-pub(crate) fn revision(mirrors: &Mirrors) -> u64 {
-    let pods = mirrors.pods.revision().max(mirrors.nodes.revision());
-    pods.max(mirrors.node_claims.revision()).max(mirrors.node_pools.revision())
+pub(crate) fn revision(stores: &Stores) -> u64 {
+    let pods = stores.pods.revision().max(stores.nodes.revision());
+    pods.max(stores.node_claims.revision()).max(stores.node_pools.revision())
 }
 
 /// The pools that may launch, each with what it could buy.
-pub(super) async fn launching_pools(context: &Context) -> Vec<LivePool> {
+pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
     let mut pools = Vec::new();
-    for pool in context.mirrors.node_pools.list() {
+    for pool in context.stores.node_pools.list() {
         if !is_launching_pool(&pool) || !context.is_managed(&pool.spec.template.spec.node_class_ref) {
             continue;
         }
@@ -272,50 +283,54 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<LivePool> {
                 Arc::default()
             }
         };
-        pools.push(LivePool { pool, instance_types });
+        pools.push(PoolInput { pool, instance_types });
     }
     pools
 }
 
 /// The cluster that the pods are to be planned into.
-pub(crate) fn gather(context: &Context, sorted: SortedPods, pools: Vec<LivePool>) -> Live {
-    let mirrors = &context.mirrors;
-    let mut node_claims = mirrors.node_claims.list();
+pub(crate) fn planning_input(
+    context: &Context,
+    sorted: ClassifiedPods,
+    pools: Vec<PoolInput>,
+) -> ClusterInput {
+    let stores = &context.stores;
+    let mut node_claims = stores.node_claims.list();
     node_claims.retain(|claim| context.is_managed(&claim.spec.node_class_ref));
-    let mut nodes = mirrors.nodes.list();
+    let mut nodes = stores.nodes.list();
     nodes.retain(|node| is_tracked(node));
-    Live {
+    ClusterInput {
         pools,
         well_known: context.cloud.well_known_labels(),
         nodes,
         node_claims,
-        leaving: context.state.leaving(),
+        leaving: context.state.marked_for_deletion(),
         bound: sorted.bound,
         pending: sorted.pending,
         expected: sorted.expected,
-        daemon_sets: mirrors.daemon_sets.list(),
-        volume_claims: mirrors.volume_claims.list(),
-        volumes: mirrors.volumes.list(),
-        storage_classes: mirrors.storage_classes.list(),
-        csi_nodes: mirrors.csi_nodes.list(),
-        namespaces: mirrors.namespaces.list(),
+        daemon_sets: stores.daemon_sets.list(),
+        volume_claims: stores.volume_claims.list(),
+        volumes: stores.volumes.list(),
+        storage_classes: stores.storage_classes.list(),
+        csi_nodes: stores.csi_nodes.list(),
+        namespaces: stores.namespaces.list(),
         spreading: spreading(context),
-        ..Live::default()
+        ..ClusterInput::default()
     }
 }
 
 /// What pods without spread constraints get, and by what.
-fn spreading(context: &Context) -> Spreading {
+fn spreading(context: &Context) -> DefaultSpreadInput {
     let config = context.settings.scheduler_config.clone();
     if config.is_empty() {
-        return Spreading::default();
+        return DefaultSpreadInput::default();
     }
-    let mirrors = &context.mirrors;
-    Spreading {
+    let stores = &context.stores;
+    DefaultSpreadInput {
         config,
-        services: listed(mirrors.services.as_ref()),
-        replica_sets: listed(mirrors.replica_sets.as_ref()),
-        stateful_sets: listed(mirrors.stateful_sets.as_ref()),
-        replication_controllers: listed(mirrors.replication_controllers.as_ref()),
+        services: listed(stores.services.as_ref()),
+        replica_sets: listed(stores.replica_sets.as_ref()),
+        stateful_sets: listed(stores.stateful_sets.as_ref()),
+        replication_controllers: listed(stores.replication_controllers.as_ref()),
     }
 }

@@ -2,7 +2,7 @@ use jiff::Timestamp;
 use karpenter_state::pod::Pod;
 use serde_json::json;
 
-use super::State;
+use super::ClusterState;
 
 fn pod(name: &str, owner: &str) -> Pod {
     let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": true});
@@ -10,64 +10,67 @@ fn pod(name: &str, owner: &str) -> Pod {
     serde_json::from_value(json!({"metadata": metadata})).expect("a pod")
 }
 
-fn names_on(state: &State, claim: &str) -> Vec<String> {
-    state.places_on(claim).into_iter().map(|place| place.pod.name).collect()
+fn names_on(state: &ClusterState, claim: &str) -> Vec<String> {
+    state.reservations_on(claim).into_iter().map(|reservation| reservation.pod.name).collect()
 }
 
 #[test]
-fn a_pod_has_one_place() {
-    let state = State::default();
-    state.expect(&pod("b", "web"), "one", Timestamp::UNIX_EPOCH);
-    state.expect(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
+fn new_reservation_of_a_pod_replaces_the_earlier_one() {
+    let state = ClusterState::default();
+    state.reserve(&pod("b", "web"), "one", Timestamp::UNIX_EPOCH);
+    state.reserve(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
     assert_eq!(names_on(&state, "one"), ["a", "b"]);
     state.set_nominated("a", Some("node-1"));
-    assert_eq!(state.place_of("a").and_then(|place| place.nominated).as_deref(), Some("node-1"));
-    state.expect(&pod("a", "web"), "two", Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        state.reservation_of("a").and_then(|reservation| reservation.nominated).as_deref(),
+        Some("node-1")
+    );
+    state.reserve(&pod("a", "web"), "two", Timestamp::UNIX_EPOCH);
     assert_eq!((names_on(&state, "one"), names_on(&state, "two")), (vec!["b".into()], vec!["a".into()]));
-    assert_eq!(state.place_of("a").and_then(|place| place.nominated), None);
-    assert_eq!(state.forget_pod("a").map(|place| place.claim).as_deref(), Some("two"));
-    assert_eq!(state.place_of("a"), None);
+    assert_eq!(state.reservation_of("a").and_then(|reservation| reservation.nominated), None);
+    assert_eq!(state.remove_reservation("a").map(|reservation| reservation.host).as_deref(), Some("two"));
+    assert_eq!(state.reservation_of("a"), None);
 }
 
 #[test]
-fn a_pod_that_comes_back_takes_the_place_of_its_predecessor() {
-    let state = State::default();
-    state.expect(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
-    state.vacate("a", Timestamp::UNIX_EPOCH);
-    assert_eq!(state.take_vacancy(&pod("x", "db"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
+fn pod_inherits_the_reservation_of_a_deleted_pod_of_its_controller() {
+    let state = ClusterState::default();
+    state.reserve(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
+    state.release_to_successor("a", Timestamp::UNIX_EPOCH);
+    assert_eq!(state.inherit_slot(&pod("x", "db"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
     assert_eq!(
-        state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true).as_deref(),
+        state.inherit_slot(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true).as_deref(),
         Some("one")
     );
     assert_eq!(names_on(&state, "one"), ["b"]);
-    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
-    state.vacate("b", Timestamp::UNIX_EPOCH);
-    assert_eq!(state.take_vacancy(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| false), None);
-    state.expect(&pod("c", "web"), "one", Timestamp::UNIX_EPOCH);
-    state.vacate("c", Timestamp::UNIX_EPOCH);
-    state.drop_vacancies("one");
-    assert_eq!(state.take_vacancy(&pod("d", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
+    assert_eq!(state.inherit_slot(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
+    state.release_to_successor("b", Timestamp::UNIX_EPOCH);
+    assert_eq!(state.inherit_slot(&pod("c", "web"), Timestamp::UNIX_EPOCH, |_, _, _| false), None);
+    state.reserve(&pod("c", "web"), "one", Timestamp::UNIX_EPOCH);
+    state.release_to_successor("c", Timestamp::UNIX_EPOCH);
+    state.drop_successor_slots("one");
+    assert_eq!(state.inherit_slot(&pod("d", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
 }
 
 #[test]
-fn claims_that_are_gone_are_forgotten() {
+fn state_of_deleted_claims_is_removed() {
     let at = |second| Timestamp::from_second(second).expect("a time");
-    let state = State::default();
-    state.mark_leaving("one");
-    assert_eq!(state.opened("one", at(5)), at(5));
-    assert_eq!(state.opened("one", at(9)), at(5));
-    state.expect(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
-    state.vacate("a", Timestamp::UNIX_EPOCH);
+    let state = ClusterState::default();
+    state.mark_for_deletion("one");
+    assert_eq!(state.record_open("one", at(5)), at(5));
+    assert_eq!(state.record_open("one", at(9)), at(5));
+    state.reserve(&pod("a", "web"), "one", Timestamp::UNIX_EPOCH);
+    state.release_to_successor("a", Timestamp::UNIX_EPOCH);
     state.retain_claims(|claim| claim != "one");
-    assert!(!state.is_leaving("one"));
-    assert_eq!(state.opened("one", at(9)), at(9));
-    assert_eq!(state.take_vacancy(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
+    assert!(!state.is_marked_for_deletion("one"));
+    assert_eq!(state.record_open("one", at(9)), at(9));
+    assert_eq!(state.inherit_slot(&pod("b", "web"), Timestamp::UNIX_EPOCH, |_, _, _| true), None);
 }
 
 #[test]
-fn nominations_of_nodes_run_out() {
+fn node_nomination_expires() {
     let at = |second| Timestamp::from_second(second).expect("a time");
-    let state = State::default();
+    let state = ClusterState::default();
     state.nominate_node("n", at(20));
     state.nominate_node("n", at(10));
     assert!(state.is_node_nominated("n", at(19)));
@@ -76,18 +79,18 @@ fn nominations_of_nodes_run_out() {
 }
 
 #[test]
-fn a_moved_pod_hands_its_place_to_its_successor() {
+fn successor_of_a_moved_pod_inherits_its_reservation() {
     let at = |second| Timestamp::from_second(second).expect("a time");
-    let state = State::default();
-    state.depart(["old"], [(&pod("a", "web"), "one")], at(1));
-    assert!(state.is_leaving("old"));
-    assert_eq!(state.moves().moved_onto_at("one"), Some(at(1)));
-    state.vacate("a", at(2));
+    let state = ClusterState::default();
+    state.start_command(["old"], [(&pod("a", "web"), "one")], at(1));
+    assert!(state.is_marked_for_deletion("old"));
+    assert_eq!(state.move_history().moved_onto_at("one"), Some(at(1)));
+    state.release_to_successor("a", at(2));
     let is_fresh = |_: &str, since: Timestamp, is_move: bool| is_move && since >= at(2);
-    assert_eq!(state.take_vacancy(&pod("b", "web"), at(3), is_fresh).as_deref(), Some("one"));
-    let place = state.place_of("b").expect("a place");
-    assert_eq!((place.is_move, place.since), (true, at(3)));
-    assert_eq!(state.moves().pod_moved_at("b"), Some(at(3)));
-    state.vacate("b", at(1));
-    assert_eq!(state.take_vacancy(&pod("c", "web"), at(3), is_fresh), None);
+    assert_eq!(state.inherit_slot(&pod("b", "web"), at(3), is_fresh).as_deref(), Some("one"));
+    let reservation = state.reservation_of("b").expect("a place");
+    assert_eq!((reservation.is_move, reservation.since), (true, at(3)));
+    assert_eq!(state.move_history().pod_moved_at("b"), Some(at(3)));
+    state.release_to_successor("b", at(1));
+    assert_eq!(state.inherit_slot(&pod("c", "web"), at(3), is_fresh), None);
 }

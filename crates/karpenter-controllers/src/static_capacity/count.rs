@@ -8,8 +8,8 @@ use karpenter_cluster::controllers::context::{is_deleting, name_of};
 use karpenter_model::resources::NODES;
 
 use crate::context::Context;
-use crate::mirrors::BY_POOL;
 use crate::nodeclaim::{REBOOTING, is_true};
+use crate::stores::BY_POOL;
 
 const DISRUPTION_REASON: &str = "DisruptionReason";
 
@@ -48,33 +48,33 @@ impl Counts {
 
 /// The claims of a pool, counted now.
 pub fn counts(context: &Context, pool: &str) -> Counts {
-    let claims = context.mirrors.node_claims.by(BY_POOL, pool);
-    Counts::of(claims.iter().map(|claim| &**claim), |name| context.state.is_leaving(name))
+    let claims = context.stores.node_claims.by(BY_POOL, pool);
+    Counts::of(claims.iter().map(|claim| &**claim), |name| context.state.is_marked_for_deletion(name))
 }
 
 /// Promised places by pool. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct NodeReservations {
+pub struct NodeLimitGrants {
     shared: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 /// Places under a pool's limit, held until this is dropped. A claim that was created meanwhile holds its own, so this
 /// may outlive it by a moment without harm.
 #[derive(Debug)]
-pub struct Reservation {
-    from: NodeReservations,
+pub struct NodeLimitGrant {
+    from: NodeLimitGrants,
     pool: String,
     granted: u32,
 }
 
-impl Reservation {
+impl NodeLimitGrant {
     /// How many nodes may be created.
     pub fn granted(&self) -> u32 {
         self.granted
     }
 }
 
-impl Drop for Reservation {
+impl Drop for NodeLimitGrant {
     fn drop(&mut self) {
         let mut promised = self.from.promised();
         if let Some(count) = promised.get_mut(&self.pool) {
@@ -86,7 +86,7 @@ impl Drop for Reservation {
     }
 }
 
-impl NodeReservations {
+impl NodeLimitGrants {
     /// Promises up to `wanted` places, as many as the limit leaves besides those that exist and those promised before.
     /// `existing` is asked while nobody else can be promised anything.
     fn reserve(
@@ -95,7 +95,7 @@ impl NodeReservations {
         limit: Option<u32>,
         wanted: u32,
         existing: impl FnOnce() -> u32,
-    ) -> Reservation {
+    ) -> NodeLimitGrant {
         let mut promised = self.promised();
         let before = promised.get(pool).copied().unwrap_or(0);
         let left = limit.map_or(u32::MAX, |limit| limit.saturating_sub(existing()).saturating_sub(before));
@@ -103,7 +103,7 @@ impl NodeReservations {
         if granted > 0 {
             promised.insert(pool.to_owned(), before.saturating_add(granted));
         }
-        Reservation { from: self.clone(), pool: pool.to_owned(), granted }
+        NodeLimitGrant { from: self.clone(), pool: pool.to_owned(), granted }
     }
 
     fn promised(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
@@ -113,11 +113,11 @@ impl NodeReservations {
 
 /// Asks for room for `wanted` more nodes under `limits.nodes` of a pool. Nodes on their way out hold their place until
 /// they are gone.
-pub fn reserve_nodes(context: &Context, pool: &NodePool, wanted: u32) -> Reservation {
+pub fn reserve_nodes(context: &Context, pool: &NodePool, wanted: u32) -> NodeLimitGrant {
     let name = name_of(pool);
     let limit = pool.spec.limits.as_ref().and_then(|limits| limits.get(NODES));
     let limit = limit.map(|limit| u32::try_from(limit.value_floor().max(0)).unwrap_or(u32::MAX));
-    context.node_reservations.reserve(name, limit, wanted, || counts(context, name).all())
+    context.node_limit_grants.reserve(name, limit, wanted, || counts(context, name).all())
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn places_are_promised_once_and_come_back() {
-        let reservations = NodeReservations::default();
+        let reservations = NodeLimitGrants::default();
         let first = reservations.reserve("a", Some(10), 4, || 5);
         let second = reservations.reserve("a", Some(10), 4, || 5);
         let other = reservations.reserve("b", Some(1), 4, || 0);

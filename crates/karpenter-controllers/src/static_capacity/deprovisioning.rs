@@ -13,8 +13,8 @@ use super::count::{Counts, counts};
 use super::surplus::{Member, choose};
 use super::{RECHECK, replicas, watch};
 use crate::context::Context;
-use crate::mirrors::{BY_NODE, BY_POOL};
 use crate::nodeclaim::nodes_of;
+use crate::stores::{BY_NODE, BY_POOL};
 use crate::writes;
 
 pub struct StaticDeprovisioning {
@@ -28,16 +28,16 @@ impl StaticDeprovisioning {
 
     /// Claims that nothing else is about to end, with the pods of their nodes.
     fn members(&self, pool: &str) -> Vec<(Arc<NodeClaim>, Vec<Arc<Pod>>)> {
-        let mirrors = &self.context.mirrors;
-        let claims = mirrors.node_claims.by(BY_POOL, pool).into_iter();
+        let stores = &self.context.stores;
+        let claims = stores.node_claims.by(BY_POOL, pool).into_iter();
         let staying = claims.filter(|claim| {
-            let counts = Counts::of([&**claim], |name| self.context.state.is_leaving(name));
+            let counts = Counts::of([&**claim], |name| self.context.state.is_marked_for_deletion(name));
             !is_deleting(&**claim) && counts.active == 1
         });
         staying
             .map(|claim| {
                 let nodes = nodes_of(&self.context, &claim);
-                let pods = nodes.iter().flat_map(|node| mirrors.pods.by(BY_NODE, name_of(&**node))).collect();
+                let pods = nodes.iter().flat_map(|node| stores.pods.by(BY_NODE, name_of(&**node))).collect();
                 (claim, pods)
             })
             .collect()
@@ -47,7 +47,7 @@ impl StaticDeprovisioning {
 impl Reconcile for StaticDeprovisioning {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let context = &self.context;
-        let Some(pool) = context.mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(After::Done) };
         let Some(replicas) = replicas(context, &pool) else { return Ok(After::Done) };
         let active = counts(context, name_of(&*pool)).active;
         let surplus = active.saturating_sub(replicas);
@@ -64,14 +64,14 @@ impl Reconcile for StaticDeprovisioning {
         let views: Vec<Member<'_>> = members.iter().map(|(claim, pods)| Member { claim, pods }).collect();
         let costs = match context.gates.pod_deletion_cost_management {
             true => DeletionCosts::Managed,
-            false => DeletionCosts::OfUsers,
+            false => DeletionCosts::SetByUsers,
         };
         let chosen =
             choose(&views, usize::try_from(surplus).unwrap_or(usize::MAX), costs, context.clock.now());
         for (claim, _) in
             members.iter().filter(|(claim, _)| chosen.iter().any(|name| name == name_of(&**claim)))
         {
-            writes::delete(&context.client, &context.mirrors.node_claims, &**claim).await?;
+            writes::delete(&context.client, &context.stores.node_claims, &**claim).await?;
         }
         Ok(After::Again(RECHECK))
     }

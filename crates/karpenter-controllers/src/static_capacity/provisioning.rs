@@ -23,8 +23,8 @@ impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
         // Before anybody looks at the pool because of the same change.
         let context = self.context.clone();
-        self.context.mirrors.node_claims.observe(move |change| {
-            context.back_off.note(change, context.clock.now());
+        self.context.stores.node_claims.observe(move |change| {
+            context.launch_backoff.note(change, context.clock.now());
         });
         watch(&self.context, queue);
     }
@@ -41,18 +41,18 @@ pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
 impl Reconcile for StaticProvisioning {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let context = &self.context;
-        let Some(pool) = context.mirrors.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(After::Done) };
         let Some(replicas) = replicas(context, &pool).filter(|_| is_ready(&pool)) else {
             return Ok(After::Done);
         };
-        claims::settle_doubts(context).await?;
+        claims::resolve_unconfirmed_creates(context).await?;
         let counts = counts(context, name_of(&*pool));
         let missing = missing(counts, replicas);
         if missing == 0 {
             return Ok(After::Again(RECHECK));
         }
         let now = context.clock.now();
-        let held = context.back_off.lock().held_until(name_of(&*pool), now);
+        let held = context.launch_backoff.lock().held_until(name_of(&*pool), now);
         if let Some(held) = held {
             tracing::info!(until = %held, "launches failed repeatedly, waiting");
             return Ok(After::Again(until(now, held)));
@@ -68,8 +68,8 @@ impl Reconcile for StaticProvisioning {
             provision_count = reservation.granted(),
             "provisioning nodeclaims to satisfy replica count"
         );
-        context.back_off.lock().begin_round();
-        let claim = claims::build_static(&pool);
+        context.launch_backoff.lock().begin_pass();
+        let claim = claims::claim_from_template(&pool);
         for _ in 0..reservation.granted() {
             claims::create(context, &claim).await?;
         }

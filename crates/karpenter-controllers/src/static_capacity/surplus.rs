@@ -1,4 +1,4 @@
-//! Which nodes of a pool of fixed size go when there are too many.
+//! Decides which NodeClaims of a static NodePool are deleted if it has more than `spec.replicas`. Pure.
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
@@ -10,19 +10,20 @@ use karpenter_state::pod::Pod;
 use crate::nodeclaim::provider_id;
 use crate::pods;
 
-/// A claim that is there to stay so far, and what runs on its node.
+/// A claim that could be deleted, and the pods on its node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member<'a> {
     pub(super) claim: &'a NodeClaim,
     pub(super) pods: &'a [std::sync::Arc<Pod>],
 }
 
-/// The place in the order: what was not launched yet, empty nodes, then those that are least trouble.
+/// The order of deletion: claims that are not launched, empty nodes, then nodes by disruption cost. Nodes with a
+/// do-not-disrupt pod are last.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-enum Place {
+enum DeletionOrder {
     Unlaunched,
     Empty,
-    Occupied { is_kept: bool, cost: f64 },
+    Occupied { is_do_not_disrupt: bool, cost: f64 },
 }
 
 /// Names of the claims to delete, at most `count`.
@@ -32,28 +33,30 @@ pub(super) fn choose(
     deletion_costs: DeletionCosts,
     now: Timestamp,
 ) -> Vec<String> {
-    let mut order: Vec<(Place, &str)> =
-        members.iter().map(|member| (place(member, deletion_costs, now), name_of(member.claim))).collect();
-    // Costs are numbers, so every pair has an order.
+    let mut order: Vec<(DeletionOrder, &str)> = members
+        .iter()
+        .map(|member| (deletion_order(member, deletion_costs, now), name_of(member.claim)))
+        .collect();
+    // Costs are never NaN, so every pair has an order.
     order.sort_by(|one, two| {
         one.0.partial_cmp(&two.0).unwrap_or(std::cmp::Ordering::Equal).then_with(|| one.1.cmp(two.1))
     });
     order.into_iter().take(count).map(|(_, name)| name.to_owned()).collect()
 }
 
-fn place(member: &Member<'_>, deletion_costs: DeletionCosts, now: Timestamp) -> Place {
+fn deletion_order(member: &Member<'_>, deletion_costs: DeletionCosts, now: Timestamp) -> DeletionOrder {
     if provider_id(member.claim).is_none() {
-        return Place::Unlaunched;
+        return DeletionOrder::Unlaunched;
     }
-    let is_kept = member.pods.iter().any(|pod| pods::is_do_not_disrupt_active(pod, now));
-    if !is_kept && member.pods.iter().all(|pod| pods::is_owned_by_daemon_set(pod)) {
-        return Place::Empty;
+    let is_do_not_disrupt = member.pods.iter().any(|pod| pods::is_do_not_disrupt_active(pod, now));
+    if !is_do_not_disrupt && member.pods.iter().all(|pod| pods::is_owned_by_daemon_set(pod)) {
+        return DeletionOrder::Empty;
     }
     let cost: f64 = member.pods.iter().map(|pod| eviction_cost(pod, deletion_costs)).sum();
-    Place::Occupied { is_kept, cost: cost * lifetime_left(member.claim, now) }
+    DeletionOrder::Occupied { is_do_not_disrupt, cost: cost * lifetime_left(member.claim, now) }
 }
 
-/// The share of its life that a claim has before it.
+/// The share of `expireAfter` that is left, from 0 to 1; 1 for claims that do not expire.
 fn lifetime_left(claim: &NodeClaim, now: Timestamp) -> f64 {
     let expires_after = claim.spec.expire_after.as_ref().and_then(|after| after.nanos());
     let created = claim.metadata.creation_timestamp.as_ref();

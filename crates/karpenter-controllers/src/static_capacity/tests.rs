@@ -95,6 +95,6 @@ fn surplus_goes_where_it_hurts_least() {
     ];
     let order = ["z-unlaunched", "x-daemons", "y-empty", "small", "old", "large", "a-kept", "b-kept"];
     for count in 0..=order.len() {
-        assert_eq!(choose(&members, count, DeletionCosts::OfUsers, now), order[..count]);
+        assert_eq!(choose(&members, count, DeletionCosts::SetByUsers, now), order[..count]);
     }
 }

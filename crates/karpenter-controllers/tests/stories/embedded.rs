@@ -9,7 +9,7 @@ use karpenter_api::crds;
 use karpenter_api::types::{Condition, NodeClaim};
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_cluster::clock::Clock;
-use karpenter_controllers::journal::Journal;
+use karpenter_controllers::decision_journal::DecisionJournal;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, NamespaceResourceScope};
 use kube::{Client, Resource};
@@ -61,7 +61,7 @@ pub(crate) struct Sight {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     /// What was decided, for stories that go wrong.
-    pub(crate) journal: Option<Journal>,
+    pub(crate) journal: Option<DecisionJournal>,
 }
 
 impl Sight {

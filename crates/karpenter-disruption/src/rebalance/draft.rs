@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
 use karpenter_model::problem::{Mode, ReservedMode};
-use karpenter_scheduling::simulate::{BoundAt, Outcome, Question, Simulator};
+use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::command::{Candidate, Destination};
 use crate::fleet::Fleet;
@@ -62,7 +62,7 @@ pub(crate) struct Found {
     pub(crate) one: Move,
     /// Nodes it was allowed to use.
     pub(crate) onto: Vec<usize>,
-    without: Vec<usize>,
+    removed_nodes: Vec<usize>,
     outcome: Outcome,
 }
 
@@ -91,10 +91,10 @@ impl<'a> Draft<'a> {
         let mut simulator = simulator.fork();
         let waiting = fleet.problem.pods.len();
         if waiting > 0 {
-            let credits = BTreeMap::new();
-            let question = question(&[], Mode::Compat, 0, &credits);
-            let outcome = simulator.ask(&question);
-            simulator.commit(&question, &outcome);
+            let reservation_credits = BTreeMap::new();
+            let simulation_request = simulation_request(&[], Mode::Compat, 0, &reservation_credits);
+            let outcome = simulator.simulate(&simulation_request);
+            simulator.commit(&simulation_request, &outcome);
         }
         let nodes = fleet.problem.nodes.len();
         let node_of: Vec<usize> = candidates
@@ -160,21 +160,24 @@ impl<'a> Draft<'a> {
     }
 
     fn ask_anew(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
-        let mut without: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
-        without.sort_unstable();
-        let credits = BTreeMap::new();
-        let question = question(&without, mode, effort, &credits);
-        let mut outcome = self.simulator.ask_onto(&question, onto);
-        if question.stays_home && outcome.stranded(self.waiting) > 0 {
+        let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
+        removed_nodes.sort_unstable();
+        let reservation_credits = BTreeMap::new();
+        let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
+        let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
+        if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
             // Somewhere else there may be room.
-            outcome = self.simulator.ask_onto(&Question { stays_home: false, ..question }, onto);
+            outcome = self.simulator.simulate_onto(
+                &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
+                onto,
+            );
         }
         let one = self.read(sources, &outcome)?;
-        Some(Found { one, onto: onto.to_vec(), without, outcome })
+        Some(Found { one, onto: onto.to_vec(), removed_nodes, outcome })
     }
 
     fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
-        if outcome.stranded(self.waiting) > 0 {
+        if outcome.unschedulable_movers(self.waiting) > 0 {
             return None;
         }
         let mut moves: Vec<(BoundAt, Destination)> = Vec::new();
@@ -216,8 +219,11 @@ impl<'a> Draft<'a> {
     /// Takes a move for carried out.
     pub(crate) fn commit(&mut self, found: &Found) {
         self.answered().clear();
-        let credits = BTreeMap::new();
-        self.simulator.commit(&question(&found.without, Mode::Compat, 0, &credits), &found.outcome);
+        let reservation_credits = BTreeMap::new();
+        self.simulator.commit(
+            &simulation_request(&found.removed_nodes, Mode::Compat, 0, &reservation_credits),
+            &found.outcome,
+        );
         for (_, to) in &found.one.moves {
             if let Destination::Existing(node) = to
                 && let Some(receiver) = self.candidate_at.get(node)
@@ -231,19 +237,19 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn question<'q>(
-    without: &'q [usize],
+fn simulation_request<'q>(
+    removed_nodes: &'q [usize],
     mode: Mode,
     effort: u64,
-    credits: &'q BTreeMap<std::sync::Arc<str>, u32>,
-) -> Question<'q> {
-    Question {
-        without,
-        moves_blocked: false,
+    reservation_credits: &'q BTreeMap<std::sync::Arc<str>, u32>,
+) -> SimulationRequest<'q> {
+    SimulationRequest {
+        removed_nodes,
+        moves_blocked_pods: false,
         mode,
         effort,
-        stays_home: true,
+        prefers_vacated_domains: true,
         reserved_mode: ReservedMode::Fallback,
-        credits,
+        reservation_credits,
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Problem};
-use karpenter_scheduling::simulate::{likely_least_per_hour, worth};
+use karpenter_scheduling::simulate::{dual_prices, estimated_optimum_per_hour};
 
 pub(crate) struct Worths {
     pub(crate) lower_bound_per_hour: f64,
@@ -17,7 +17,7 @@ pub(crate) struct Worths {
 impl Worths {
     pub(crate) fn of(problem: &Problem, effort: u64) -> Self {
         let specs = specs(problem);
-        let worth = worth(problem, &specs, effort);
+        let worth = dual_prices(problem, &specs, effort);
         let total: f64 = specs
             .iter()
             .zip(&worth.dual_price_per_spec)
@@ -35,8 +35,8 @@ impl Worths {
 
     /// What a fleet for the same pods costs at about the least. The bound does not know that pods fill no node to the last
     /// bit; this does, and is not proved.
-    pub(crate) fn likely_least_per_hour(&self, problem: &Problem) -> f64 {
-        likely_least_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
+    pub(crate) fn estimated_optimum_per_hour(&self, problem: &Problem) -> f64 {
+        estimated_optimum_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
     }
 
     /// Of everything on a node that would have to move.

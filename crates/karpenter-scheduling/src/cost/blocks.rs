@@ -1,70 +1,71 @@
-//! Pods that no node could hold together are no single problem: teams with pools of their own, architectures, zones.
+//! Splits a packing problem into independent blocks: pods that can never share a node, for example of
+//! different teams with their own NodePools, architectures or zones.
 //!
-//! Each block is relaxed and packed by itself. Solved as one program they are more rows than a relaxation has time for, and
-//! what one of them leaves unproved is taken off the bound of all.
+//! Each block is relaxed and packed separately. Solved as one linear program, the blocks together have more
+//! rows than a relaxation has work for, and the gap of one block would lower the bound of all.
 
-use super::knapsack::{Pattern, Scratch};
-use super::pack::Share;
-use super::relaxation::{Effort, Hint, Relaxation, fluid_weights, relax_from};
-use super::shapes::{Kind, Row};
+use super::knapsack::{PodCounts, Scratch};
+use super::pack::ColumnUse;
+use super::relaxation::{Effort, Hint, Relaxation, relax_from, resource_prices};
+use super::shapes::{NodeKind, Row};
 
-/// Rows and kinds, by number, that have nothing to do with the rest.
+/// Indexes of rows and node kinds that share nothing with the other blocks.
 pub(crate) struct Block {
     pub(crate) rows: Vec<usize>,
     pub(crate) kinds: Vec<usize>,
 }
 
 impl Block {
-    /// What it is of all rows and kinds.
-    pub(crate) fn of(&self, rows: &[Row], kinds: &[Kind]) -> (Vec<Row>, Vec<Kind>) {
+    /// The rows and node kinds of the block.
+    pub(crate) fn of(&self, rows: &[Row], kinds: &[NodeKind]) -> (Vec<Row>, Vec<NodeKind>) {
         let own_rows = self.rows.iter().map(|row| rows[*row].clone()).collect();
         (own_rows, self.kinds.iter().map(|kind| kinds[*kind].clone()).collect())
     }
 
-    /// Those of some fillings that are its own, in its own numbers.
-    pub(crate) fn columns(&self, columns: &[Share]) -> Vec<Share> {
-        let own = |(kind, pattern, amount): &Share| {
-            let (kind, pattern) = self.own(*kind, pattern)?;
-            Some((kind, pattern, *amount))
+    /// The columns that belong to the block, with the block's own row and kind indexes.
+    pub(crate) fn columns(&self, columns: &[ColumnUse]) -> Vec<ColumnUse> {
+        let own = |(kind, pod_counts, amount): &ColumnUse| {
+            let (kind, pod_counts) = self.own(*kind, pod_counts)?;
+            Some((kind, pod_counts, *amount))
         };
         columns.iter().filter_map(own).collect()
     }
 
-    /// A filling in its own numbers, if it is its own.
-    fn own(&self, kind: usize, pattern: &Pattern) -> Option<(usize, Pattern)> {
+    /// A column with the block's own indexes; `None` if it belongs to another block.
+    fn own(&self, kind: usize, pod_counts: &PodCounts) -> Option<(usize, PodCounts)> {
         let own_row = |row: u32| self.rows.binary_search(&(row as usize)).ok().map(|row| row as u32);
         let kind = self.kinds.binary_search(&kind).ok()?;
-        let pattern: Option<Pattern> =
-            pattern.iter().map(|(row, count)| Some((own_row(*row)?, *count))).collect();
-        Some((kind, pattern?))
+        let pod_counts: Option<PodCounts> =
+            pod_counts.iter().map(|(row, count)| Some((own_row(*row)?, *count))).collect();
+        Some((kind, pod_counts?))
     }
 
     fn hint(&self, hint: &Hint) -> Hint {
-        let fillings = hint.fillings.iter().filter_map(|(kind, pattern)| self.own(*kind, pattern));
-        Hint { duals: self.rows.iter().map(|row| hint.duals[*row]).collect(), fillings: fillings.collect() }
+        let columns = hint.columns.iter().filter_map(|(kind, pod_counts)| self.own(*kind, pod_counts));
+        Hint { duals: self.rows.iter().map(|row| hint.duals[*row]).collect(), columns: columns.collect() }
     }
 
-    /// A filling of its own rows as one of all rows.
-    pub(crate) fn widened(&self, mut pattern: Pattern) -> Pattern {
-        pattern.iter_mut().for_each(|(row, _)| *row = self.rows[*row as usize] as u32);
-        pattern
+    /// The pods of a column with the row indexes of the whole problem.
+    pub(crate) fn widened(&self, mut pod_counts: PodCounts) -> PodCounts {
+        pod_counts.iter_mut().for_each(|(row, _)| *row = self.rows[*row as usize] as u32);
+        pod_counts
     }
 }
 
 /// As [`relax_from`], block by block.
 pub(crate) fn relax_blocks(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     effort: Effort,
     scratch: &mut Scratch,
 ) -> Option<Relaxation> {
     relax_blocks_from(rows, kinds, effort, None, scratch)
 }
 
-/// The same from what is known already.
+/// As [`relax_blocks`], starting from a hint.
 pub(crate) fn relax_blocks_from(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     effort: Effort,
     hint: Option<Hint>,
     scratch: &mut Scratch,
@@ -77,14 +78,14 @@ pub(crate) fn relax_blocks_from(
         duals: vec![0.0; rows.len()],
         lower_bound: 0.0,
         objective: 0.0,
-        likely: 0.0,
+        estimate: 0.0,
         columns: Vec::new(),
-        fluid_weights: fluid_weights(rows, kinds),
+        resource_prices: resource_prices(rows, kinds),
     };
     let work_start = scratch.work;
     let mut rows_so_far = 0;
     for block in blocks {
-        // What blocks before left of their share is there for the next.
+        // Work that earlier blocks did not use is available to later ones.
         rows_so_far += block.rows.len() as u64;
         let work_end = work_start + effort.work_max * rows_so_far / rows.len() as u64;
         let effort = Effort { work_max: work_end.saturating_sub(scratch.work), ..effort };
@@ -93,27 +94,28 @@ pub(crate) fn relax_blocks_from(
         let relaxed = relax_from(&own_rows, &own_kinds, effort, own_hint, scratch)?;
         whole.lower_bound += relaxed.lower_bound;
         whole.objective += relaxed.objective;
-        whole.likely += relaxed.likely;
+        whole.estimate += relaxed.estimate;
         for (row, dual) in block.rows.iter().zip(relaxed.duals) {
             whole.duals[*row] = dual;
         }
         let columns = relaxed.columns.into_iter();
         whole.columns.extend(
-            columns.map(|(kind, pattern, amount)| (block.kinds[kind], block.widened(pattern), amount)),
+            columns.map(|(kind, pod_counts, amount)| (block.kinds[kind], block.widened(pod_counts), amount)),
         );
     }
     Some(whole)
 }
 
-/// Blocks in the order of their first rows. A row that no kind takes is one of its own.
-pub(crate) fn blocks(rows: &[Row], kinds: &[Kind]) -> Vec<Block> {
+/// The blocks in the order of their first rows. A row that no kind accepts is a block of its own.
+pub(crate) fn blocks(rows: &[Row], kinds: &[NodeKind]) -> Vec<Block> {
     let demands = rows.iter().map(|row| row.demand + 1).max().unwrap_or(0);
-    // Of each demand, one that it shares kinds with and that comes no later; itself if there is none.
+    // Union-find: a demand that shares a kind with this one and has no larger number; itself if there is
+    // none.
     let mut first: Vec<usize> = (0..demands).collect();
-    let mut is_asked = vec![false; demands];
-    rows.iter().for_each(|row| is_asked[row.demand] = true);
-    let served = |kind: &Kind| -> Vec<usize> {
-        kind.demands.iter().filter(|demand| *demand < demands && is_asked[*demand]).collect()
+    let mut is_simulating = vec![false; demands];
+    rows.iter().for_each(|row| is_simulating[row.demand] = true);
+    let served = |kind: &NodeKind| -> Vec<usize> {
+        kind.demands.iter().filter(|demand| *demand < demands && is_simulating[*demand]).collect()
     };
     for kind in kinds {
         let served = served(kind);
@@ -160,12 +162,12 @@ mod tests {
         Row { requests, demand, count, cap: u32::MAX, exclusion: None }
     }
 
-    fn kind(cpu: i64, price: f64, demands: &[usize]) -> Kind {
+    fn kind(cpu: i64, price: f64, demands: &[usize]) -> NodeKind {
         let mut free = [0; DIMENSIONS_MAX];
         (free[0], free[1]) = (cpu, 100);
         let mut bits = Bits::empty(5);
         demands.iter().for_each(|demand| bits.insert(*demand));
-        Kind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
+        NodeKind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
     }
 
     const EFFORT: Effort = Effort {
@@ -179,9 +181,9 @@ mod tests {
     };
 
     #[test]
-    fn what_shares_a_kind_even_by_way_of_others_is_one_block() {
+    fn rows_connected_by_kinds_form_one_block() {
         let rows = [row(1, 4, 1), row(1, 0, 1), row(2, 2, 1), row(1, 1, 1)];
-        // Nobody asks for the fourth demand, so it holds nothing together.
+        // No row has the fourth demand, so it connects nothing.
         let kinds =
             [kind(4, 1.0, &[0, 2]), kind(4, 1.0, &[3, 4]), kind(4, 1.0, &[1, 2, 3]), kind(4, 1.0, &[3])];
         let found: Vec<_> =
@@ -190,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn blocks_cost_together_what_they_cost_apart() {
+    fn relaxation_of_blocks_is_sum_of_relaxations() {
         let rows = [row(7, 0, 300), row(4, 1, 100), row(3, 0, 200), row(6, 1, 50)];
         let kinds = [kind(16, 1.0, &[0]), kind(8, 1.0, &[1]), kind(16, 1.5, &[1])];
         let whole = relax_blocks(&rows, &kinds, EFFORT, &mut Scratch::default()).unwrap();
-        let part = |rows: &[Row], kinds: &[Kind]| {
+        let part = |rows: &[Row], kinds: &[NodeKind]| {
             relax(rows, kinds, EFFORT, &mut Scratch::default()).expect("every row fits")
         };
         let first = part(&[rows[0].clone(), rows[2].clone()], &kinds[..1]);
@@ -202,10 +204,10 @@ mod tests {
         assert!((whole.lower_bound - first.lower_bound - second.lower_bound).abs() < 1e-9);
         assert!((whole.objective - first.objective - second.objective).abs() < 1e-9);
         assert_eq!(whole.duals, [first.duals[0], second.duals[0], first.duals[1], second.duals[1]]);
-        // Every filling holds what its kind takes, and all of them together hold every pod.
+        // Every column holds pods that its kind accepts, and all columns together cover every pod.
         let mut held = vec![0.0; rows.len()];
-        for (kind, pattern, amount) in &whole.columns {
-            for (row, count) in pattern {
+        for (kind, pod_counts, amount) in &whole.columns {
+            for (row, count) in pod_counts {
                 assert!(kinds[*kind].takes(&rows[*row as usize]));
                 held[*row as usize] += amount * f64::from(*count);
             }
@@ -213,13 +215,13 @@ mod tests {
         for (held, row) in held.iter().zip(&rows) {
             assert!(*held >= f64::from(row.count) - 1e-6, "{held} of {}", row.count);
         }
-        // Four rows are more than are solved at once.
+        // Four rows exceed `rows_max`.
         let as_one = relax(&rows, &kinds, EFFORT, &mut Scratch::default()).unwrap();
         assert!(as_one.columns.is_empty() && as_one.lower_bound < whole.lower_bound);
     }
 
     #[test]
-    fn a_row_that_fits_nowhere_is_no_relaxation() {
+    fn row_without_kind_has_no_relaxation() {
         let rows = [row(7, 0, 3), row(4, 1, 1)];
         assert!(relax_blocks(&rows, &[kind(16, 1.0, &[0])], EFFORT, &mut Scratch::default()).is_none());
     }

@@ -1,26 +1,26 @@
-//! A price that no valid fleet for the placed pods can undercut.
+//! A lower bound: a price that no valid fleet for the placed pods can go below.
 //!
-//! Everything that might be decided otherwise is left open here: zones, pools, nodes that were not repacked, and which
-//! pods go to existing nodes. Only resources, labels, taints, required anti-affinity between equals and the limit of hard
-//! hostname spreads bind (`limits`), and then how even these spreads are (`hosts`), so the bound holds for plans of either
-//! mode.
+//! All choices stay open: zones, NodePools, frozen nodes, and which pods are placed on existing nodes. Only
+//! resources, labels, taints, required anti-affinity between equal pods and the limits of hard hostname
+//! spreads (`limits`) bind, and then how even these spreads are (`hosts`). So the bound holds for plans of
+//! both modes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use karpenter_model::problem::Problem;
 
-use super::dealt::Merged;
 use super::items::{self, Demands, Item};
-use super::knapsack::{self, Order, Pattern, Scratch};
+use super::knapsack::{self, Order, PodCounts, Scratch};
 use super::limits::Counted;
+use super::merged::MergedRelaxation;
 use super::relaxation::{self, Effort, Hint, Relaxation};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers};
 use super::{blocks, hosts};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
 
-/// The lower bound for what the ledger has placed now.
+/// The lower bound for the pods that the ledger has placed.
 pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scratch) -> f64 {
     if ledger.claims.is_empty() || ledger.prepared.dimensions.len() > DIMENSIONS_MAX {
         return 0.0;
@@ -36,37 +36,37 @@ pub(crate) fn lower_bound(ledger: &mut Ledger, effort: Effort, scratch: &mut Scr
     let bound = if nodes.is_empty() {
         relaxed.lower_bound
     } else {
-        beside_nodes(&rows, &kinds, &nodes, &relaxed, scratch)
+        with_existing_nodes(&rows, &kinds, &nodes, &relaxed, scratch)
     };
     let known = known(&relaxed, bound);
     hosts::lower_bound(ledger, &items, &counted, &everywhere, &node_kinds, &known, effort, scratch)
 }
 
-/// What a relaxation without spreads over hosts tells the one with them.
-fn known(relaxed: &Relaxation, bound: f64) -> hosts::Known<'_> {
-    hosts::Known {
+/// The result of the relaxation without hostname spreads, as input for the bound with them.
+fn known(relaxed: &Relaxation, bound: f64) -> hosts::KnownBound<'_> {
+    hosts::KnownBound {
         bound,
         nodes: relaxed.columns.iter().map(|(_, _, amount)| amount).sum(),
-        weights: &relaxed.fluid_weights,
+        weights: &relaxed.resource_prices,
     }
 }
 
-/// The bound where some of the pods may go to existing nodes.
-fn beside_nodes(
+/// The lower bound if some of the pods may be placed on existing nodes.
+fn with_existing_nodes(
     rows: &[Row],
-    kinds: &[Kind],
-    nodes: &[Kind],
+    kinds: &[NodeKind],
+    nodes: &[NodeKind],
     relaxed: &Relaxation,
     scratch: &mut Scratch,
 ) -> f64 {
-    // What existing nodes can hold is free: take off the most it can be worth at feasible prices of the pods.
-    let fluid: Vec<f64> =
-        rows.iter().map(|row| knapsack::weigh(&relaxed.fluid_weights, &row.requests)).collect();
-    [&relaxed.duals, &fluid]
+    // Existing nodes cost nothing: subtract the most that their pods can be worth at feasible dual prices.
+    let resource_values: Vec<f64> =
+        rows.iter().map(|row| knapsack::weigh(&relaxed.resource_prices, &row.requests)).collect();
+    [&relaxed.duals, &resource_values]
         .into_iter()
         .map(|duals| {
-            let order = Order::new(rows, duals, relaxed.fluid_weights, |_| true);
-            let worst = relaxation::worst_ratio(rows, kinds, duals, &relaxed.fluid_weights, 0, scratch);
+            let order = Order::new(rows, duals, relaxed.resource_prices, |_| true);
+            let worst = relaxation::max_value_ratio(rows, kinds, duals, &relaxed.resource_prices, 0, scratch);
             let total: f64 = rows.iter().zip(duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
             let free: f64 = nodes.iter().map(|node| knapsack::upper_bound(rows, duals, &order, node)).sum();
             if worst > 0.0 { (total - free) / worst } else { 0.0 }
@@ -74,8 +74,9 @@ fn beside_nodes(
         .fold(0.0, f64::max)
 }
 
-/// A lower bound for all waiting pods on new nodes, and a price per class: no filling of a node is worth more than the
-/// node. Classes that no pool takes have the price 0. The bound knows spreads over hosts, the prices do not.
+/// A lower bound for all pending pods on new nodes, and a dual price per class, at which no column is worth
+/// more than its node. Classes that no NodePool accepts have the price 0. The bound includes hostname
+/// spreads, the dual prices do not.
 pub(crate) fn class_prices(
     ledger: &mut Ledger,
     fleet: &Problem,
@@ -90,7 +91,7 @@ pub(crate) fn class_prices(
     let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
     let nodes = effort.search_nodes;
     let worst =
-        relaxation::worst_ratio(&rows, &kinds, &relaxed.duals, &relaxed.fluid_weights, nodes, scratch);
+        relaxation::max_value_ratio(&rows, &kinds, &relaxed.duals, &relaxed.resource_prices, nodes, scratch);
     for (dual, members) in relaxed.duals.iter().zip(&behind).filter(|_| worst > 0.0) {
         for item in members {
             prices[ledger.classes.variants[items[*item].variant].class] = dual / worst;
@@ -105,9 +106,9 @@ pub(crate) fn class_prices(
     (bound, prices)
 }
 
-/// What all waiting pods cost at the prices of the relaxation's own fillings. Whether there are better ones is not asked,
-/// so it is no bound.
-pub(crate) fn guess(
+/// The objective of the relaxation for all pending pods. Columns that would lower it may be missing, so it is
+/// no bound.
+pub(crate) fn estimate(
     ledger: &mut Ledger,
     fleet: &Problem,
     effort: Effort,
@@ -117,26 +118,26 @@ pub(crate) fn guess(
         return None;
     }
     let Waiting { rows, kinds, .. } = waiting(ledger, fleet);
-    // Limits per node take too long for a guess.
-    let rows = if rows.len() > ROWS_MANY { alike(&rows).0 } else { rows };
-    Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.likely)
+    // With limits per node an estimate would take too long.
+    let rows = if rows.len() > ROWS_MANY { merge_equal_rows(&rows).0 } else { rows };
+    Some(blocks::relax_blocks(&rows, &kinds, effort, scratch)?.estimate)
 }
 
-/// Pods that wait and that some pool takes.
+/// Pending pods that some NodePool accepts.
 struct Waiting {
     items: Vec<Item>,
     counted: Counted,
     rows: Vec<Row>,
-    /// By row: the items.
+    /// Indexes of the items of each row.
     behind: Vec<Vec<usize>>,
-    kinds: Vec<Kind>,
+    kinds: Vec<NodeKind>,
 }
 
 fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     let everywhere = all_templates(ledger);
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for run in &ledger.classes.queue {
-        // The last level states the least.
+        // The last level of relaxation states the fewest constraints.
         *counts.entry(ledger.classes.classes[run.class].variants.end - 1).or_insert(0) += run.count;
     }
     let items = items_of(ledger, counts.into_iter().map(|(variant, count)| (variant, 0, count)).collect());
@@ -154,53 +155,60 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     Waiting { items, counted, rows, behind, kinds }
 }
 
-/// Prices of the rows and what they add up to at least.
-fn relaxed(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
+/// Dual prices of the rows, and the lower bound.
+fn relaxed(rows: &[Row], kinds: &[NodeKind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    // Rows that only limits tell apart are solved less far than one row for all of them.
-    let without = merged(rows, kinds, effort, scratch).map(|merged| merged.unfolded());
+    // Merged rows are fewer, so their relaxation may be solved better than that of the rows with limits.
+    let without = merged(rows, kinds, effort, scratch).map(|merged| merged.for_original_rows());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
 }
 
-/// With more rows than this, prices are rough.
+/// With more rows than this, the dual prices are imprecise.
 const ROWS_MANY: usize = 64;
 
-/// The same as if nodes could hold any number of each: `None` where that would be no help.
+/// The relaxation of merged rows, as if nodes could hold any number of each row; `None` where merging does
+/// not help.
 ///
-/// Limits per node tell rows apart that are the same otherwise, one for every Deployment that keeps its pods apart. What
-/// bounds the pods without these limits bounds them with the limits too.
-pub(crate) fn relaxed_without_limits(
+/// Deployments whose pods exclude each other are separate rows that differ only in their limits per node. A
+/// bound without these limits is also a bound with them.
+pub(crate) fn merged_relaxation(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     effort: Effort,
     scratch: &mut Scratch,
-) -> Option<Merged> {
+) -> Option<MergedRelaxation> {
     if rows.len() <= ROWS_MANY { None } else { merged(rows, kinds, effort, scratch) }
 }
 
-/// The same for any number of rows.
-fn merged(rows: &[Row], kinds: &[Kind], effort: Effort, scratch: &mut Scratch) -> Option<Merged> {
-    let (fewer, of_row) = without_limits(rows);
+/// As [`merged_relaxation`], for any number of rows.
+fn merged(
+    rows: &[Row],
+    kinds: &[NodeKind],
+    effort: Effort,
+    scratch: &mut Scratch,
+) -> Option<MergedRelaxation> {
+    let (fewer, of_row) = merge_limited_rows(rows);
     if fewer.len() == rows.len() {
         return None;
     }
-    let (alike, of_fewer) = alike(&fewer);
-    let first = blocks::relax_blocks(&alike, kinds, effort, scratch)?;
+    let (merge_equal_rows, of_fewer) = merge_equal_rows(&fewer);
+    let first = blocks::relax_blocks(&merge_equal_rows, kinds, effort, scratch)?;
     let hint = hint(&first, &fewer, &of_fewer);
-    // Limits per node do not bind where bounds are proved, so there is nothing more to prove.
+    // The proof ignores limits per node, so it has nothing to add here.
     let effort = Effort { has_tables: false, proofs: 0, ..effort };
     let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
     relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
-    Some(Merged { relaxed, of_row })
+    Some(MergedRelaxation { relaxed, of_row })
 }
 
-/// Rows that differ only in how many of them a node may hold as one, and which of them each became. Those without a limit are
-/// one of their own; a node may hold as many of the others as of all of them together.
-fn without_limits(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
+/// Merges rows that differ only in their limits per node; returns the merged rows and the merged row of each
+/// row. Rows without a limit are merged separately. The limit of a merged row is the sum of the limits of its
+/// rows.
+fn merge_limited_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize, bool), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
-    // What each exclusion adds to the limit of a row: once, however many rows share it.
+    // An exclusion group adds to the limit of a merged row once, however many rows share it.
     let mut excluded: BTreeMap<(usize, u16), u32> = BTreeMap::new();
     let of_row: Vec<usize> = rows
         .iter()
@@ -229,8 +237,8 @@ fn without_limits(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// The same with those that have a limit and those that have none as one.
-fn alike(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
+/// As [`merge_limited_rows`], but rows with and without a limit are merged too.
+fn merge_equal_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
     let of_row: Vec<usize> = rows
@@ -247,19 +255,19 @@ fn alike(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// What a relaxation of rows that are `alike` says of these rows: the same prices, and each filling with as many of those that
-/// have a limit as may be, with none of them, and with their share.
+/// A hint for `rows` from a relaxation of rows that [`merge_equal_rows`] merged: the same dual prices, and
+/// each column with as many limited pods as possible, with none, and with their share.
 fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
     let mut behind: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (row, alike) in of_row.iter().enumerate() {
-        behind.entry(*alike).or_default().push(row);
+    for (row, merge_equal_rows) in of_row.iter().enumerate() {
+        behind.entry(*merge_equal_rows).or_default().push(row);
     }
-    // Those with a limit come first.
+    // Limited rows come first.
     behind.values_mut().for_each(|members| members.sort_by_key(|row| rows[*row].cap));
-    let split = |pattern: &Pattern, limited_share: &dyn Fn(f64) -> f64| -> Pattern {
-        let mut split = Pattern::new();
-        for (alike, count) in pattern {
-            let members = &behind[&(*alike as usize)];
+    let split = |pod_counts: &PodCounts, limited_share: &dyn Fn(f64) -> f64| -> PodCounts {
+        let mut split = PodCounts::new();
+        for (merge_equal_rows, count) in pod_counts {
+            let members = &behind[&(*merge_equal_rows as usize)];
             let of_all: f64 = members.iter().map(|row| f64::from(rows[*row].count)).sum();
             let mut left = *count;
             for row in members {
@@ -279,13 +287,13 @@ fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
         }
         split
     };
-    let mut fillings = Vec::new();
-    for (kind, pattern, _) in &relaxed.columns {
+    let mut columns = Vec::new();
+    for (kind, pod_counts, _) in &relaxed.columns {
         let shares: [&dyn Fn(f64) -> f64; 3] = [&|_| 1.0, &|share| share, &|_| 0.0];
-        fillings.extend(shares.map(|share| (*kind, split(pattern, share))));
+        columns.extend(shares.map(|share| (*kind, split(pod_counts, share))));
     }
-    fillings.retain(|(_, pattern)| !pattern.is_empty());
-    Hint { duals: of_row.iter().map(|row| relaxed.duals[*row]).collect(), fillings }
+    columns.retain(|(_, pod_counts)| !pod_counts.is_empty());
+    Hint { duals: of_row.iter().map(|row| relaxed.duals[*row]).collect(), columns }
 }
 
 fn all_templates(ledger: &Ledger) -> Bits {
@@ -305,7 +313,7 @@ fn placed_items(ledger: &mut Ledger) -> Vec<Item> {
 fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
     let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
     for (variant, alternative, count) in pods {
-        // Any of several volume alternatives, or any required term, might serve: then labels do not bind.
+        // If several volume alternatives or required terms could hold, labels do not bind.
         let data = &ledger.classes.variants[variant];
         let as_written = &ledger.classes.classes[data.class].spec;
         let added = if data.alternatives.len() > 1 || as_written.required_terms.len() > 1 {
@@ -322,22 +330,22 @@ fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
             variant,
             alternative,
             added,
-            added_anywhere: added,
+            added_without_zone: added,
             count,
         })
         .collect()
 }
 
-/// Existing nodes with room, as kinds that cost nothing and take everything.
-fn node_kinds(ledger: &Ledger, demands: usize) -> Vec<Kind> {
+/// Existing nodes with free capacity, as kinds that accept every demand. The price is not used.
+fn node_kinds(ledger: &Ledger, demands: usize) -> Vec<NodeKind> {
     let mut all = Bits::empty(demands);
     (0..demands).for_each(|demand| all.insert(demand));
     ledger
         .present
         .iter()
-        .map(|node| items::vector(&ledger.free_before(node)))
+        .map(|node| items::vector(&ledger.free_before_plan(node)))
         .filter(|free| free.iter().all(|amount| *amount >= 0) && free[0] > 0)
-        .map(|free| Kind {
+        .map(|free| NodeKind {
             template: 0,
             instance_type: 0,
             free,
@@ -353,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_only_limits_tell_apart_become_one() {
+    fn rows_that_differ_only_in_limits_are_merged() {
         let row = |cpu: i64, demand: usize, count: u32, cap: u32, exclusion: Option<(u16, u32)>| {
             let mut requests = [0; DIMENSIONS_MAX];
             requests[0] = cpu;
@@ -366,11 +374,11 @@ mod tests {
             row(1, 0, 4, 2, None),
             row(1, 1, 7, 1, None),
             row(1, 0, 9, many, None),
-            // No more than two of these, whichever, and at most one of the first.
+            // At most two pods of both rows, and at most one of the first.
             row(1, 0, 2, 1, Some((0, 2))),
             row(1, 0, 2, many, Some((0, 2))),
         ];
-        let (fewer, of_row) = without_limits(&rows);
+        let (fewer, of_row) = merge_limited_rows(&rows);
         assert_eq!(of_row, [0, 1, 0, 2, 3, 0, 0]);
         let seen: Vec<_> =
             fewer.iter().map(|row| (row.requests[0], row.demand, row.count, row.cap)).collect();

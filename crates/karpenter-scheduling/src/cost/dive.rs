@@ -1,15 +1,15 @@
-//! Rounding the relaxation step by step: keep what it uses whole, round up what it uses nearly whole, solve it again
-//! for the pods that are left, and so on to the last pod.
+//! Diving: rounds the relaxation step by step. Each step fixes the whole part of every column, rounds up
+//! columns that are nearly whole, and solves the relaxation again for the remaining pods.
 //!
-//! Rounding everything at once strands pods that the relaxation had matched with fractions of other nodes; solving
-//! again matches them anew. Everything is counted in work units, so a dive that takes too long is given up.
+//! Rounding all columns at once would leave pods over that the relaxation combined with fractions of other
+//! nodes; solving again combines them with each other. A dive stops when its work units are used up.
 
-use super::knapsack::Pattern;
-use super::pack::{Bin, Packer, Share};
+use super::knapsack::PodCounts;
+use super::pack::{Bin, ColumnUse, Packer};
 use super::relaxation::{Effort, relax};
 use super::shapes::Row;
 
-/// One step of the dive; small, because what is left is small.
+/// The effort of one step; small, because few pods remain.
 const STEP: Effort = Effort {
     rounds: 30,
     search_nodes: 100,
@@ -20,12 +20,12 @@ const STEP: Effort = Effort {
     proofs: 0,
 };
 
-/// Above this part of a node, rounding up wastes less than solving again would find.
+/// A column with at least this fraction is rounded up: that wastes less than another solution would save.
 const NEARLY_WHOLE: f64 = 0.85;
 
 impl Packer<'_> {
-    /// Packs all rows, starting from the relaxation's columns. `None` if the work runs out first.
-    pub(super) fn dive(&mut self, columns: &[Share], work_end: u64) -> Option<Vec<Bin>> {
+    /// Packs all rows, starting from the columns of the relaxation. `None` if no packing is found.
+    pub(super) fn dive(&mut self, columns: &[ColumnUse], work_end: u64) -> Option<Vec<Bin>> {
         let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut bins: Vec<Bin> = Vec::new();
         let mut columns = columns.to_vec();
@@ -33,7 +33,7 @@ impl Packer<'_> {
             columns.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)).then_with(|| a.1.cmp(&b.1)));
             let whole = self.take_whole(&columns, &mut remaining, &mut bins);
             if !whole {
-                // At least one node per step, so that every step brings the end nearer.
+                // Every step fixes at least one node, so the dive ends.
                 let nearest = columns.iter().max_by(|a, b| a.2.fract().total_cmp(&b.2.fract()))?;
                 self.take_clipped(nearest.0, &nearest.1, &mut remaining, &mut bins);
             }
@@ -53,33 +53,40 @@ impl Packer<'_> {
             }
             let relaxed = relax(&rows, self.kinds, STEP, self.scratch)?;
             columns = relaxed.columns;
-            for (_, pattern, _) in &mut columns {
-                pattern.iter_mut().for_each(|(row, _)| *row = numbers[*row as usize]);
+            for (_, pod_counts, _) in &mut columns {
+                pod_counts.iter_mut().for_each(|(row, _)| *row = numbers[*row as usize]);
             }
         }
     }
 
-    /// Buys the whole part of every column, and one more of what is nearly whole. Returns whether anything was bought.
-    fn take_whole(&mut self, columns: &[Share], remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
+    /// Fixes the whole part of every column, and one more node if it is nearly whole. Returns whether any
+    /// node was fixed.
+    fn take_whole(&mut self, columns: &[ColumnUse], remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
         let mut any = false;
-        for (kind, pattern, amount) in columns {
+        for (kind, pod_counts, amount) in columns {
             let wanted = (amount + 1.0 - NEARLY_WHOLE).floor() as u32;
-            let fitting = pattern.iter().map(|(row, count)| remaining[*row as usize] / count).min();
+            let fitting = pod_counts.iter().map(|(row, count)| remaining[*row as usize] / count).min();
             let copies = fitting.unwrap_or(0).min(wanted);
             if copies > 0 {
-                for (row, count) in pattern {
+                for (row, count) in pod_counts {
                     remaining[*row as usize] -= count * copies;
                 }
-                bins.push(Bin { kind: *kind, pattern: pattern.clone(), copies });
+                bins.push(Bin { kind: *kind, pod_counts: pod_counts.clone(), copies });
                 any = true;
             }
         }
         any
     }
 
-    /// Buys one node with as much of a filling as is left; what room that leaves goes to other pods.
-    fn take_clipped(&mut self, kind: usize, pattern: &Pattern, remaining: &mut [u32], bins: &mut Vec<Bin>) {
-        let clipped: Pattern = pattern
+    /// Fixes one node with the remaining pods of a column; other pods fill its free capacity.
+    fn take_clipped(
+        &mut self,
+        kind: usize,
+        pod_counts: &PodCounts,
+        remaining: &mut [u32],
+        bins: &mut Vec<Bin>,
+    ) {
+        let clipped: PodCounts = pod_counts
             .iter()
             .map(|(row, count)| (*row, (*count).min(remaining[*row as usize])))
             .filter(|(_, count)| *count > 0)
@@ -91,7 +98,7 @@ impl Packer<'_> {
         let total = self.total(&filled);
         let kind = self.cheapest_for(&total, &filled).unwrap_or(kind);
         if !filled.is_empty() {
-            bins.push(Bin { kind, pattern: filled, copies: 1 });
+            bins.push(Bin { kind, pod_counts: filled, copies: 1 });
         }
     }
 }

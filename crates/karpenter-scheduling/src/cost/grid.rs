@@ -1,23 +1,24 @@
-//! What nodes can hold at most, for all kinds at once: every amount of cpu and memory in steps, and the most valuable
-//! filling of each.
+//! Solves the pricing problem for all node kinds at once by dynamic programming: for every amount of cpu and
+//! memory in steps, the most valuable pods that fit.
 //!
-//! Slower than any search by a thousand times, and it never gives up: it is for proving how little a fleet could cost,
-//! where somebody asked for that. Limits per node, and resources beyond the first two, do not bind here.
+//! This is about a thousand times slower than a bounded search, but exact up to the step size. It proves
+//! lower bounds at high effort. Limits per node and resources beyond cpu and memory are ignored.
 
-use super::knapsack::{Pattern, take};
-use super::shapes::{Kind, Row};
+use super::knapsack::{PodCounts, take};
+use super::shapes::{NodeKind, Row};
 use super::tables::greatest_divisor;
 use crate::bits::Bits;
 
-/// Steps of cpu and of memory at most.
+/// The maximum number of steps of cpu and of memory.
 const STEPS_MAX: [i64; 2] = [1_024, 8_192];
-/// Cells times rows at most; memory gets larger steps where it would be more.
+/// The maximum of cells times rows; memory gets larger steps above it.
 const WORK_MAX: i64 = 300_000_000;
-/// What rounding of sums may hide.
+/// Factor that covers rounding errors of the sums.
 const ROUNDING: f64 = 1.0 + 1e-5;
 
-/// No kind can hold more than the first number times its price; and for kinds that hold more than they cost, a filling.
-pub(crate) fn fillings(rows: &[Row], values: &[f64], kinds: &[Kind]) -> (f64, Vec<(usize, Pattern)>) {
+/// The maximum over all kinds of value divided by price, and a column for every kind whose value exceeds its
+/// price.
+pub(crate) fn columns(rows: &[Row], values: &[f64], kinds: &[NodeKind]) -> (f64, Vec<(usize, PodCounts)>) {
     let mut groups: Vec<(&Bits, Vec<usize>)> = Vec::new();
     for (index, kind) in kinds.iter().enumerate() {
         match groups.iter_mut().find(|(demands, _)| *demands == &kind.demands) {
@@ -25,26 +26,26 @@ pub(crate) fn fillings(rows: &[Row], values: &[f64], kinds: &[Kind]) -> (f64, Ve
             None => groups.push((&kind.demands, vec![index])),
         }
     }
-    let mut worst: f64 = 0.0;
+    let mut max_ratio: f64 = 0.0;
     let mut found = Vec::new();
     for (_, members) in groups {
         let grid = Grid::new(rows, values, kinds, &members);
         for index in members {
             let kind = &kinds[index];
             let value = grid.value(kind);
-            worst = worst.max(value * ROUNDING / kind.price);
+            max_ratio = max_ratio.max(value * ROUNDING / kind.price);
             if value > kind.price
-                && let Some(pattern) = grid.filling(rows, values, kind)
+                && let Some(pod_counts) = grid.column(rows, values, kind)
             {
-                found.push((index, pattern));
+                found.push((index, pod_counts));
             }
         }
     }
-    (worst, found)
+    (max_ratio, found)
 }
 
-/// A row in steps, rounded down: what holds for these holds for what they stand for.
-struct Part {
+/// A row in steps, rounded down: a bound in steps also holds for exact amounts.
+struct GridRow {
     row: u32,
     value: f32,
     size: [usize; 2],
@@ -53,13 +54,13 @@ struct Part {
 struct Grid {
     step: [i64; 2],
     count: [usize; 2],
-    parts: Vec<Part>,
-    /// By cpu and then memory.
+    grid_rows: Vec<GridRow>,
+    /// By cpu step, then by memory step.
     best: Vec<f32>,
 }
 
 impl Grid {
-    fn new(rows: &[Row], values: &[f64], kinds: &[Kind], members: &[usize]) -> Self {
+    fn new(rows: &[Row], values: &[f64], kinds: &[NodeKind], members: &[usize]) -> Self {
         let takes = |row: &Row| {
             members.iter().any(|member| {
                 let kind = &kinds[*member];
@@ -82,9 +83,9 @@ impl Grid {
             step[1] *= 2;
         }
         let count = [(largest[0] / step[0]) as usize + 1, (largest[1] / step[1]) as usize + 1];
-        let parts: Vec<Part> = usable
+        let grid_rows: Vec<GridRow> = usable
             .into_iter()
-            .map(|row| Part {
+            .map(|row| GridRow {
                 row: row as u32,
                 value: values[row] as f32,
                 size: [
@@ -93,82 +94,83 @@ impl Grid {
                 ],
             })
             .collect();
-        let mut grid = Self { step, count, parts, best: vec![0.0; count[0] * count[1]] };
-        grid.pour(rows, kinds, members);
+        let mut grid = Self { step, count, grid_rows, best: vec![0.0; count[0] * count[1]] };
+        grid.compute(rows, kinds, members);
         grid
     }
 
-    fn pour(&mut self, rows: &[Row], kinds: &[Kind], members: &[usize]) {
+    fn compute(&mut self, rows: &[Row], kinds: &[NodeKind], members: &[usize]) {
         let width = self.count[1];
-        for part in &self.parts {
-            let [cpu, memory] = part.size;
+        for grid_row in &self.grid_rows {
+            let [cpu, memory] = grid_row.size;
             if cpu == 0 && memory == 0 {
-                // Too small for the steps: as many as a node holds come on top.
-                let requests = &rows[part.row as usize].requests;
+                // Smaller than one step: as many pods as any node holds are added on top.
+                let requests = &rows[grid_row.row as usize].requests;
                 let most = members
                     .iter()
                     .map(|member| super::knapsack::copies(&kinds[*member].free, requests, u32::MAX))
                     .max()
                     .unwrap_or(0);
-                self.best.iter_mut().for_each(|best| *best += part.value * most as f32);
+                self.best.iter_mut().for_each(|best| *best += grid_row.value * most as f32);
                 continue;
             }
             for at in cpu..self.count[0] {
                 if cpu == 0 {
                     let line = &mut self.best[at * width..(at + 1) * width];
                     for left in memory..width {
-                        line[left] = line[left].max(line[left - memory] + part.value);
+                        line[left] = line[left].max(line[left - memory] + grid_row.value);
                     }
                 } else {
                     let (before, here) = self.best.split_at_mut(at * width);
                     let from = &before[(at - cpu) * width..][..width.saturating_sub(memory)];
                     let onto = here[..width].iter_mut().skip(memory);
                     for (onto, from) in onto.zip(from) {
-                        *onto = onto.max(from + part.value);
+                        *onto = onto.max(from + grid_row.value);
                     }
                 }
             }
         }
     }
 
-    fn at(&self, kind: &Kind) -> [usize; 2] {
+    fn at(&self, kind: &NodeKind) -> [usize; 2] {
         [0, 1].map(|dimension| (kind.free[dimension].max(0) / self.step[dimension]) as usize)
     }
 
-    fn value(&self, kind: &Kind) -> f64 {
+    fn value(&self, kind: &NodeKind) -> f64 {
         let [cpu, memory] = self.at(kind);
         f64::from(self.best[cpu * self.count[1] + memory])
     }
 
-    /// The filling behind a kind's value, cut down to what really fits; of a row it may hold more than there is.
-    fn filling(&self, rows: &[Row], values: &[f64], kind: &Kind) -> Option<Pattern> {
+    /// The column behind the value of a kind, reduced to pods that really fit. It may hold more pods of a row
+    /// than exist.
+    fn column(&self, rows: &[Row], values: &[f64], kind: &NodeKind) -> Option<PodCounts> {
         let [mut cpu, mut memory] = self.at(kind);
-        let mut pattern = Pattern::new();
+        let mut pod_counts = PodCounts::new();
         let mut left = kind.free;
         let mut value = 0.0;
         loop {
             let best = self.best[cpu * self.count[1] + memory];
-            let next = self.parts.iter().find(|part| {
-                let [c, m] = part.size;
+            let next = self.grid_rows.iter().find(|grid_row| {
+                let [c, m] = grid_row.size;
                 c + m > 0 && c <= cpu && m <= memory && {
-                    let then = self.best[(cpu - c) * self.count[1] + memory - m] + part.value;
+                    let then = self.best[(cpu - c) * self.count[1] + memory - m] + grid_row.value;
                     (then - best).abs() <= 2e-6 * best.max(1.0)
                 }
             });
             match next {
-                Some(part) => {
-                    cpu -= part.size[0];
-                    memory -= part.size[1];
-                    let row = &rows[part.row as usize];
+                Some(grid_row) => {
+                    cpu -= grid_row.size[0];
+                    memory -= grid_row.size[1];
+                    let row = &rows[grid_row.row as usize];
                     let fits = super::knapsack::copies(&left, &row.requests, 1) == 1;
                     if !fits {
                         continue;
                     }
                     take(&mut left, &row.requests, 1);
-                    value += values[part.row as usize];
-                    match pattern.iter_mut().find(|(known, _)| *known == part.row) {
+                    value += values[grid_row.row as usize];
+                    match pod_counts.iter_mut().find(|(known, _)| *known == grid_row.row) {
                         Some((_, count)) => *count += 1,
-                        None => pattern.push((part.row, 1)),
+                        None => pod_counts.push((grid_row.row, 1)),
                     }
                 }
                 None if memory > 0 => memory -= 1,
@@ -176,7 +178,7 @@ impl Grid {
                 None => break,
             }
         }
-        (value > kind.price).then_some(pattern)
+        (value > kind.price).then_some(pod_counts)
     }
 }
 
@@ -195,10 +197,10 @@ mod tests {
         Row { requests: amounts(cpu, memory), demand, count: 1_000, cap: u32::MAX, exclusion: None }
     }
 
-    fn kind(cpu: i64, memory: i64, price: f64, demands: &[usize]) -> Kind {
+    fn kind(cpu: i64, memory: i64, price: f64, demands: &[usize]) -> NodeKind {
         let mut bits = Bits::empty(2);
         demands.iter().for_each(|demand| bits.insert(*demand));
-        Kind {
+        NodeKind {
             template: 0,
             instance_type: 0,
             free: amounts(cpu, memory),
@@ -209,34 +211,36 @@ mod tests {
     }
 
     #[test]
-    fn nodes_hold_whole_pods_of_their_own() {
+    fn column_has_whole_pods_that_its_kind_accepts() {
         let rows = [row(7, 10, 0), row(5, 10, 0), row(16, 10, 1)];
         let values = [7.0, 5.0, 100.0];
-        // 5 + 5 + 5 is the most that fits, and the third row goes elsewhere.
-        let (worst, found) = fillings(&rows, &values, &[kind(16, 1_000, 10.0, &[0])]);
-        assert!((worst - 1.5).abs() < 1e-3, "{worst}");
+        // 5 + 5 + 5 is the most that fits; no kind here accepts the third row.
+        let (max_ratio, found) = columns(&rows, &values, &[kind(16, 1_000, 10.0, &[0])]);
+        assert!((max_ratio - 1.5).abs() < 1e-3, "{max_ratio}");
         assert_eq!(found, [(0, vec![(1, 3)])]);
-        // Of memory there is only enough for one.
-        let (worst, _) = fillings(&rows, &values, &[kind(16, 19, 10.0, &[0])]);
-        assert!((worst - 0.7).abs() < 1e-3, "{worst}");
-        let (worst, found) =
-            fillings(&rows, &values, &[kind(16, 19, 10.0, &[0]), kind(16, 19, 50.0, &[0, 1])]);
-        assert!((worst - 2.0).abs() < 1e-3, "{worst}");
+        // Memory suffices for one pod only.
+        let (max_ratio, _) = columns(&rows, &values, &[kind(16, 19, 10.0, &[0])]);
+        assert!((max_ratio - 0.7).abs() < 1e-3, "{max_ratio}");
+        let (max_ratio, found) =
+            columns(&rows, &values, &[kind(16, 19, 10.0, &[0]), kind(16, 19, 50.0, &[0, 1])]);
+        assert!((max_ratio - 2.0).abs() < 1e-3, "{max_ratio}");
         assert_eq!(found, [(1, vec![(2, 1)])]);
     }
 
     #[test]
-    fn steps_that_are_too_large_promise_too_much_and_never_too_little() {
-        // No two of these have a divisor in common, and there are more of them than steps.
+    fn coarse_steps_never_underestimate_the_value() {
+        // The amounts have no common divisor, and there are more of them than steps.
         let rows = [row(3_001, 300_007, 0), row(1_999, 100_003, 0)];
         let values = [3.1, 2.0];
-        let (worst, found) = fillings(&rows, &values, &[kind(32_000, 2_000_003, 20.0, &[0])]);
-        // 2 of the first and 13 of the second.
+        let (max_ratio, found) = columns(&rows, &values, &[kind(32_000, 2_000_003, 20.0, &[0])]);
+        // Two pods of the first row and 13 of the second.
         let best = (2.0 * 3.1 + 13.0 * 2.0) / 20.0;
-        assert!(worst >= best && worst < best * 1.01, "{worst} {best}");
-        for (_, pattern) in found {
-            let cpu: i64 =
-                pattern.iter().map(|(row, count)| rows[*row as usize].requests[0] * i64::from(*count)).sum();
+        assert!(max_ratio >= best && max_ratio < best * 1.01, "{max_ratio} {best}");
+        for (_, pod_counts) in found {
+            let cpu: i64 = pod_counts
+                .iter()
+                .map(|(row, count)| rows[*row as usize].requests[0] * i64::from(*count))
+                .sum();
             assert!(cpu <= 32_000);
         }
     }

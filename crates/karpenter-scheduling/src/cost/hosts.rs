@@ -1,13 +1,12 @@
-//! What spreads over hosts add to the price that no valid fleet can undercut.
+//! What hostname spreads add to the lower bound.
 //!
-//! A node takes a pod of such a spread only while it then holds at most `maxSkew` more than the emptiest node that counts,
-//! and nodes only get fuller. So in the end every new node that counts holds between m and m + `maxSkew` of the pods, for
-//! one m: were the least among them lower, the last pod of the fullest could not have come. No node holds more than the
-//! limit of its pool (`limits`). The relaxation is solved for every m there can be, and the least of its prices bounds
-//! every fleet.
+//! A node accepts a pod of such a spread only while it then holds at most `maxSkew` more of these pods than
+//! the eligible node with the fewest. So in the end every eligible new node holds between m and m + `maxSkew`
+//! of the pods, for one m. No node holds more than the limit of its NodePool (`limits`). The relaxation is
+//! solved for every possible m; the minimum of its bounds holds for every fleet.
 //!
-//! Nodes that may turn out not to count hold whatever they like here. Spreads that count pods which do not state them are
-//! left out: such pods come to any node.
+//! Nodes that may turn out not to be eligible hold any number of the pods here. Spreads that count pods which
+//! do not state them are ignored, because such pods may be placed on any node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,49 +14,46 @@ use karpenter_model::instance_type::Offering;
 use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::items::{self, Demands, Item};
-use super::knapsack::{self, Order, Pattern, Scratch, Search};
+use super::knapsack::{self, Order, PodCounts, Scratch, Search};
 use super::limits::{self, Counted};
 use super::relaxation::{self, Effort, inverse_weights, shared_orders};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, representatives};
 use super::simplex::{Column, Master};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::topology::{GroupId, Kind as GroupKind, NodeFilter, keeps_away};
 
-/// So many spreads, those that ask for most nodes, get an m of their own.
+/// The number of spreads, those that need most nodes first, for which every m is tried.
 const LEADERS_MAX: usize = 3;
-/// Prices closer to those that are known already are no help.
-const WORTH_WHILE: f64 = 1.0005;
+/// A bound below this multiple of the known bound is no improvement.
+const MIN_IMPROVEMENT_RATIO: f64 = 1.0005;
 /// Rounds of column generation for one m.
 const ROUNDS: usize = 80;
-/// Fillings that enter in one round at most.
-const FOUND_MAX: usize = 24;
-/// All of it may take this part of the work that the other bound may take.
+/// The maximum number of columns that enter in one round.
+const COLUMNS_PER_ROUND_MAX: usize = 24;
+/// The work for all spreads is the work of the other bound divided by this.
 const WORK_SHARE: u64 = 2;
-/// Up to here every m is looked at alone, then several together.
-const ALONE_MAX: u32 = 4;
+/// Up to this m every value is solved separately, above it several values together.
+const SINGLE_MINIMUM_MAX: u32 = 4;
 
-/// What is known already.
-pub(crate) struct Known<'a> {
+/// The bound without hostname spreads.
+pub(crate) struct KnownBound<'a> {
     pub(crate) bound: f64,
-    /// Nodes of the relaxation that knows no spreads; 0 if it does not say.
+    /// Nodes of the relaxation without spreads; 0 if unknown.
     pub(crate) nodes: f64,
     pub(crate) weights: &'a [f64; DIMENSIONS_MAX],
 }
 
-/// The lower bound for items on new nodes, where spreads make it higher than what is known; otherwise that. `present`
-/// gives existing nodes with room, for a number of demands.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "two call sites; what is known of the pods, the nodes and the bound so far"
-)]
+/// The lower bound for items on new nodes, at least `known.bound`. `present` returns existing nodes with free
+/// capacity, for a number of demands.
+#[expect(clippy::too_many_arguments, reason = "two call sites; the pods, the nodes and the bound so far")]
 pub(crate) fn lower_bound(
     ledger: &mut Ledger,
     items: &[Item],
     counted: &Counted,
     everywhere: &Bits,
-    present: &dyn Fn(&Ledger, usize) -> Vec<Kind>,
-    known: &Known<'_>,
+    present: &dyn Fn(&Ledger, usize) -> Vec<NodeKind>,
+    known: &KnownBound<'_>,
     effort: Effort,
     scratch: &mut Scratch,
 ) -> f64 {
@@ -97,7 +93,7 @@ pub(crate) fn lower_bound(
                 !counts(ledger, template, index, of)
             })
         };
-        let fleet = Fleet {
+        let spread_bound = SpreadBound {
             rows: &rows,
             spreads: &spreads,
             leader,
@@ -108,34 +104,39 @@ pub(crate) fn lower_bound(
             effort,
             work_end,
         };
-        best = best.max(fleet.lower_bound(best, known.nodes, scratch));
+        best = best.max(spread_bound.lower_bound(best, known.nodes, scratch));
     }
     best
 }
 
-/// Kinds on which nodes have the same limits.
-struct Counting {
-    kinds: Vec<Kind>,
-    /// By spread: how many of its pods a node may hold.
+/// Kinds whose nodes have the same limits.
+struct CountedKinds {
+    kinds: Vec<NodeKind>,
+    /// By spread: the maximum number of its pods on a node.
     limits: Vec<u32>,
 }
 
-/// Kinds whose nodes count, by their limits.
-fn by_limits(ledger: &Ledger, spreads: &[Spread], counted: &Counted, kinds: Vec<Kind>) -> Vec<Counting> {
-    let mut all: Vec<Counting> = Vec::new();
+/// Groups eligible kinds by their limits.
+fn by_limits(
+    ledger: &Ledger,
+    spreads: &[Spread],
+    counted: &Counted,
+    kinds: Vec<NodeKind>,
+) -> Vec<CountedKinds> {
+    let mut all: Vec<CountedKinds> = Vec::new();
     for kind in kinds {
         let share = limits::share(ledger, kind.template);
         let of = |spread: &Spread| counted.limit(spread.group, spread.max_skew, share);
         let limits: Vec<u32> = spreads.iter().map(of).collect();
         match all.iter_mut().find(|known| known.limits == limits) {
             Some(known) => known.kinds.push(kind),
-            None => all.push(Counting { kinds: vec![kind], limits }),
+            None => all.push(CountedKinds { kinds: vec![kind], limits }),
         }
     }
     all
 }
 
-/// Pods that spread over hosts and count themselves, and nobody else.
+/// Pods that state a hostname spread which counts exactly these pods.
 struct Spread {
     group: GroupId,
     members: Vec<usize>,
@@ -145,11 +146,11 @@ struct Spread {
     needs: Needs,
 }
 
-/// What a node must be for the spread to count it.
+/// The conditions under which a spread counts a node.
 #[derive(PartialEq)]
 struct Needs {
     filter: NodeFilter,
-    /// Labels it must have, whatever their values.
+    /// Label keys that the node must have, with any value.
     keys: BTreeSet<usize>,
 }
 
@@ -158,7 +159,7 @@ impl Needs {
         self.filter.is_all() && self.keys.is_empty()
     }
 
-    /// Whether every node of a template, type and offering meets them, whatever it holds.
+    /// Whether every node of a template, type and offering meets the conditions, whatever pods it holds.
     fn are_met(&self, ledger: &Ledger, template: usize, index: usize, offering: &Offering) -> bool {
         if self.are_none() {
             return true;
@@ -188,7 +189,7 @@ impl Needs {
     }
 }
 
-/// Spreads whose pods all state them, none of them in two.
+/// Spreads whose selected pods all state them. No pod is in two of them.
 fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
     let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
     for (position, item) in items.iter().enumerate() {
@@ -212,7 +213,7 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
             });
             spread.members.push(position);
             spread.count += item.count;
-            // A node that lacks a label which another spread of the pod looks at does not count.
+            // A node without the label of another hard spread of the pod does not count.
             let hard = variant.owned.iter().filter(|other| other.is_required && !other.is_hostname);
             let keys =
                 hard.filter(|other| matches!(other.kind, GroupKind::Spread { .. })).map(|other| other.key);
@@ -241,7 +242,7 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Vec<Spread> {
     by_group.into_values().collect()
 }
 
-/// Rows for everything, those of spreads by themselves, and which they are.
+/// Rows for all items, with separate rows for each spread; the second result is the rows of each spread.
 fn rows(
     ledger: &Ledger,
     items: &[Item],
@@ -281,32 +282,32 @@ fn rows(
     (all, of_spread)
 }
 
-/// Everything that one leader's bound is made of.
-struct Fleet<'a> {
+/// The bound for one spread, the leader.
+struct SpreadBound<'a> {
     rows: &'a [Row],
     spreads: &'a [Spread],
     leader: usize,
-    /// Kinds whose nodes count for the leader.
-    counting: Vec<Counting>,
-    /// Kinds whose nodes may not.
-    others: Vec<Kind>,
-    present: &'a [Kind],
+    /// Kinds whose nodes the leader counts.
+    counting: Vec<CountedKinds>,
+    /// Kinds whose nodes the leader may not count.
+    others: Vec<NodeKind>,
+    present: &'a [NodeKind],
     weights: &'a [f64; DIMENSIONS_MAX],
     effort: Effort,
     work_end: u64,
 }
 
-/// Kinds with what their nodes hold in any case taken off.
-struct Side {
+/// Kinds with the pods that every node holds at least already deducted.
+struct KindSet {
     rows: Vec<Row>,
-    kinds: Vec<Kind>,
-    likely: Vec<u32>,
-    /// (row, how many): what every node holds in any case.
-    held: Pattern,
+    kinds: Vec<NodeKind>,
+    estimate: Vec<u32>,
+    /// (row, count) of the pods that every node holds at least.
+    held: PodCounts,
 }
 
-impl Fleet<'_> {
-    /// The least over every m, or `known` where it is no more than that.
+impl SpreadBound<'_> {
+    /// The minimum over all m, or `known` if that is higher.
     fn lower_bound(&self, known: f64, nodes: f64, scratch: &mut Scratch) -> f64 {
         let leader = &self.spreads[self.leader];
         let row = &self.rows[leader.rows[0] as usize];
@@ -321,26 +322,26 @@ impl Fleet<'_> {
             .max()
             .unwrap_or(0);
         let mut least = f64::MAX;
-        // Where spreads change nothing, the number that is best without them says so at once.
+        // If spreads do not raise the bound, the m that is best without them shows it at once.
         let usual = if nodes >= 1.0 { (f64::from(leader.count) / nodes) as u32 } else { 0 };
         let mut open: Vec<(u32, u32)> = Vec::new();
-        let mut from = ALONE_MAX + 1;
+        let mut from = SINGLE_MINIMUM_MAX + 1;
         while from <= most {
             let to = (from + from / 2).min(most);
             open.push((from, to));
             from = to + 1;
         }
         open.reverse();
-        open.extend((0..=ALONE_MAX.min(most)).rev().map(|m| (m, m)));
+        open.extend((0..=SINGLE_MINIMUM_MAX.min(most)).rev().map(|m| (m, m)));
         if usual <= most {
             open.push((usual, usual));
         }
         if !self.others.is_empty() {
-            // No node counts.
+            // No node is eligible.
             least = least.min(self.solve(None, known, least, scratch));
         }
         while let Some((from, to)) = open.pop() {
-            if least <= known * WORTH_WHILE || scratch.work > self.work_end {
+            if least <= known * MIN_IMPROVEMENT_RATIO || scratch.work > self.work_end {
                 return known;
             }
             let bound = self.solve(Some((from, to)), known, least, scratch);
@@ -354,8 +355,9 @@ impl Fleet<'_> {
         if least == f64::MAX { known } else { least.max(known) }
     }
 
-    /// How many nodes there are at least and at most, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's pods.
-    /// `None` if no number will do; nothing is known where nodes are that do not count, or some of the pods elsewhere.
+    /// The minimum and maximum number of nodes, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's
+    /// pods. `None` if no number is possible. Nothing is known if some nodes are not eligible or some of the
+    /// pods may be on existing nodes.
     fn nodes(&self, m: (u32, u32)) -> Option<(u32, u32)> {
         if !self.others.is_empty() || !self.present.is_empty() {
             return Some((0, u32::MAX));
@@ -367,8 +369,8 @@ impl Fleet<'_> {
         (least <= most).then_some((least, most))
     }
 
-    /// How many of each spread's pods a node holds at least and at most, if it is from `m.0` to `m.1` + `maxSkew` of the
-    /// leader's; `None` if there can be no such nodes.
+    /// By spread: the minimum and maximum number of its pods on a node, if every node holds from `m.0` to
+    /// `m.1` + `maxSkew` of the leader's pods. `None` if no such spread_bound exists.
     fn ranges(&self, m: (u32, u32)) -> Option<Vec<(u32, u32)>> {
         let (fewest, most) = self.nodes(m)?;
         let leader = &self.spreads[self.leader];
@@ -378,7 +380,7 @@ impl Fleet<'_> {
             } else if fewest == 0 || spread.needs != leader.needs {
                 (0, u32::MAX)
             } else {
-                // Its own m is at most what there is for each node, and at least that less `maxSkew`.
+                // The m of this spread is at most its pods per node, and at least that minus `maxSkew`.
                 (
                     spread.count.div_ceil(most).saturating_sub(spread.max_skew),
                     spread.count / fewest + spread.max_skew,
@@ -388,25 +390,26 @@ impl Fleet<'_> {
         Some(self.spreads.iter().enumerate().map(of_spread).collect())
     }
 
-    fn sides(&self, m: Option<(u32, u32)>) -> Vec<Side> {
-        let mut sides = Vec::new();
+    fn kind_sets(&self, m: Option<(u32, u32)>) -> Vec<KindSet> {
+        let mut kind_sets = Vec::new();
         if !self.others.is_empty() {
-            sides.push(Side {
+            kind_sets.push(KindSet {
                 rows: self.rows.to_vec(),
-                likely: representatives(&self.others),
+                estimate: representatives(&self.others),
                 kinds: self.others.clone(),
-                held: Pattern::new(),
+                held: PodCounts::new(),
             });
         }
-        let Some(ranges) = m.and_then(|m| self.ranges(m)) else { return sides };
-        sides.extend(self.counting.iter().filter_map(|counting| self.counting_side(counting, &ranges)));
-        sides
+        let Some(ranges) = m.and_then(|m| self.ranges(m)) else { return kind_sets };
+        kind_sets.extend(self.counting.iter().filter_map(|counting| self.counting_side(counting, &ranges)));
+        kind_sets
     }
 
-    /// Kinds whose nodes count, with every spread's pods within its range and limit; `None` if none can hold so many.
-    fn counting_side(&self, counting: &Counting, ranges: &[(u32, u32)]) -> Option<Side> {
+    /// Eligible kinds with the pods of every spread within its range and limit; `None` if no kind can hold so
+    /// many.
+    fn counting_side(&self, counting: &CountedKinds, ranges: &[(u32, u32)]) -> Option<KindSet> {
         let mut rows = self.rows.to_vec();
-        let mut held = Pattern::new();
+        let mut held = PodCounts::new();
         for (number, (spread, (least, most))) in self.spreads.iter().zip(ranges).enumerate() {
             let most = (*most).min(counting.limits[number]);
             if *least > most {
@@ -421,7 +424,7 @@ impl Fleet<'_> {
                 row.cap = row.cap.saturating_sub(least).min(most - least);
             }
         }
-        let holds = |kind: &Kind| {
+        let holds = |kind: &NodeKind| {
             let mut rest = kind.clone();
             for (row, count) in &held {
                 let row = &self.rows[*row as usize];
@@ -432,114 +435,115 @@ impl Fleet<'_> {
             }
             Some(rest)
         };
-        let kinds: Vec<Kind> = counting.kinds.iter().filter_map(holds).collect();
-        (!kinds.is_empty()).then(|| Side { rows, likely: representatives(&kinds), kinds, held })
+        let kinds: Vec<NodeKind> = counting.kinds.iter().filter_map(holds).collect();
+        (!kinds.is_empty()).then(|| KindSet { rows, estimate: representatives(&kinds), kinds, held })
     }
 
-    /// A price that no fleet undercuts whose nodes hold so many; with `None`, in which no node counts. At least `enough`
-    /// is as good as anything above, and what is near `known` is no help.
+    /// A lower bound for fleets whose nodes hold these numbers of pods; with `None`, for fleets without
+    /// eligible nodes. The search stops at `enough`, or if the result is near `known`.
     fn solve(&self, m: Option<(u32, u32)>, known: f64, enough: f64, scratch: &mut Scratch) -> f64 {
-        let sides = self.sides(m);
-        let Some(dear) = self.dear(&sides) else {
-            // Where there are nodes already, these may hold it.
+        let kind_sets = self.kind_sets(m);
+        let Some(fallback_prices) = self.fallback_prices(&kind_sets) else {
+            // Existing nodes may hold the pods.
             return if self.present.is_empty() { f64::MAX } else { known };
         };
         let demand: Vec<f64> = self.rows.iter().map(|row| f64::from(row.count)).collect();
-        let start = dear
+        let start = fallback_prices
             .iter()
             .enumerate()
             .map(|(row, price)| Column { price: *price, entries: vec![(row as u32, 1.0)], tag: 0 })
             .collect();
         let mut master = Master::new(demand, start);
         let mut pool: Vec<Column> = Vec::new();
-        let mut seen: BTreeSet<(usize, usize, Pattern)> = BTreeSet::new();
+        let mut seen: BTreeSet<(usize, usize, PodCounts)> = BTreeSet::new();
         let mut best: f64 = 0.0;
         for round in 0..ROUNDS {
             let values: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
             if round % 8 == 7 {
-                best = best.max(self.proved(&sides, &values, 0, scratch));
+                best = best.max(self.proven_bound(&kind_sets, &values, 0, scratch));
                 if best >= enough {
                     return best;
                 }
             }
-            let mut found = self.fillings(&sides, &values, scratch);
-            found.truncate(FOUND_MAX);
+            let mut found = self.columns(&kind_sets, &values, scratch);
+            found.truncate(COLUMNS_PER_ROUND_MAX);
             let mut any = false;
-            for (_, side, kind, pattern) in found {
+            for (_, kind_set, kind, pod_counts) in found {
                 let mut entries: BTreeMap<u32, f64> = BTreeMap::new();
-                for (row, count) in pattern.iter().chain(&sides[side].held) {
+                for (row, count) in pod_counts.iter().chain(&kind_sets[kind_set].held) {
                     *entries.entry(*row).or_insert(0.0) += f64::from(*count);
                 }
-                if seen.insert((side, kind, pattern)) {
+                if seen.insert((kind_set, kind, pod_counts)) {
                     any = true;
-                    let price = sides[side].kinds[kind].price;
+                    let price = kind_sets[kind_set].kinds[kind].price;
                     pool.push(Column { price, entries: entries.into_iter().collect(), tag: 0 });
                 }
             }
             if !any || relaxation::optimise(&mut master, &pool, scratch) == 0 {
                 break;
             }
-            if master.objective() <= known * WORTH_WHILE || scratch.work > self.work_end {
+            if master.objective() <= known * MIN_IMPROVEMENT_RATIO || scratch.work > self.work_end {
                 break;
             }
         }
         let values: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
-        best.max(self.proved(&sides, &values, self.effort.search_nodes * 4, scratch))
+        best.max(self.proven_bound(&kind_sets, &values, self.effort.search_nodes * 4, scratch))
     }
 
-    /// By row, twice what a pod costs on nodes with no others than they must hold. `None` if some go nowhere.
-    fn dear(&self, sides: &[Side]) -> Option<Vec<f64>> {
+    /// By row: twice the price per pod of nodes that hold only this row and what they must hold. `None` if
+    /// some row fits nowhere.
+    fn fallback_prices(&self, kind_sets: &[KindSet]) -> Option<Vec<f64>> {
         (0..self.rows.len())
             .map(|index| {
-                let of_side = |side: &Side| {
-                    let row = &side.rows[index];
-                    let held = side
+                let of_side = |kind_set: &KindSet| {
+                    let row = &kind_set.rows[index];
+                    let held = kind_set
                         .held
                         .iter()
                         .find(|(held, _)| *held as usize == index)
                         .map_or(0, |(_, count)| *count);
                     let room = row.exclusion.map_or(u32::MAX, |(_, cap)| cap).min(row.cap).min(row.count);
-                    let unit = |kind: &Kind| {
+                    let unit = |kind: &NodeKind| {
                         let count = held + knapsack::copies(&kind.free, &row.requests, room);
                         (count > 0).then(|| kind.price / f64::from(count))
                     };
-                    let takes = side.kinds.iter().filter(|kind| kind.takes(row));
+                    let takes = kind_set.kinds.iter().filter(|kind| kind.takes(row));
                     takes.filter_map(unit).fold(f64::MAX, f64::min)
                 };
-                let least = sides.iter().map(of_side).fold(f64::MAX, f64::min);
+                let least = kind_sets.iter().map(of_side).fold(f64::MAX, f64::min);
                 (least < f64::MAX).then_some(2.0 * least)
             })
             .collect()
     }
 
-    /// Fillings that are worth more than their node at these values, best first.
-    fn fillings(
+    /// Columns that are worth more than their node at these values, best first.
+    fn columns(
         &self,
-        sides: &[Side],
+        kind_sets: &[KindSet],
         values: &[f64],
         scratch: &mut Scratch,
-    ) -> Vec<(f64, usize, usize, Pattern)> {
+    ) -> Vec<(f64, usize, usize, PodCounts)> {
         let mut found = Vec::new();
-        for (number, side) in sides.iter().enumerate() {
-            let rows = &side.rows;
-            let held = worth(&side.held, values);
+        for (number, kind_set) in kind_sets.iter().enumerate() {
+            let rows = &kind_set.rows;
+            let held = value_of(&kind_set.held, values);
             let remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
             let shared = shared_orders(rows, values, self.weights);
             let by_value = knapsack::by_value(rows, values);
-            for index in &side.likely {
-                let kind = &side.kinds[*index as usize];
+            for index in &kind_set.estimate {
+                let kind = &kind_set.kinds[*index as usize];
                 let most = shared.iter().map(|order| knapsack::upper_bound(rows, values, order, kind));
                 if held + most.fold(f64::MAX, f64::min) <= kind.price * 1.0001 {
                     continue;
                 }
                 let own = Order::new(rows, values, inverse_weights(kind, self.weights), |_| true);
-                let mut best = (0.0, Pattern::new());
-                let mut pattern = Pattern::new();
+                let mut best = (0.0, PodCounts::new());
+                let mut pod_counts = PodCounts::new();
                 for order in shared.iter().chain([&own]).map(|order| &order.rows).chain([&by_value]) {
                     let value =
-                        knapsack::greedy(rows, values, order, kind, &remaining, scratch, &mut pattern);
+                        knapsack::greedy(rows, values, order, kind, &remaining, scratch, &mut pod_counts);
                     if value > best.0 {
-                        best = (value, pattern.clone());
+                        best = (value, pod_counts.clone());
                     }
                 }
                 let bounds: Vec<_> = [own.weights, shared[0].weights]
@@ -567,26 +571,42 @@ impl Fleet<'_> {
         found
     }
 
-    /// What the pods on new nodes are worth at least, at these values scaled down until no node holds more than it costs.
-    fn proved(&self, sides: &[Side], values: &[f64], exact_nodes: u64, scratch: &mut Scratch) -> f64 {
-        let worst = sides
+    /// Farley's bound for the pods on new nodes: their value, divided by the highest ratio of value to price
+    /// of any node.
+    fn proven_bound(
+        &self,
+        kind_sets: &[KindSet],
+        values: &[f64],
+        exact_nodes: u64,
+        scratch: &mut Scratch,
+    ) -> f64 {
+        let worst = kind_sets
             .iter()
-            .map(|side| {
-                let held = worth(&side.held, values);
-                let (rows, kinds) = (&side.rows, &side.kinds);
-                relaxation::worst_ratio_beside(held, rows, kinds, values, self.weights, exact_nodes, scratch)
+            .map(|kind_set| {
+                let held = value_of(&kind_set.held, values);
+                let (rows, kinds) = (&kind_set.rows, &kind_set.kinds);
+                relaxation::max_value_ratio_with(
+                    held,
+                    rows,
+                    kinds,
+                    values,
+                    self.weights,
+                    exact_nodes,
+                    scratch,
+                )
             })
             .fold(0.0, f64::max);
         let total: f64 = self.rows.iter().zip(values).map(|(row, value)| value * f64::from(row.count)).sum();
         let order = Order::new(self.rows, values, *self.weights, |_| true);
-        let there = self.present.iter().map(|node| knapsack::upper_bound(self.rows, values, &order, node));
-        let there: f64 = there.sum();
-        if worst > 0.0 { ((total - there) / worst).max(0.0) } else { 0.0 }
+        let present_domains =
+            self.present.iter().map(|node| knapsack::upper_bound(self.rows, values, &order, node));
+        let present_domains: f64 = present_domains.sum();
+        if worst > 0.0 { ((total - present_domains) / worst).max(0.0) } else { 0.0 }
     }
 }
 
-fn worth(pattern: &Pattern, values: &[f64]) -> f64 {
-    pattern.iter().map(|(row, count)| values[*row as usize] * f64::from(*count)).sum()
+fn value_of(pod_counts: &PodCounts, values: &[f64]) -> f64 {
+    pod_counts.iter().map(|(row, count)| values[*row as usize] * f64::from(*count)).sum()
 }
 
 #[cfg(test)]
@@ -613,10 +633,10 @@ mod tests {
         Row { requests: amounts(cpu), demand: 0, count, cap: u32::MAX, exclusion: None }
     }
 
-    fn kind(cpu: i64, price: f64) -> Kind {
+    fn kind(cpu: i64, price: f64) -> NodeKind {
         let mut demands = Bits::empty(1);
         demands.insert(0);
-        Kind { template: 0, instance_type: 0, free: amounts(cpu), price, demands, is_spot: false }
+        NodeKind { template: 0, instance_type: 0, free: amounts(cpu), price, demands, is_spot: false }
     }
 
     fn spread(row: u32, count: u32, max_skew: u32) -> Spread {
@@ -630,13 +650,19 @@ mod tests {
         weights
     }
 
-    /// Kinds on which nodes hold no more than `limit` pods of each of the spreads.
-    fn counting(kinds: &[Kind], spreads: usize, limit: u32) -> Counting {
-        Counting { kinds: kinds.to_vec(), limits: vec![limit; spreads] }
+    /// Kinds whose nodes hold at most `limit` pods of each spread.
+    fn counting(kinds: &[NodeKind], spreads: usize, limit: u32) -> CountedKinds {
+        CountedKinds { kinds: kinds.to_vec(), limits: vec![limit; spreads] }
     }
 
     /// The bound with nothing known before.
-    fn bound(rows: &[Row], spreads: &[Spread], leader: usize, kinds: &[Kind], others: &[Kind]) -> f64 {
+    fn bound(
+        rows: &[Row],
+        spreads: &[Spread],
+        leader: usize,
+        kinds: &[NodeKind],
+        others: &[NodeKind],
+    ) -> f64 {
         bound_within(rows, spreads, leader, vec![counting(kinds, spreads.len(), u32::MAX)], others)
     }
 
@@ -644,10 +670,10 @@ mod tests {
         rows: &[Row],
         spreads: &[Spread],
         leader: usize,
-        counting: Vec<Counting>,
-        others: &[Kind],
+        counting: Vec<CountedKinds>,
+        others: &[NodeKind],
     ) -> f64 {
-        let fleet = Fleet {
+        let spread_bound = SpreadBound {
             rows,
             spreads,
             leader,
@@ -658,14 +684,14 @@ mod tests {
             effort: EFFORT,
             work_end: u64::MAX,
         };
-        fleet.lower_bound(0.0, 0.0, &mut Scratch::default())
+        spread_bound.lower_bound(0.0, 0.0, &mut Scratch::default())
     }
 
-    /// The cheapest fleet for the pods of two rows, in which every counting node holds from `m` to `m + skew` of the first and
-    /// no more than its limit: every filling of every node is tried.
-    fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[Counting], others: &[Kind]) -> f64 {
+    /// The cheapest spread_bound for the pods of two rows, in which every eligible node holds from `m` to `m + skew`
+    /// pods of the first row and at most its limit. Tries every column.
+    fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[CountedKinds], others: &[NodeKind]) -> f64 {
         let (first, second) = (rows[0].count as usize, rows[1].count as usize);
-        let mut fillings: Vec<(usize, usize, f64)> = Vec::new();
+        let mut columns: Vec<(usize, usize, f64)> = Vec::new();
         let limited =
             counting.iter().flat_map(|all| all.kinds.iter().map(|kind| (kind, Some(all.limits[0]))));
         for (kind, limit) in limited.chain(others.iter().map(|kind| (kind, None))) {
@@ -674,7 +700,7 @@ mod tests {
                 for b in 0..=rows[1].count {
                     let used = i64::from(a) * rows[0].requests[0] + i64::from(b) * rows[1].requests[0];
                     if a + b > 0 && used <= kind.free[0] {
-                        fillings.push((a as usize, b as usize, kind.price));
+                        columns.push((a as usize, b as usize, kind.price));
                     }
                 }
             }
@@ -683,7 +709,7 @@ mod tests {
         least[0][0] = 0.0;
         for a in 0..=first {
             for b in 0..=second {
-                for (x, y, price) in &fillings {
+                for (x, y, price) in &columns {
                     if *x <= a && *y <= b && least[a - x][b - y] < f64::MAX {
                         least[a][b] = least[a][b].min(least[a - x][b - y] + price);
                     }
@@ -693,20 +719,20 @@ mod tests {
         least[first][second]
     }
 
-    fn cheapest_of_all(rows: &[Row; 2], skew: u32, counting: &[Counting], others: &[Kind]) -> f64 {
+    fn cheapest_of_all(rows: &[Row; 2], skew: u32, counting: &[CountedKinds], others: &[NodeKind]) -> f64 {
         (0..=rows[0].count).map(|m| cheapest(rows, m, skew, counting, others)).fold(f64::MAX, f64::min)
     }
 
     #[test]
-    fn one_pod_each_needs_as_many_nodes() {
-        // Eight small pods would fit on one node of the large kind, and cost half of what they cost here.
+    fn spread_pods_follow_the_number_of_nodes() {
+        // Eight small pods would fit on one large node, at half the price.
         let rows = [row(1, 8), row(8, 1)];
         let kinds = [kind(2, 2.0), kind(16, 8.0)];
         let spreads = [spread(0, 8, 1)];
-        // All together on one node: it is the only one there is.
+        // All pods on one node: it is the only one.
         assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]), 8.0);
         assert!((bound(&rows, &spreads, 0, &kinds, &[]) - 8.0).abs() < 0.01);
-        // With four large pods there are two of these, and four small ones on each.
+        // Four large pods need two such nodes, with four small pods each.
         let rows = [row(1, 8), row(8, 4)];
         let kinds = [kind(2, 2.0), kind(8, 4.0), kind(9, 4.1)];
         let exact = cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]);
@@ -715,8 +741,8 @@ mod tests {
     }
 
     #[test]
-    fn limit_asks_for_as_many_nodes() {
-        // Twenty small pods fit on one node; with two on each there are ten.
+    fn limit_per_node_raises_the_bound() {
+        // Twenty small pods fit on one node; with two on each node there are ten.
         let rows = [row(1, 20), row(1, 1)];
         let kinds = [kind(4, 1.0), kind(32, 4.0)];
         let spreads = [spread(0, 20, 1)];
@@ -725,14 +751,14 @@ mod tests {
             assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, limit)], &[]), price);
             assert!(within(limit) <= price && within(limit) > price * 0.65, "{} {price}", within(limit));
         }
-        // A pool that allows more is taken for all of them.
+        // The NodePool with the higher limit gets all pods.
         let pools = || vec![counting(&kinds, 1, 2), counting(&[kind(32, 5.0)], 1, u32::MAX)];
         assert_eq!(cheapest_of_all(&rows, 1, &pools(), &[]), 5.0);
         assert!(bound_within(&rows, &spreads, 0, pools(), &[]) <= 5.0);
     }
 
     #[test]
-    fn no_bound_is_above_the_cheapest_fleet() {
+    fn bound_never_exceeds_the_cheapest_fleet() {
         let mut seed = 11u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -743,14 +769,14 @@ mod tests {
             let rows =
                 [row(1 + next(4) as i64, 1 + next(14) as u32), row(1 + next(9) as i64, 1 + next(9) as u32)];
             let skew = 1 + next(3) as u32;
-            let mut all: Vec<Kind> = (0..1 + next(3))
+            let mut all: Vec<NodeKind> = (0..1 + next(3))
                 .map(|_| {
                     let cpu = 9 + next(16) as i64;
                     kind(cpu, cpu as f64 * (0.8 + 0.1 * next(5) as f64))
                 })
                 .collect();
             let others = if next(3) == 0 { all.split_off(all.len() - 1) } else { Vec::new() };
-            // A share of 0, one in between, and 100, in one pool or two.
+            // A share of 0 %, one in between, and 100 %, in one NodePool or two.
             let mut limit = || match next(3) {
                 0 => skew,
                 1 => skew + next(4) as u32,
@@ -775,12 +801,13 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_nodes_ties_spreads_together() {
-        // Twelve and twelve on nodes that hold both: whoever leads, the other one has at most two on a node.
+    fn number_of_nodes_limits_other_spreads() {
+        // Twelve and twelve pods on nodes that hold both: if one spread leads, the other has at most two pods
+        // on a node.
         let rows = [row(1, 12), row(1, 12)];
         let kinds = [kind(1, 1.0), kind(24, 12.0)];
         let spreads = [spread(0, 12, 1), spread(1, 12, 1)];
-        let fleet = Fleet {
+        let spread_bound = SpreadBound {
             rows: &rows,
             spreads: &spreads,
             leader: 0,
@@ -791,11 +818,11 @@ mod tests {
             effort: EFFORT,
             work_end: u64::MAX,
         };
-        assert_eq!(fleet.ranges((0, 0)).unwrap(), [(0, 1), (0, 2)]);
-        assert_eq!(fleet.ranges((1, 1)).unwrap(), [(1, 2), (0, 3)]);
-        assert_eq!(fleet.ranges((3, 4)).unwrap(), [(3, 5), (2, 5)]);
-        assert_eq!(fleet.ranges((12, 12)).unwrap(), [(12, 13), (11, 13)]);
-        // Neither one node nor two hold from seven to eight each.
-        assert_eq!(fleet.ranges((7, 7)), None);
+        assert_eq!(spread_bound.ranges((0, 0)).unwrap(), [(0, 1), (0, 2)]);
+        assert_eq!(spread_bound.ranges((1, 1)).unwrap(), [(1, 2), (0, 3)]);
+        assert_eq!(spread_bound.ranges((3, 4)).unwrap(), [(3, 5), (2, 5)]);
+        assert_eq!(spread_bound.ranges((12, 12)).unwrap(), [(12, 13), (11, 13)]);
+        // Neither one node nor two can hold seven to eight pods each.
+        assert_eq!(spread_bound.ranges((7, 7)), None);
     }
 }

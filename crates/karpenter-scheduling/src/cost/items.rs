@@ -1,8 +1,8 @@
-//! What is to be packed: the pods that the plain order put on new nodes, with the decisions that must survive a
-//! repacking (relaxation level, volume alternative, zone) turned into demands on the node.
+//! The items of a repacking: the pods that compat mode put on new nodes. Decisions that the repacking keeps
+//! (relaxation level, volume alternative, zone) become demands on the node.
 //!
-//! Zones are kept as the plain order chose them wherever a constraint looks at zones, so repacking within a zone
-//! cannot break a zonal constraint. Hosts are what the repacking is about; their constraints become caps.
+//! Where a constraint counts pods by zone, the zone that compat mode chose is kept, so that repacking cannot
+//! violate a zonal constraint. Hostname constraints become caps per node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use karpenter_model::instance_type::Offering;
 use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::limits::Counted;
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, drop_dominated};
-use super::slots::Reserved;
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, drop_dominated};
+use super::slots::ReservedNodes;
 use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::states::{ReqId, StateId};
@@ -22,14 +22,14 @@ use crate::topology::{GroupId, Kind as GroupKind};
 pub(crate) struct Item {
     pub(crate) variant: usize,
     pub(crate) alternative: u8,
-    /// Everything the pods add to a node, the zone included.
+    /// All requirements that the pods add to a node, including the zone.
     pub(crate) added: ReqId,
-    /// The same without the zone.
-    pub(crate) added_anywhere: ReqId,
+    /// As `added`, without the zone.
+    pub(crate) added_without_zone: ReqId,
     pub(crate) count: u32,
 }
 
-/// Distinct demands: what a node must satisfy, and which templates' taints are tolerated.
+/// What pods demand of a node: requirements, and templates whose taints they tolerate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Demand {
     pub(crate) added: ReqId,
@@ -38,14 +38,14 @@ pub(crate) struct Demand {
 
 pub(crate) struct Repacking {
     pub(crate) items: Vec<Item>,
-    /// Nodes that are left as the plain order made them.
+    /// Planned nodes that are not repacked.
     pub(crate) frozen: Vec<Claim>,
-    /// Where they are among the ledger's planned nodes.
+    /// The positions of the frozen nodes among the planned nodes of the ledger.
     pub(crate) frozen_from: Vec<usize>,
 }
 
-/// Splits the planned nodes of some templates into items to repack and nodes to leave alone.
-pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: Reserved) -> Repacking {
+/// Splits the planned nodes of some templates into items to repack and frozen nodes.
+pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: ReservedNodes) -> Repacking {
     let mut merged: BTreeMap<(usize, u8, ReqId, ReqId), u32> = BTreeMap::new();
     let (mut frozen, mut frozen_from) = (Vec::new(), Vec::new());
     for position in 0..ledger.claims.len() {
@@ -53,7 +53,7 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: Reserved) -
         if !in_tier.contains(ledger.states.get(state).template) {
             continue;
         }
-        if must_stay(ledger, position, reserved) {
+        if cannot_be_repacked(ledger, position, reserved) {
             frozen.push(ledger.claims[position].clone());
             frozen_from.push(position);
             continue;
@@ -61,31 +61,32 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: Reserved) -
         for (variant, alternative, count) in ledger.claims[position].content.clone() {
             let data = &ledger.classes.variants[variant];
             let (added, volume) = (data.added, data.alternatives[alternative as usize]);
-            let anywhere = ledger.states.join(added, volume);
+            let zone_free = ledger.states.join(added, volume);
             let pins = pins(ledger, variant, state);
-            let pinned = ledger.states.join(anywhere, pins);
-            *merged.entry((variant, alternative, pinned, anywhere)).or_insert(0) += count;
+            let pinned = ledger.states.join(zone_free, pins);
+            *merged.entry((variant, alternative, pinned, zone_free)).or_insert(0) += count;
         }
     }
     let items = merged
         .into_iter()
-        .map(|((variant, alternative, added, added_anywhere), count)| Item {
+        .map(|((variant, alternative, added, added_without_zone), count)| Item {
             variant,
             alternative,
             added,
-            added_anywhere,
+            added_without_zone,
             count,
         })
         .collect();
     Repacking { items, frozen, frozen_from }
 }
 
-/// Nodes whose content depends on each other in ways a cap cannot express.
-fn must_stay(ledger: &Ledger, claim: usize, reserved: Reserved) -> bool {
+/// Whether the pods of a node depend on each other in ways that a cap cannot express, or the node must keep
+/// its reservation or minValues.
+fn cannot_be_repacked(ledger: &Ledger, claim: usize, reserved: ReservedNodes) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
     template.has_min_values
-        || (reserved == Reserved::Stay && !data.reservations.is_empty())
+        || (reserved == ReservedNodes::Keep && !data.reservations.is_empty())
         || data.content.iter().any(|(variant, _, _)| {
             let variant = &ledger.classes.variants[*variant];
             let class = &ledger.classes.classes[variant.class];
@@ -100,13 +101,14 @@ fn must_stay(ledger: &Ledger, claim: usize, reserved: Reserved) -> bool {
         })
 }
 
-/// What a pod must keep because a constraint looks at it: zone-like values, and whether a spread that counts the pod looks
-/// at its node. Where the pod states the spread itself, its own demands see to the latter.
+/// Requirements that a pod must keep because a constraint counts it: values of zone-like keys, and whether a
+/// spread that counts the pod includes its node. If the pod states the spread itself, its own demands already
+/// ensure the latter.
 pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
     let mut keys: Vec<(usize, bool)> = Vec::new();
-    let mut looked_at_by: Vec<GroupId> = Vec::new();
+    let mut counted_by: Vec<GroupId> = Vec::new();
     let stated = data.owned.iter().map(|owned| (owned.group, true));
     for (id, is_stated) in stated.chain(class.matched.iter().map(|group| (*group, false))) {
         let group = ledger.topology.group(id);
@@ -115,7 +117,7 @@ pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId
         }
         keys.push((group.id.key, is_stated || group.id.kind == GroupKind::AntiAffinity));
         if !group.id.filter.is_all() && !data.owned.iter().any(|owned| owned.group == id) {
-            looked_at_by.push(id);
+            counted_by.push(id);
         }
     }
     if keys.is_empty() {
@@ -131,7 +133,7 @@ pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId
             pins.add(Requirement::in_values(ledger.topology.keys[key].clone(), values));
         }
     }
-    looked_at_by.into_iter().for_each(|group| pins.extend(&ledger.look(group, state).keeps));
+    counted_by.into_iter().for_each(|group| pins.extend(&ledger.filter_result(group, state).keeps));
     ledger.states.intern(&pins)
 }
 
@@ -161,24 +163,30 @@ pub(crate) fn vector(amounts: &[i64]) -> Vector {
     vector
 }
 
-/// Every kind of node a repacking may use: pools with minValues and sizes the user does not want are left out. With
-/// `is_flexible`, spot kinds leave room for other types to stand in.
-pub(crate) fn kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand], is_flexible: bool) -> Vec<Kind> {
+/// All node kinds that a repacking may use, without NodePools with minValues and sizes that the options
+/// exclude. With `is_flexible`, the capacity of a spot kind is reduced to what alternative instance types
+/// have too.
+pub(crate) fn kinds(
+    ledger: &mut Ledger,
+    in_tier: &Bits,
+    demands: &[Demand],
+    is_flexible: bool,
+) -> Vec<NodeKind> {
     kinds_of(ledger, in_tier, demands, false, is_flexible, &|_, _, _, _| true)
 }
 
-/// Every kind of node that can be bought at all, at its plain price.
-pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand]) -> Vec<Kind> {
+/// All node kinds that can be launched, at their offering price.
+pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand]) -> Vec<NodeKind> {
     kinds_of(ledger, in_tier, demands, true, false, &|_, _, _, _| true)
 }
 
-/// The same for offers that `only` accepts; it is asked with a template, a type of it, and an offering.
+/// As [`all_kinds`], for offerings that `only` accepts; its arguments are template, type and offering.
 pub(crate) fn all_kinds_of(
     ledger: &mut Ledger,
     in_tier: &Bits,
     demands: &[Demand],
     only: &dyn Fn(&Ledger, usize, usize, &Offering) -> bool,
-) -> Vec<Kind> {
+) -> Vec<NodeKind> {
     kinds_of(ledger, in_tier, demands, true, false, only)
 }
 
@@ -189,14 +197,14 @@ fn kinds_of(
     all: bool,
     is_flexible: bool,
     only: &dyn Fn(&Ledger, usize, usize, &Offering) -> bool,
-) -> Vec<Kind> {
+) -> Vec<NodeKind> {
     let options = &ledger.options;
     let (overhead, cpu_min, cpu_max) = if all {
         (0.0, 0, i64::MAX)
     } else {
         (options.node_overhead_price_per_hour, options.min_node_cpu_millis, options.max_node_cpu_millis)
     };
-    let least_spot_types = options.min_spot_types;
+    let min_spot_types = options.min_spot_types;
     let mut kinds = Vec::new();
     let mut spot: Vec<SpotType> = Vec::new();
     for template in in_tier.iter() {
@@ -205,7 +213,7 @@ fn kinds_of(
         }
         let Some(base) = ledger.states.base(template) else { continue };
         let size = ledger.prepared.templates[template].types.len();
-        // Per type: (offering, price, demands it serves, whether it is spot).
+        // Per type: (offering, price, demands it serves, is spot).
         let mut offers: Vec<Vec<(u32, f64, Bits, bool)>> = vec![Vec::new(); size];
         for (number, demand) in demands.iter().enumerate() {
             if !demand.tolerated.contains(template) {
@@ -219,9 +227,10 @@ fn kinds_of(
                     match known.iter_mut().find(|(index, _, _, _)| index == offer) {
                         Some((_, _, serves, _)) => serves.insert(number),
                         None => {
-                            let sale = types[entry.index].sales[*offer as usize];
-                            // Reservations have few slots; a bound must still know their price.
-                            if !sale.is_launchable || !all && sale.is_reserved {
+                            let flags = types[entry.index].offering_flags[*offer as usize];
+                            // Reservations have few slots. A bound must include their price, a repacking must
+                            // not use them here.
+                            if !flags.is_launchable || !all && flags.is_reserved {
                                 continue;
                             }
                             let offering = &ledger.states.instance_type(template, entry.index).offerings
@@ -229,7 +238,7 @@ fn kinds_of(
                             if only(ledger, template, entry.index, offering) {
                                 let mut serves = Bits::empty(demands.len());
                                 serves.insert(number);
-                                known.push((*offer, offering.price_per_hour, serves, sale.is_spot));
+                                known.push((*offer, offering.price_per_hour, serves, flags.is_spot));
                             }
                         }
                     }
@@ -243,7 +252,7 @@ fn kinds_of(
                 continue;
             }
             known.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.2.cmp(&b.2)));
-            let mut kept: Vec<Kind> = Vec::new();
+            let mut kept: Vec<NodeKind> = Vec::new();
             for (_, price, serves, is_spot) in known.drain(..) {
                 if is_spot {
                     let of_type = &ledger.prepared.templates[template].types[index];
@@ -251,7 +260,7 @@ fn kinds_of(
                     spot.push(SpotType { template, instance_type, free, demands: serves.clone() });
                 }
                 if !kept.iter().any(|kind| kind.demands.is_superset(&serves)) {
-                    kept.push(Kind {
+                    kept.push(NodeKind {
                         template,
                         instance_type: index,
                         free: vector(&ledger.prepared.templates[template].types[index].free),
@@ -264,16 +273,16 @@ fn kinds_of(
             kinds.append(&mut kept);
         }
     }
-    // A price of zero would make every filling infinitely good.
+    // With a price of zero every column would be infinitely good.
     kinds.retain(|kind| kind.price > 0.0 || overhead > 0.0);
     let kinds = drop_dominated(kinds);
-    if !is_flexible || least_spot_types <= 1 || spot.is_empty() {
+    if !is_flexible || min_spot_types <= 1 || spot.is_empty() {
         return kinds;
     }
-    drop_dominated(kinds.into_iter().filter_map(|kind| flexible(kind, &spot, least_spot_types)).collect())
+    drop_dominated(kinds.into_iter().filter_map(|kind| flexible(kind, &spot, min_spot_types)).collect())
 }
 
-/// A type that can be had as spot, for some demands.
+/// An instance type with a spot offering for some demands.
 struct SpotType {
     template: usize,
     /// Index into the catalog.
@@ -282,9 +291,10 @@ struct SpotType {
     demands: Bits,
 }
 
-/// A spot kind with its room cut down to what enough other types have as well; `None` if too few come near it.
-fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
-    /// Types with less room than this, in any resource, are not counted as alternatives.
+/// A spot kind with its capacity reduced to what enough other instance types have too; `None` if too few are
+/// similar.
+fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeKind> {
+    /// Instance types with less than this share of the capacity, in any resource, are no alternatives.
     const NEAR: f64 = 0.85;
     if !kind.is_spot {
         return Some(kind);
@@ -308,7 +318,7 @@ fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
             near.push((share, other));
         }
     }
-    // A pool with few types is not asked for more than it has.
+    // A NodePool with few instance types need not have more alternatives than types.
     let wanted = least.min(seen.len());
     if near.len() < wanted {
         return None;
@@ -322,10 +332,10 @@ fn flexible(mut kind: Kind, spot: &[SpotType], least: usize) -> Option<Kind> {
     Some(kind)
 }
 
-/// How many copies of an item one node may hold, and the exclusion it shares with other items.
+/// The maximum number of pods of each item on one node, and the exclusion it shares with other items.
 ///
-/// For a bound only what is required counts, and of a spread only its limit: how many pods it allows below that depends on
-/// the fleet.
+/// For a bound only required constraints count, and of a spread only its limit: how many pods it allows below
+/// that depends on the fleet.
 pub(crate) fn host_caps(
     ledger: &Ledger,
     items: &[Item],
@@ -363,24 +373,24 @@ pub(crate) fn host_caps(
         .collect()
 }
 
-/// What rows are made for.
+/// The purpose of a set of rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose<'a> {
-    /// Packing within the zones already chosen.
+    /// Packing within the chosen zones.
     Packing,
-    /// Values of pods for the packing: zones are forgotten, which leaves fewer rows.
+    /// Dual prices for the packing: zones are ignored, which gives fewer rows.
     Values,
-    /// As `Values`, and only what binds every valid fleet, for pods that spreads count so many of.
+    /// As `Values`, but only constraints of every valid fleet; `Counted` has the pods that spreads count.
     Bound(&'a Counted),
 }
 
-/// Rows of the packing with the items behind each.
+/// Rows of the packing with the items of each row.
 pub(crate) struct Rows {
     pub(crate) rows: Vec<Row>,
     pub(crate) items: Vec<Vec<usize>>,
 }
 
-/// Requests, demand, the item itself if it may not be merged, the cap, and the exclusion.
+/// Requests, demand, item (if it must not be merged), cap, exclusion.
 type RowKey = (Vector, usize, Option<usize>, u32, Option<(u16, u32)>);
 
 /// Merges items into rows.
@@ -391,7 +401,7 @@ pub(crate) fn rows(
     in_tier: &Bits,
     purpose: Purpose<'_>,
 ) -> Rows {
-    let anywhere = !matches!(purpose, Purpose::Packing);
+    let zone_free = !matches!(purpose, Purpose::Packing);
     let caps = host_caps(ledger, items, purpose);
     let mut index: BTreeMap<RowKey, usize> = BTreeMap::new();
     let mut result = Rows { rows: Vec::new(), items: Vec::new() };
@@ -400,7 +410,7 @@ pub(crate) fn rows(
         let variant = &ledger.classes.variants[item.variant];
         let mut tolerated = Bits::empty(ledger.prepared.templates.len());
         variant.tolerated.iter().filter(|t| in_tier.contains(*t)).for_each(|t| tolerated.insert(t));
-        let added = if anywhere { item.added_anywhere } else { item.added };
+        let added = if zone_free { item.added_without_zone } else { item.added };
         let demand = demands.number(Demand { added, tolerated });
         let requests = vector(&variant.requests);
         let (cap, shared) = &caps[position];
@@ -411,9 +421,9 @@ pub(crate) fn rows(
             });
             (number as u16, cap)
         });
-        // Rows with a cap of their own are not merged: each of them needs that many different nodes. Without zones
-        // the parts of one class are one row again.
-        let own = (*cap != u32::MAX && exclusion.is_none()).then_some(if anywhere {
+        // Rows with a cap of their own are not merged, because each of them needs that many different nodes.
+        // Without zones the parts of one class form one row.
+        let own = (*cap != u32::MAX && exclusion.is_none()).then_some(if zone_free {
             items.iter().position(|other| other.variant == item.variant).unwrap_or(position)
         } else {
             position

@@ -1,12 +1,12 @@
-//! Filling one node of a kind with the most valuable pods: a greedy fill, a bounded depth-first search, and an upper
-//! bound that holds for every filling.
+//! The pricing problem: the most valuable pods for one node of a kind. A greedy heuristic, a bounded
+//! depth-first search, and an upper bound for every column.
 
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
-/// How much of each row goes into one node.
-pub(crate) type Pattern = Vec<(u32, u32)>;
+/// The pods of one node: (row, count).
+pub(crate) type PodCounts = Vec<(u32, u32)>;
 
-/// Rows in order of value per weighted resource.
+/// Rows in descending order of value per weighted resource.
 pub(crate) struct Order {
     pub(crate) rows: Vec<u32>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
@@ -41,14 +41,14 @@ impl Order {
     }
 }
 
-/// Rows by plain value: large pods first, which leaves the gaps for small ones.
+/// Rows by value per pod: large pods first, which leaves gaps for small ones.
 pub(crate) fn by_value(rows: &[Row], values: &[f64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..rows.len() as u32).filter(|row| values[*row as usize] > 0.0).collect();
     order.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b)));
     order
 }
 
-/// Whether a request fits into what is left, as far as the first so many dimensions go.
+/// Whether a request fits into the remaining capacity, in the first `DIMENSIONS` dimensions.
 #[inline]
 fn fits<const DIMENSIONS: usize>(left: &Vector, request: &Vector) -> bool {
     let mut fits = true;
@@ -58,10 +58,10 @@ fn fits<const DIMENSIONS: usize>(left: &Vector, request: &Vector) -> bool {
     fits
 }
 
-/// How many copies of a request fit into what is left, at most `at_most`.
+/// The number of copies of a request that fit into the remaining capacity, at most `at_most`.
 #[inline]
 pub(crate) fn copies(left: &Vector, request: &Vector, at_most: u32) -> u32 {
-    // Mostly it is processors or memory that have run out.
+    // Usually cpu or memory is exhausted first.
     let fits = fits::<2>(left, request) && fits::<DIMENSIONS_MAX>(left, request);
     if !fits || at_most == 0 {
         return 0;
@@ -85,7 +85,7 @@ pub(crate) fn take(left: &mut Vector, request: &Vector, count: u32) {
     }
 }
 
-/// Tracks the shared per-node caps of rows that exclude each other.
+/// Tracks the shared caps per node of rows that exclude each other.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Exclusions {
     used: Vec<(u16, u32)>,
@@ -124,7 +124,7 @@ impl Exclusions {
     }
 }
 
-/// Scratch space of the fillers, reused between calls.
+/// Buffers that are reused between calls, and the counter of work units.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) exclusions: Exclusions,
@@ -132,17 +132,17 @@ pub(crate) struct Scratch {
     pub(crate) work: u64,
 }
 
-/// Takes as much of each row as fits, in order. Returns the value.
+/// Adds as many pods of each row as fit, in order. Returns the value.
 pub(crate) fn greedy(
     rows: &[Row],
     values: &[f64],
     order: &[u32],
-    kind: &Kind,
+    kind: &NodeKind,
     remaining: &[u32],
     scratch: &mut Scratch,
-    pattern: &mut Pattern,
+    pod_counts: &mut PodCounts,
 ) -> f64 {
-    pattern.clear();
+    pod_counts.clear();
     scratch.exclusions.clear();
     let mut left = kind.free;
     let mut value = 0.0;
@@ -157,27 +157,27 @@ pub(crate) fn greedy(
             take(&mut left, &row.requests, count);
             scratch.exclusions.occupy(row, count);
             value += values[*index as usize] * f64::from(count);
-            pattern.push((*index, count));
+            pod_counts.push((*index, count));
         }
     }
     scratch.work += order.len() as u64;
     value
 }
 
-/// Fills step by step, each time preferring rows that are worth most at prices which rise with how full a resource
-/// is: all resources then run out together. Returns the value.
-#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the parts")]
+/// Fills a node in small steps. Each step picks the row with the highest value at resource prices that rise
+/// with utilization, so that all resources run out together. Returns the value.
+#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the arguments")]
 pub(crate) fn balanced(
     rows: &[Row],
     values: &[f64],
     candidates: &[u32],
-    kind: &Kind,
+    kind: &NodeKind,
     weights: &[f64; DIMENSIONS_MAX],
     remaining: &[u32],
     scratch: &mut Scratch,
-    pattern: &mut Pattern,
+    pod_counts: &mut PodCounts,
 ) -> f64 {
-    pattern.clear();
+    pod_counts.clear();
     scratch.exclusions.clear();
     let mut usable = std::mem::take(&mut scratch.candidates);
     usable.clear();
@@ -186,11 +186,29 @@ pub(crate) fn balanced(
         remaining[*index as usize] > 0 && kind.takes(row) && copies(&kind.free, &row.requests, 1) == 1
     }));
     scratch.work += candidates.len() as u64 / 2;
-    // What fits asks for nothing that the node has none of, and most nodes have processors, memory and room for pods only.
+    // A row that fits requests nothing that the node lacks, and most nodes have only cpu, memory and pods.
     let value = if kind.free[FEW_DIMENSIONS..].iter().all(|free| *free == 0) {
-        fill_evenly::<FEW_DIMENSIONS>(rows, values, &mut usable, kind, weights, remaining, scratch, pattern)
+        fill_evenly::<FEW_DIMENSIONS>(
+            rows,
+            values,
+            &mut usable,
+            kind,
+            weights,
+            remaining,
+            scratch,
+            pod_counts,
+        )
     } else {
-        fill_evenly::<DIMENSIONS_MAX>(rows, values, &mut usable, kind, weights, remaining, scratch, pattern)
+        fill_evenly::<DIMENSIONS_MAX>(
+            rows,
+            values,
+            &mut usable,
+            kind,
+            weights,
+            remaining,
+            scratch,
+            pod_counts,
+        )
     };
     scratch.candidates = usable;
     value
@@ -198,19 +216,19 @@ pub(crate) fn balanced(
 
 const FEW_DIMENSIONS: usize = 3;
 
-/// What [`balanced`] does, where the first so many dimensions are all there are.
-#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the parts")]
+/// [`balanced`] for nodes that have only the first `DIMENSIONS` resources.
+#[expect(clippy::too_many_arguments, reason = "a hot leaf; a struct would only rename the arguments")]
 fn fill_evenly<const DIMENSIONS: usize>(
     rows: &[Row],
     values: &[f64],
     usable: &mut Vec<u32>,
-    kind: &Kind,
+    kind: &NodeKind,
     weights: &[f64; DIMENSIONS_MAX],
     remaining: &[u32],
     scratch: &mut Scratch,
-    pattern: &mut Pattern,
+    pod_counts: &mut PodCounts,
 ) -> f64 {
-    /// A step uses at most this part of any resource, then prices are looked at again.
+    /// A step uses at most one part in `STEPS` of any resource; then the prices are computed again.
     const STEPS: i64 = 10;
     let mut left = kind.free;
     let mut value = 0.0;
@@ -219,12 +237,12 @@ fn fill_evenly<const DIMENSIONS: usize>(
         for dimension in 0..DIMENSIONS {
             if kind.free[dimension] > 0 {
                 let used = 1.0 - left[dimension] as f64 / kind.free[dimension] as f64;
-                // Squared twice: a resource that is nearly used up becomes dear quickly.
+                // The fourth power makes a resource expensive when it is nearly exhausted.
                 let fullness = used * used;
                 prices[dimension] = weights[dimension] * (0.2 + used + 4.0 * fullness * fullness);
             }
         }
-        // What does not fit any more is dropped on the way.
+        // Rows that no longer fit are dropped during the scan.
         let mut best: Option<(f64, usize)> = None;
         let mut kept = 0;
         for at in 0..usable.len() {
@@ -249,7 +267,7 @@ fn fill_evenly<const DIMENSIONS: usize>(
         let Some((_, position)) = best else { return value };
         let index = usable[position];
         let row = &rows[index as usize];
-        let present = pattern.iter().find(|(known, _)| *known == index).map_or(0, |(_, count)| *count);
+        let present = pod_counts.iter().find(|(known, _)| *known == index).map_or(0, |(_, count)| *count);
         let mut at_most =
             (remaining[index as usize].min(row.cap) - present).min(scratch.exclusions.room(row));
         let mut step = i64::from(u32::MAX);
@@ -267,35 +285,41 @@ fn fill_evenly<const DIMENSIONS: usize>(
         take(&mut left, &row.requests, count);
         scratch.exclusions.occupy(row, count);
         value += values[index as usize] * f64::from(count);
-        match pattern.iter_mut().find(|(known, _)| *known == index) {
+        match pod_counts.iter_mut().find(|(known, _)| *known == index) {
             Some((_, total)) => *total += count,
-            None => pattern.push((index, count)),
+            None => pod_counts.push((index, count)),
         }
     }
 }
 
-/// Depth-first search from the greedy filling, cut by density bounds and by `nodes`.
+/// Depth-first search from a known column, pruned by density bounds and limited to `nodes` search nodes.
 pub(crate) struct Search<'a> {
     pub(crate) rows: &'a [Row],
     pub(crate) values: &'a [f64],
     pub(crate) remaining: &'a [u32],
-    pub(crate) kind: &'a Kind,
+    pub(crate) kind: &'a NodeKind,
     pub(crate) order: &'a [u32],
-    /// Per weighting: weights, and for each position the best density from there on.
+    /// Per weighting: the weights, and for each position the best density from there on.
     pub(crate) bounds: &'a [([f64; DIMENSIONS_MAX], Vec<f64>)],
-    /// Set by [`Search::run`]: the search saw everything, so its value is the maximum.
+    /// Set by [`Search::run`]: the search was exhaustive, so its value is the maximum.
     pub(crate) complete: std::cell::Cell<bool>,
 }
 
 impl Search<'_> {
-    /// Improves on `pattern` (worth `value`) where possible.
-    pub(crate) fn run(&self, scratch: &mut Scratch, nodes: u64, pattern: &mut Pattern, value: f64) -> f64 {
+    /// Improves on `pod_counts`, which has the value `value`.
+    pub(crate) fn run(
+        &self,
+        scratch: &mut Scratch,
+        nodes: u64,
+        pod_counts: &mut PodCounts,
+        value: f64,
+    ) -> f64 {
         scratch.exclusions.clear();
-        let mut best = Best { value, pattern: pattern.clone(), nodes };
-        let mut current = Pattern::new();
+        let mut best = Best { value, pod_counts: pod_counts.clone(), nodes };
+        let mut current = PodCounts::new();
         self.descend(0, self.kind.free, 0.0, &mut current, &mut best, &mut scratch.exclusions);
         scratch.work += (nodes - best.nodes) * 2;
-        *pattern = best.pattern;
+        *pod_counts = best.pod_counts;
         self.complete.set(best.nodes > 0);
         best.value
     }
@@ -305,16 +329,16 @@ impl Search<'_> {
         mut position: usize,
         left: Vector,
         value: f64,
-        current: &mut Pattern,
+        current: &mut PodCounts,
         best: &mut Best,
         exclusions: &mut Exclusions,
     ) {
-        // Skip rows that cannot be taken at all, without spending search nodes on them.
+        // Skip rows that cannot be added, without using search nodes.
         let (row_index, most) = loop {
             if position == self.order.len() {
                 if value > best.value * (1.0 + 1e-9) {
                     best.value = value;
-                    best.pattern.clone_from(current);
+                    best.pod_counts.clone_from(current);
                 }
                 return;
             }
@@ -330,7 +354,7 @@ impl Search<'_> {
             position += 1;
         };
         let row = &self.rows[row_index as usize];
-        let worth = self.values[row_index as usize];
+        let row_value = self.values[row_index as usize];
         for count in (0..=most).rev() {
             if best.nodes == 0 {
                 return;
@@ -338,13 +362,14 @@ impl Search<'_> {
             best.nodes -= 1;
             let mut rest = left;
             take(&mut rest, &row.requests, count);
-            let here = value + worth * f64::from(count);
+            let here = value + row_value * f64::from(count);
             let mut bound = f64::MAX;
             for (weights, suffix) in self.bounds {
                 bound = bound.min(suffix[position + 1] * weigh(weights, &rest));
             }
             if here + bound <= best.value * (1.0 + 1e-9) {
-                // Fewer of this row leave more room, but the bound already counts that room at the best density.
+                // Fewer pods of this row leave more capacity, but the bound already counts that capacity at
+                // the best density.
                 if count < most {
                     return;
                 }
@@ -365,11 +390,11 @@ impl Search<'_> {
 
 struct Best {
     value: f64,
-    pattern: Pattern,
+    pod_counts: PodCounts,
     nodes: u64,
 }
 
-/// For each position of an order, the best density (under some weights) of this or any later row.
+/// For each position of an order, the best density (under the weights) of this or any later row.
 pub(crate) fn suffix_density(
     rows: &[Row],
     values: &[f64],
@@ -385,9 +410,9 @@ pub(crate) fn suffix_density(
     suffix
 }
 
-/// No filling of the kind is worth more than this: fractional filling of one weighted resource, each row at most as
-/// often as it fits alone. `order` must be sorted by density under its weights.
-pub(crate) fn upper_bound(rows: &[Row], values: &[f64], order: &Order, kind: &Kind) -> f64 {
+/// An upper bound for the value of every column of the kind: the fractional knapsack with one weighted
+/// resource, each row at most as often as it fits alone. `order` must be sorted by density under its weights.
+pub(crate) fn upper_bound(rows: &[Row], values: &[f64], order: &Order, kind: &NodeKind) -> f64 {
     let mut room = weigh(&order.weights, &kind.free);
     let mut value = 0.0;
     for index in &order.rows {

@@ -1,8 +1,8 @@
-//! How many pods of a hard hostname spread one node may hold: `maxSkew`, or the pool's share of all pods that the spread
-//! counts, rounded up, whichever is more.
+//! The limit of a hard hostname spread: how many of its pods one node may hold. It is `maxSkew` or the
+//! NodePool's share of all pods that the spread counts, rounded up, whichever is more.
 //!
-//! The plain order keeps to `maxSkew`, so only nodes that share such pods and the lower bound ask. The validator has
-//! arithmetic of its own.
+//! Compat mode stays within `maxSkew`, so only shared hosts and the lower bound use the limit. The validator
+//! computes it independently.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ pub(crate) fn limit(share: SpreadShare, max_skew: u32, counted: u64) -> u32 {
     max_skew.max(u32::try_from(part).unwrap_or(u32::MAX))
 }
 
-/// The share of a template's nodes.
+/// The spread share of the nodes of a template.
 pub(crate) fn share(ledger: &Ledger, template: usize) -> SpreadShare {
     let pool = &ledger.problem.pools[ledger.prepared.templates[template].pool];
     pool.hostname_spread_share.unwrap_or(ledger.options.hostname_spread_share)
 }
 
-/// How many pods each hard hostname spread counts, for bounds.
+/// The number of pods that each hard hostname spread counts, for bounds.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pods: BTreeMap<GroupId, Pods>,
-    /// The largest share that any node has.
+    /// The largest share of any node.
     widest: SpreadShare,
 }
 
@@ -40,13 +40,14 @@ pub(crate) struct Counted {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pods {
     all: u64,
-    /// The most that a node of the fleet holds already: the scheduler may have put more there than the share, and such a
-    /// node may stay.
+    /// The most on one node of the fleet now: kube-scheduler may have bound more than the share there, and
+    /// such a node may stay.
     on_one_node: u32,
 }
 
 impl Counted {
-    /// Counts the items and what is bound to nodes; with `fleet`, at least the pods of that problem, bound or waiting.
+    /// Counts the items and the bound pods; with `fleet`, at least the pods of that problem, bound or
+    /// pending.
     pub(crate) fn of(ledger: &Ledger, items: &[Item], fleet: Option<&Problem>) -> Self {
         let mut pods: BTreeMap<GroupId, Pods> = BTreeMap::new();
         for item in items {
@@ -89,14 +90,15 @@ impl Counted {
         Self { pods, widest }
     }
 
-    /// How many of the counted pods a node with this share may hold; `u32::MAX` where that excludes nothing.
+    /// The maximum number of the counted pods on a node with this share; `u32::MAX` where that excludes
+    /// nothing.
     pub(crate) fn limit(&self, group: GroupId, max_skew: u32, share: SpreadShare) -> u32 {
         let Some(pods) = self.pods.get(&group) else { return u32::MAX };
         let limit = limit(share, max_skew, pods.all).max(pods.on_one_node);
         if u64::from(limit) < pods.all { limit } else { u32::MAX }
     }
 
-    /// The same for a node of any pool.
+    /// As [`Counted::limit`], for a node of any NodePool.
     pub(crate) fn widest_limit(&self, group: GroupId, max_skew: u32) -> u32 {
         self.limit(group, max_skew, self.widest)
     }

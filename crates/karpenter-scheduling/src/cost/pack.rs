@@ -1,59 +1,60 @@
-//! Whole nodes from the relaxation: round down what it uses often, fill the rest greedily at its duals, then improve
-//! by taking a few nodes apart and packing their pods again.
+//! Packs pods onto whole nodes from the relaxation: rounds its columns down, packs the rest greedily at the
+//! dual prices, then improves by repacking a few nodes at a time.
 //!
-//! With good duals a node loses exactly what its price exceeds the value of its content, so the search goes where
-//! that loss is largest. All choices come from a seeded generator and a work budget, never from a clock.
+//! With good dual prices, the loss of a node is its price minus the value of its pods, so the search prefers
+//! nodes with a large loss. All choices come from a seeded generator and a budget of work units, never from a
+//! clock.
 
-use super::knapsack::{self, Exclusions, Order, Pattern, Scratch};
+use super::knapsack::{self, Exclusions, Order, PodCounts, Scratch};
 use super::relaxation::{inverse_weights, shared_orders, shared_orders_of};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, Vector, covers, representatives};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers, representatives};
 
-/// A column of the relaxation: kind, filling, how often.
-pub(crate) type Share = (usize, Pattern, f64);
+/// A column of the relaxation: kind, pods, how often.
+pub(crate) type ColumnUse = (usize, PodCounts, f64);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Bin {
     pub(crate) kind: usize,
-    pub(crate) pattern: Pattern,
-    /// Identical nodes.
+    pub(crate) pod_counts: PodCounts,
+    /// The number of identical nodes.
     pub(crate) copies: u32,
 }
 
-/// From this share of a good fleet on, nodes that were dealt out are most of it.
-const DEALT_MOST: f64 = 0.5;
+/// If distributed nodes have at least this share of the target price, they are most of the fleet.
+const DISTRIBUTED_SHARE_MIN: f64 = 0.5;
 
-/// What a packing begins with.
+/// The start of a packing.
 enum Start<'c> {
     Nothing,
     /// Columns of the relaxation, rounded up from this fraction on.
-    Rounded(&'c [Share], f64),
-    /// Whole nodes.
-    Dealt(&'c [Share]),
+    Rounded(&'c [ColumnUse], f64),
+    /// Whole nodes from merged rows.
+    AssignedSlots(&'c [ColumnUse]),
 }
 
 pub(crate) struct Packer<'a> {
     pub(crate) rows: &'a [Row],
-    pub(crate) kinds: &'a [Kind],
+    pub(crate) kinds: &'a [NodeKind],
     pub(crate) values: Vec<f64>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
     pub(crate) scratch: &'a mut Scratch,
-    /// Packing stops improving when `scratch.work` reaches this.
+    /// Improvement stops when `scratch.work` reaches this.
     pub(crate) work_max: u64,
-    /// A total price at which further improvement is not worth the work.
-    pub(crate) good_enough: f64,
-    /// Whether the relaxation is also rounded step by step.
-    pub(crate) dives: bool,
+    /// Improvement stops at this total price.
+    pub(crate) target_price: f64,
+    /// Whether the packer also dives.
+    pub(crate) is_diving: bool,
     random: SplitMix,
 }
 
-pub(crate) fn price(bins: &[Bin], kinds: &[Kind]) -> f64 {
+pub(crate) fn price(bins: &[Bin], kinds: &[NodeKind]) -> f64 {
     bins.iter().map(|bin| kinds[bin.kind].price * f64::from(bin.copies)).sum()
 }
 
 impl<'a> Packer<'a> {
     pub(crate) fn new(
         rows: &'a [Row],
-        kinds: &'a [Kind],
+        kinds: &'a [NodeKind],
         values: Vec<f64>,
         weights: [f64; DIMENSIONS_MAX],
         scratch: &'a mut Scratch,
@@ -66,31 +67,34 @@ impl<'a> Packer<'a> {
             weights,
             scratch,
             work_max,
-            good_enough: 0.0,
-            dives: false,
+            target_price: 0.0,
+            is_diving: false,
             random: SplitMix(0x5eed),
         }
     }
 
-    /// Packs all rows, starting from the columns of the relaxation where they apply, and from nodes that were dealt out.
-    pub(crate) fn pack(&mut self, columns: &[Share], dealt: &[Vec<Share>]) -> Option<Vec<Bin>> {
+    /// Packs all rows, starting from the columns of the relaxation and from distributed nodes.
+    pub(crate) fn pack(&mut self, columns: &[ColumnUse], distributed: &[Vec<ColumnUse>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
-        // Columns that the relaxation uses nearly whole may be rounded up; how near is tried out. A relaxation that is
-        // not solved to the end can mislead, so its columns, and then its values too, are also left out once.
-        let fluid: Vec<f64> =
+        // Several rounding thresholds are tried. A relaxation that is not solved to optimality can mislead,
+        // so one attempt uses only its values and one uses neither columns nor values.
+        let resource_values: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
         let mut attempts: Vec<(Start<'_>, &Vec<f64>)> = Vec::new();
         if !columns.is_empty() {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
-        attempts.extend(dealt.iter().map(|nodes| (Start::Dealt(nodes), &guided)));
-        // Nodes that were dealt out are guided by the same values, and better where they are most of the fleet.
-        let priced = |nodes: &Vec<Share>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
-        if dealt.iter().map(priced).fold(0.0, f64::max) < DEALT_MOST * self.good_enough || dealt.is_empty() {
+        attempts.extend(distributed.iter().map(|nodes| (Start::AssignedSlots(nodes), &guided)));
+        // Distributed nodes use the same values and are better where they are most of the fleet.
+        let priced =
+            |nodes: &Vec<ColumnUse>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
+        if distributed.iter().map(priced).fold(0.0, f64::max) < DISTRIBUTED_SHARE_MIN * self.target_price
+            || distributed.is_empty()
+        {
             attempts.push((Start::Nothing, &guided));
         }
-        attempts.push((Start::Nothing, &fluid));
+        attempts.push((Start::Nothing, &resource_values));
         let work_before = self.scratch.work;
         for (start, values) in attempts {
             self.values.clone_from(values);
@@ -98,7 +102,7 @@ impl<'a> Packer<'a> {
             let mut bins = match start {
                 Start::Nothing => Vec::new(),
                 Start::Rounded(columns, threshold) => self.round(columns, threshold, &mut remaining),
-                Start::Dealt(nodes) => self.fill_up(nodes, &mut remaining),
+                Start::AssignedSlots(nodes) => self.fill_up(nodes, &mut remaining),
             };
             if !self.greedy_rest(&mut remaining, &mut bins) {
                 continue;
@@ -108,11 +112,12 @@ impl<'a> Packer<'a> {
                 best = Some((cost, bins, values.clone()));
             }
         }
-        if !dealt.is_empty() {
-            // There are many rows where nodes are dealt out: nothing would be left for improving.
+        if !distributed.is_empty() {
+            // Problems with distributed nodes have many rows: the attempts would use up the work for
+            // improvement.
             self.work_max += self.scratch.work - work_before;
         }
-        if self.dives && !columns.is_empty() {
+        if self.is_diving && !columns.is_empty() {
             self.values.clone_from(&guided);
             let started = self.scratch.work;
             if let Some(bins) = self.dive(columns, self.work_max) {
@@ -121,7 +126,7 @@ impl<'a> Packer<'a> {
                     best = Some((cost, bins, guided.clone()));
                 }
             }
-            // The dive does not eat into what improving may cost.
+            // The work of the dive is not deducted from that of the improvement.
             self.work_max += self.scratch.work - started;
         }
         let (_, mut bins, values) = best?;
@@ -130,28 +135,28 @@ impl<'a> Packer<'a> {
         Some(bins)
     }
 
-    /// Nodes with what they were dealt and what else fits.
-    fn fill_up(&mut self, nodes: &[Share], remaining: &mut [u32]) -> Vec<Bin> {
-        for (row, count) in nodes.iter().flat_map(|(_, pattern, _)| pattern) {
+    /// Distributed nodes with further pods that fit.
+    fn fill_up(&mut self, nodes: &[ColumnUse], remaining: &mut [u32]) -> Vec<Bin> {
+        for (row, count) in nodes.iter().flat_map(|(_, pod_counts, _)| pod_counts) {
             remaining[*row as usize] -= count;
         }
         let mut bins = Vec::new();
-        for (kind, pattern, _) in nodes {
-            for (row, count) in pattern {
+        for (kind, pod_counts, _) in nodes {
+            for (row, count) in pod_counts {
                 remaining[*row as usize] += count;
             }
-            let pattern = self.filled_up(*kind, pattern.clone(), remaining);
-            for (row, count) in &pattern {
+            let pod_counts = self.filled_up(*kind, pod_counts.clone(), remaining);
+            for (row, count) in &pod_counts {
                 remaining[*row as usize] -= count;
             }
-            bins.push(Bin { kind: *kind, pattern, copies: 1 });
+            bins.push(Bin { kind: *kind, pod_counts, copies: 1 });
         }
         bins
     }
 
     fn round(
         &mut self,
-        columns: &[(usize, Pattern, f64)],
+        columns: &[(usize, PodCounts, f64)],
         threshold: f64,
         remaining: &mut [u32],
     ) -> Vec<Bin> {
@@ -160,35 +165,35 @@ impl<'a> Packer<'a> {
         let mut bins = Vec::new();
         for fractional in [false, true] {
             for index in &order {
-                let (kind, pattern, amount) = &columns[*index];
+                let (kind, pod_counts, amount) = &columns[*index];
                 let wanted = if fractional {
                     u32::from(amount.fract() >= threshold && threshold < 1.0)
                 } else {
                     (amount + 1e-6).floor() as u32
                 };
-                let copies = pattern
+                let copies = pod_counts
                     .iter()
                     .map(|(row, count)| remaining[*row as usize] / count)
                     .min()
                     .unwrap_or(0)
                     .min(wanted);
                 if copies > 0 {
-                    for (row, count) in pattern {
+                    for (row, count) in pod_counts {
                         remaining[*row as usize] -= count * copies;
                     }
-                    bins.push(Bin { kind: *kind, pattern: pattern.clone(), copies });
+                    bins.push(Bin { kind: *kind, pod_counts: pod_counts.clone(), copies });
                 }
             }
         }
         bins
     }
 
-    /// A filling of one node with more pods added in order of their value per resource.
-    pub(super) fn filled_up(&mut self, kind: usize, pattern: Pattern, remaining: &[u32]) -> Pattern {
+    /// The pods of one node with more pods added in order of value per resource.
+    pub(super) fn filled_up(&mut self, kind: usize, pod_counts: PodCounts, remaining: &[u32]) -> PodCounts {
         let kind = &self.kinds[kind];
         let mut left = kind.free;
         let mut exclusions = Exclusions::default();
-        let mut filled = pattern;
+        let mut filled = pod_counts;
         for (row, count) in &filled {
             let row = &self.rows[*row as usize];
             knapsack::take(&mut left, &row.requests, *count);
@@ -217,14 +222,15 @@ impl<'a> Packer<'a> {
         filled
     }
 
-    /// Packs what remains, always taking the filling that is worth most per price. False if a row fits nowhere.
+    /// Packs the remaining pods, each time with the column of the highest value per price. False if a row
+    /// fits nowhere.
     pub(super) fn greedy_rest(&mut self, remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
         let values = self.values.clone();
-        let likely = representatives(self.kinds);
-        self.greedy_with(&values, &likely, remaining, bins, f64::MAX)
+        let estimate = representatives(self.kinds);
+        self.greedy_with(&values, &estimate, remaining, bins, f64::MAX)
     }
 
-    /// As [`Self::greedy_rest`], at given values and kinds, giving up once the price reaches `price_max`.
+    /// As [`Self::greedy_rest`], with given values and kinds; stops once the price reaches `price_max`.
     fn greedy_with(
         &mut self,
         values: &[f64],
@@ -243,12 +249,12 @@ impl<'a> Packer<'a> {
             let orders = shared_orders_of(rows, values, &self.weights, present);
             orders.into_iter().map(|order| order.rows).collect()
         };
-        // Efficiency of a kind only falls as pods are used up, so a stale figure is an upper bound.
+        // The efficiency of a kind only falls as pods are used up, so an old figure is an upper bound.
         let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
-        let mut pattern = Pattern::new();
+        let mut pod_counts = PodCounts::new();
         let mut spent = 0.0;
         while left > 0 {
-            let mut best: Option<(f64, u32, Pattern)> = None;
+            let mut best: Option<(f64, u32, PodCounts)> = None;
             best_known.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             for (known, index) in &mut best_known {
                 if best.as_ref().is_some_and(|(efficiency, _, _)| *known <= *efficiency) {
@@ -258,12 +264,12 @@ impl<'a> Packer<'a> {
                 let mut here = 0.0;
                 for order in &orders {
                     let value =
-                        knapsack::greedy(rows, values, order, kind, remaining, self.scratch, &mut pattern);
+                        knapsack::greedy(rows, values, order, kind, remaining, self.scratch, &mut pod_counts);
                     let efficiency = value / kind.price;
                     if efficiency > here {
                         here = efficiency;
                         if best.as_ref().is_none_or(|(efficiency, _, _)| here > *efficiency * (1.0 + 1e-12)) {
-                            best = Some((here, *index, pattern.clone()));
+                            best = Some((here, *index, pod_counts.clone()));
                         }
                     }
                 }
@@ -275,31 +281,37 @@ impl<'a> Packer<'a> {
                     &self.weights,
                     remaining,
                     self.scratch,
-                    &mut pattern,
+                    &mut pod_counts,
                 );
                 if value / kind.price > here {
                     here = value / kind.price;
                     if best.as_ref().is_none_or(|(efficiency, _, _)| here > *efficiency * (1.0 + 1e-12)) {
-                        best = Some((here, *index, pattern.clone()));
+                        best = Some((here, *index, pod_counts.clone()));
                     }
                 }
                 *known = here;
             }
-            let Some((_, index, filling)) = best.filter(|(_, _, filling)| !filling.is_empty()) else {
+            let Some((_, index, pods_of_column)) =
+                best.filter(|(_, _, pods_of_column)| !pods_of_column.is_empty())
+            else {
                 return false;
             };
-            let copies =
-                filling.iter().map(|(row, count)| remaining[*row as usize] / count).min().unwrap_or(0).max(1);
+            let copies = pods_of_column
+                .iter()
+                .map(|(row, count)| remaining[*row as usize] / count)
+                .min()
+                .unwrap_or(0)
+                .max(1);
             let mut kind = index as usize;
-            let total = self.total(&filling);
-            // The same content may fit into something cheaper.
-            if let Some(cheaper) = self.cheapest_for(&total, &filling)
+            let total = self.total(&pods_of_column);
+            // The same pods may fit on a cheaper kind.
+            if let Some(cheaper) = self.cheapest_for(&total, &pods_of_column)
                 && self.kinds[cheaper].price < self.kinds[kind].price
             {
                 kind = cheaper;
             }
             let mut emptied = false;
-            for (row, count) in &filling {
+            for (row, count) in &pods_of_column {
                 remaining[*row as usize] -= count * copies;
                 left -= u64::from(count * copies);
                 emptied |= remaining[*row as usize] == 0;
@@ -308,7 +320,7 @@ impl<'a> Packer<'a> {
             if spent >= price_max {
                 return false;
             }
-            bins.push(Bin { kind, pattern: filling, copies });
+            bins.push(Bin { kind, pod_counts: pods_of_column, copies });
             if emptied {
                 for order in &mut orders {
                     order.retain(|row| remaining[*row as usize] > 0);
@@ -318,9 +330,9 @@ impl<'a> Packer<'a> {
         true
     }
 
-    pub(super) fn total(&self, pattern: &Pattern) -> Vector {
+    pub(super) fn total(&self, pod_counts: &PodCounts) -> Vector {
         let mut total = [0; DIMENSIONS_MAX];
-        for (row, count) in pattern {
+        for (row, count) in pod_counts {
             for (sum, request) in total.iter_mut().zip(&self.rows[*row as usize].requests) {
                 *sum += request * i64::from(*count);
             }
@@ -328,23 +340,24 @@ impl<'a> Packer<'a> {
         total
     }
 
-    /// The cheapest of all kinds that holds a filling. Kinds are sorted by price.
-    pub(super) fn cheapest_for(&mut self, total: &Vector, pattern: &Pattern) -> Option<usize> {
+    /// The cheapest kind that holds the pods. Kinds are sorted by price.
+    pub(super) fn cheapest_for(&mut self, total: &Vector, pod_counts: &PodCounts) -> Option<usize> {
         self.scratch.work += self.kinds.len() as u64 / 8;
         (0..self.kinds.len()).find(|kind| {
             let kind = &self.kinds[*kind];
-            covers(&kind.free, total) && pattern.iter().all(|(row, _)| kind.takes(&self.rows[*row as usize]))
+            covers(&kind.free, total)
+                && pod_counts.iter().all(|(row, _)| kind.takes(&self.rows[*row as usize]))
         })
     }
 
-    /// Takes a few nodes apart at a time and keeps the new packing if it is cheaper.
+    /// Repacks a few nodes at a time and keeps the result if it is cheaper.
     pub(crate) fn improve(&mut self, bins: &mut Vec<Bin>) {
         let mut total = price(bins, self.kinds);
         let reserve = set_aside_copies(bins);
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
-        while bins.len() > 1 && total > self.good_enough && self.scratch.work < self.work_max {
-            // Even a move that finds nothing at once must bring the end nearer.
+        while bins.len() > 1 && total > self.target_price && self.scratch.work < self.work_max {
+            // Every iteration counts as work, so the loop ends.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {
                 total -= self.dissolve_one(bins);
@@ -356,14 +369,14 @@ impl<'a> Packer<'a> {
             }
             let before: f64 = chosen.iter().map(|index| self.kinds[bins[*index].kind].price).sum();
             for index in &chosen {
-                for (row, count) in &bins[*index].pattern {
+                for (row, count) in &bins[*index].pod_counts {
                     remaining[*row as usize] += count;
                 }
             }
             let spread = [0.02, 0.07, 0.15][self.random.below(3)];
             let mut values = self.values.clone();
             for index in &chosen {
-                for (row, _) in &bins[*index].pattern {
+                for (row, _) in &bins[*index].pod_counts {
                     let nudge = 1.0 + spread * (self.random.fraction() * 2.0 - 1.0);
                     values[*row as usize] = self.values[*row as usize] * nudge;
                 }
@@ -412,20 +425,20 @@ impl<'a> Packer<'a> {
 
     fn loss(&self, bin: &Bin) -> f64 {
         let value: f64 =
-            bin.pattern.iter().map(|(row, count)| self.values[*row as usize] * f64::from(*count)).sum();
+            bin.pod_counts.iter().map(|(row, count)| self.values[*row as usize] * f64::from(*count)).sum();
         self.kinds[bin.kind].price - value
     }
 
     fn can_exchange(&self, a: &Bin, b: &Bin) -> bool {
-        a.pattern.iter().any(|(row, _)| self.kinds[b.kind].takes(&self.rows[*row as usize]))
-            || b.pattern.iter().any(|(row, _)| self.kinds[a.kind].takes(&self.rows[*row as usize]))
+        a.pod_counts.iter().any(|(row, _)| self.kinds[b.kind].takes(&self.rows[*row as usize]))
+            || b.pod_counts.iter().any(|(row, _)| self.kinds[a.kind].takes(&self.rows[*row as usize]))
     }
 
-    /// Moves the pods of one node into free room of others; what is left goes to the cheapest node that holds it.
-    /// Returns the saving.
+    /// Moves the pods of one node into free capacity of others; the rest goes to the cheapest kind that holds
+    /// it. Returns the saving.
     fn dissolve_one(&mut self, bins: &mut Vec<Bin>) -> f64 {
         let chosen = self.choose(bins)[0];
-        let mut rest = bins[chosen].pattern.clone();
+        let mut rest = bins[chosen].pod_counts.clone();
         rest.sort_by(|(a, _), (b, _)| {
             let weigh = |row: &u32| knapsack::weigh(&self.weights, &self.rows[*row as usize].requests);
             weigh(b).total_cmp(&weigh(a)).then(a.cmp(b))
@@ -438,12 +451,12 @@ impl<'a> Packer<'a> {
             }
             self.scratch.work += 2;
             let mut left = self.kinds[bin.kind].free;
-            let total = self.total(&bin.pattern);
+            let total = self.total(&bin.pod_counts);
             for (left, used) in left.iter_mut().zip(&total) {
                 *left -= used;
             }
             exclusions.clear();
-            for (row, count) in &bin.pattern {
+            for (row, count) in &bin.pod_counts {
                 exclusions.occupy(&self.rows[*row as usize], *count);
             }
             for (row, count) in &mut rest {
@@ -452,7 +465,7 @@ impl<'a> Packer<'a> {
                     continue;
                 }
                 let present =
-                    bin.pattern.iter().find(|(known, _)| known == row).map_or(0, |(_, count)| *count);
+                    bin.pod_counts.iter().find(|(known, _)| known == row).map_or(0, |(_, count)| *count);
                 let at_most = (*count).min(data.cap.saturating_sub(present)).min(exclusions.room(data));
                 let moved = knapsack::copies(&left, &data.requests, at_most);
                 if moved > 0 {
@@ -480,14 +493,14 @@ impl<'a> Packer<'a> {
             }
         };
         for (other, row, moved) in moves {
-            match bins[other].pattern.iter_mut().find(|(known, _)| *known == row) {
+            match bins[other].pod_counts.iter_mut().find(|(known, _)| *known == row) {
                 Some((_, count)) => *count += moved,
-                None => bins[other].pattern.push((row, moved)),
+                None => bins[other].pod_counts.push((row, moved)),
             }
         }
         match replacement {
             Some(kind) => {
-                bins[chosen] = Bin { kind, pattern: rest, copies: 1 };
+                bins[chosen] = Bin { kind, pod_counts: rest, copies: 1 };
                 before - self.kinds[kind].price
             }
             None => {
@@ -497,12 +510,12 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Kinds worth trying in small repackings: those in use, and those that can be nearly as efficient.
+    /// Kinds for small repackings: those in use, and those that can be nearly as efficient.
     fn useful_kinds(&mut self, bins: &[Bin]) -> Vec<u32> {
         let all: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut ranked: Vec<(f64, u32)> = Vec::new();
         let orders = shared_orders(self.rows, &self.values, &self.weights);
-        let mut pattern = Pattern::new();
+        let mut pod_counts = PodCounts::new();
         for index in representatives(self.kinds).into_iter().map(|index| index as usize) {
             let kind = &self.kinds[index];
             let own = Order::new(self.rows, &self.values, inverse_weights(kind, &self.weights), |_| true);
@@ -515,15 +528,15 @@ impl<'a> Packer<'a> {
                     kind,
                     &all,
                     self.scratch,
-                    &mut pattern,
+                    &mut pod_counts,
                 );
                 best = best.max(value / kind.price);
             }
             ranked.push((best, index as u32));
         }
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let keep = 48.min(ranked.len());
-        let mut useful: Vec<u32> = ranked[..keep].iter().map(|(_, kind)| *kind).collect();
+        let add_column = 48.min(ranked.len());
+        let mut useful: Vec<u32> = ranked[..add_column].iter().map(|(_, kind)| *kind).collect();
         useful.extend(bins.iter().map(|bin| bin.kind as u32));
         useful.sort_unstable();
         useful.dedup();
@@ -531,7 +544,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// Splits groups of identical nodes into single ones, as far as that stays manageable; the others are set aside.
+/// Splits groups of identical nodes into single nodes, up to a maximum; the others are set aside.
 fn set_aside_copies(bins: &mut Vec<Bin>) -> Vec<Bin> {
     const SINGLE_MAX: u32 = 4_000;
     let total: u32 = bins.iter().map(|bin| bin.copies).sum();
@@ -564,7 +577,7 @@ fn replace(bins: &mut Vec<Bin>, mut chosen: Vec<usize>, fresh: Vec<Bin>) {
     }
 }
 
-/// A tiny seeded generator: the search must be the same on every machine.
+/// A small seeded generator: the search must give the same result on every machine.
 struct SplitMix(u64);
 
 impl SplitMix {

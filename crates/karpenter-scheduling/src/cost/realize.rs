@@ -1,30 +1,30 @@
-//! From packed bins back to planned nodes: which pods go into which bin, and what the node's claim then asks for.
+//! Turns packed bins into planned nodes: assigns pods to bins and computes the requirements of each claim.
 //!
-//! Host constraints that no cap expresses (one class avoiding another) are checked here pod by pod; whatever does not
-//! fit where the packing put it is placed on another node or a node of its own.
+//! Hostname constraints that no cap expresses (anti-affinity between different classes) are checked here pod
+//! by pod. A pod that does not fit where it was packed is placed on another node or on a new one.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::items::{Item, Rows};
 use super::pack::Bin;
-use super::shapes::Kind;
+use super::shapes::NodeKind;
 use crate::classes::Variant;
 use crate::ledger::fit::holds;
 use crate::ledger::{Claim, Ledger};
 use crate::states::StateId;
 use crate::topology::{GroupId, Kind as GroupKind};
 
-/// Builds planned nodes from bins. `None` if something could not be placed at all.
+/// Builds planned nodes from bins. `None` if some pod could not be placed.
 pub(crate) fn claims(
     ledger: &mut Ledger,
     items: &[Item],
     rows: &Rows,
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     bins: &[Bin],
 ) -> Option<Vec<Claim>> {
     let (mut nodes, mut left) = filled(ledger, items, rows, kinds, bins)?;
-    // Pods that could not sit where they were packed: first free room elsewhere, then nodes of their own.
+    // Pods that did not fit where they were packed: free capacity of other nodes first, then new nodes.
     for (position, item) in items.iter().enumerate() {
         for node in &mut nodes {
             if left[position] == 0 {
@@ -45,12 +45,13 @@ pub(crate) fn claims(
     Some(nodes.into_iter().map(|node| node.into_claim()).collect())
 }
 
-/// Builds planned nodes from bins that are not for all pods, and says how many pods of each item are left.
+/// Builds planned nodes from bins that do not cover all pods; the second result is the number of pods left
+/// per item.
 pub(crate) fn fill(
     ledger: &mut Ledger,
     items: &[Item],
     rows: &Rows,
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     bins: &[Bin],
 ) -> Option<(Vec<Claim>, Vec<u32>)> {
     let (nodes, left) = filled(ledger, items, rows, kinds, bins)?;
@@ -61,7 +62,7 @@ fn filled(
     ledger: &mut Ledger,
     items: &[Item],
     rows: &Rows,
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     bins: &[Bin],
 ) -> Option<(Vec<Node>, Vec<u32>)> {
     let mut left: Vec<u32> = items.iter().map(|item| item.count).collect();
@@ -69,8 +70,8 @@ fn filled(
     for bin in bins {
         for _ in 0..bin.copies {
             let mut node = Node::open(ledger, kinds[bin.kind].template, Some(kinds[bin.kind].instance_type))?;
-            for (row, count) in &bin.pattern {
-                deal(ledger, items, &rows.items[*row as usize], &mut left, *count, &mut node);
+            for (row, count) in &bin.pod_counts {
+                distribute(ledger, items, &rows.items[*row as usize], &mut left, *count, &mut node);
             }
             if node.pods > 0 {
                 nodes.push(node);
@@ -80,13 +81,13 @@ fn filled(
     Some((nodes, left))
 }
 
-/// As [`claims`], for nodes on which room was set aside: every node first gets an even share of some pods.
+/// As [`claims`], for bins with capacity set aside: every node first gets an even share of the spread pods.
 pub(crate) fn with_shares(
     ledger: &mut Ledger,
     items: &[Item],
     others: &[Item],
     rows: &Rows,
-    packed_kinds: &[Kind],
+    packed_kinds: &[NodeKind],
     bins: &[Bin],
     shares: &[(GroupId, u32, &[usize])],
 ) -> Option<Vec<Claim>> {
@@ -98,15 +99,22 @@ pub(crate) fn with_shares(
             let kind = &packed_kinds[bin.kind];
             let mut node = Node::open(ledger, kind.template, Some(kind.instance_type))?;
             node.spread_caps = shares.iter().map(|(group, share, _)| (*group, *share)).collect();
-            for (row, count) in &bin.pattern {
-                deal(ledger, others, &rows.items[*row as usize], &mut left_of_others, *count, &mut node);
+            for (row, count) in &bin.pod_counts {
+                distribute(
+                    ledger,
+                    others,
+                    &rows.items[*row as usize],
+                    &mut left_of_others,
+                    *count,
+                    &mut node,
+                );
             }
             nodes.push(node);
         }
     }
     for (_, share, members) in shares {
         let total: u32 = members.iter().map(|member| left[*member]).sum();
-        // Even to the pod: the first nodes take one more than the others where it does not come out.
+        // Even to the pod: if the division has a remainder, the first nodes get one more.
         let (base, more) = (total / nodes.len() as u32, total % nodes.len() as u32);
         debug_assert!(base + u32::from(more > 0) <= *share);
         for (position, node) in nodes.iter_mut().enumerate() {
@@ -127,8 +135,9 @@ pub(crate) fn with_shares(
     Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim()).collect())
 }
 
-/// Gives a node `count` pods of a row: from the items with most pods left, so that capped ones do not pile up.
-fn deal(
+/// Gives a node `count` pods of a row, from the items with most pods left, so that items with a cap do not
+/// accumulate.
+fn distribute(
     ledger: &mut Ledger,
     items: &[Item],
     of_row: &[usize],
@@ -175,9 +184,9 @@ fn is_host_bound(ledger: &Ledger, item: &Item) -> bool {
             .any(|group| ledger.topology.group(*group).is_hostname)
 }
 
-fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[Kind]) -> Option<Node> {
+fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[NodeKind]) -> Option<Node> {
     let requests = ledger.classes.variants[item.variant].requests.clone();
-    let mut order: Vec<&Kind> = kinds.iter().collect();
+    let mut order: Vec<&NodeKind> = kinds.iter().collect();
     order.sort_by(|a, b| a.price.total_cmp(&b.price));
     for kind in order {
         let free = &ledger.prepared.templates[kind.template].types[kind.instance_type].free;
@@ -194,22 +203,22 @@ fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[Kind]) -> Option<Node
     None
 }
 
-/// A planned node being filled.
+/// A planned node that is being filled.
 #[derive(Clone)]
 struct Node {
     template: usize,
     state: StateId,
-    /// Free room of the type it was packed for.
+    /// Allocatable of the type it was packed for.
     free: SmallVec<[i64; 6]>,
     used: SmallVec<[i64; 6]>,
     pods: u32,
     content: Vec<(usize, u8, u32)>,
     matched: FxHashMap<GroupId, u32>,
     owners: FxHashMap<GroupId, u32>,
-    /// Spreads for which a higher number than `maxSkew` was planned on every node.
+    /// Spreads for which more than `maxSkew` pods were planned on every node.
     spread_caps: Vec<(GroupId, u32)>,
-    /// How many pods each spread of a pod here lets the node hold in the end, whoever brings them: with more, the pod
-    /// could only be bound before the others, and the order of binding is not decided here.
+    /// By spread of a pod on this node: the maximum number of selected pods in the end. With more, the pod
+    /// could be bound only before the others, and the binding order is not decided here.
     spread_limits: FxHashMap<GroupId, u32>,
     planned_type: usize,
 }
@@ -234,7 +243,7 @@ impl Node {
         })
     }
 
-    /// Puts up to `count` pods of an item here; returns how many fitted.
+    /// Adds up to `count` pods of an item; returns how many fit.
     fn put(&mut self, ledger: &mut Ledger, item: &Item, count: u32) -> u32 {
         if count == 0 || !ledger.classes.variants[item.variant].tolerated.contains(self.template) {
             return 0;
@@ -286,7 +295,7 @@ impl Node {
         planned.map_or(max_skew, |(_, cap)| *cap)
     }
 
-    /// How many more pods of a variant the host constraints allow.
+    /// The number of further pods of a variant that the hostname constraints allow.
     fn host_room(&self, variant: &Variant, matched: &[GroupId]) -> u32 {
         if variant
             .repelled_by_on_host

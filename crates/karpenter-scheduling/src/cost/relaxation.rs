@@ -1,116 +1,123 @@
-//! The linear relaxation of a packing problem by column generation: what each row is worth at the optimum (duals),
-//! a cost no fleet can undercut, and the fillings a good fleet is made of.
+//! The linear relaxation of a packing problem, solved by column generation: dual prices of the rows, a lower
+//! bound, and the columns of a good fleet.
 //!
-//! Two bounds are combined: the fluid bound (pods poured like water into nodes) and Farley's bound from the duals
-//! with fractional fillings, in which a row counts at most as often as it fits alone.
+//! The lower bound is the higher of two: the bound of the resource relaxation, in which pods are divisible,
+//! and Farley's bound from the dual prices with fractional columns, in which a row counts at most as often as
+//! it fits alone.
 
 use std::collections::BTreeSet;
 
-use super::knapsack::{self, Order, Pattern, Scratch, Search};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, representatives};
+use super::knapsack::{self, Order, PodCounts, Scratch, Search};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, representatives};
 use super::simplex::{Column, Master};
 use super::{grid, tables};
 
 pub(crate) struct Relaxation {
     pub(crate) duals: Vec<f64>,
     pub(crate) lower_bound: f64,
-    /// What its fillings cost together. No fleet made of these costs less; whether others exist is for the bound to say.
+    /// The objective of the restricted master problem. No fleet of the known columns costs less; other
+    /// columns may exist.
     pub(crate) objective: f64,
-    /// The same where the program was solved as far as it can be; else the bound: what is left unsolved says nothing.
-    pub(crate) likely: f64,
-    /// (kind, filling, how often)
-    pub(crate) columns: Vec<(usize, Pattern, f64)>,
-    /// Price of each resource unit at the fluid optimum.
-    pub(crate) fluid_weights: [f64; DIMENSIONS_MAX],
+    /// The objective if the program was solved to optimality, else the lower bound. Not proved.
+    pub(crate) estimate: f64,
+    /// (kind, pods, how often)
+    pub(crate) columns: Vec<(usize, PodCounts, f64)>,
+    /// The price of one unit of each resource in the resource relaxation.
+    pub(crate) resource_prices: [f64; DIMENSIONS_MAX],
 }
 
-/// How hard to try; all counts, no clock.
+/// Limits of the search. All are counts, none is a time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) rounds: usize,
     pub(crate) search_nodes: u64,
-    /// How often every kind is searched once the quick fillers are at their end.
+    /// How often every kind is searched after the heuristics find no more columns.
     pub(crate) deep_passes: usize,
-    /// Above this many rows the duals come from the fluid bound alone.
+    /// With more rows than this, the dual prices come from the resource relaxation only.
     pub(crate) rows_max: usize,
-    /// Column generation stops when this much work is done.
+    /// Column generation stops after this much work.
     pub(crate) work_max: u64,
-    /// Whether searches are kept short by tables, which take time to make.
+    /// Whether searches use tables, which prune more but take time to build.
     pub(crate) has_tables: bool,
-    /// How often, at most, the bound is proved by looking at everything that a node could hold.
+    /// The maximum number of attempts to prove the bound with the exact pricing problem (`grid`).
     pub(crate) proofs: usize,
 }
 
-/// How many times more places a search looks at that tables keep short.
-const NODES_PER_TABLES: u64 = 16;
+/// A search with tables may use this many times more search nodes.
+const TABLE_SEARCH_NODES_FACTOR: u64 = 16;
 
-/// Quick fillers that bring less than this in so many rounds are at their end, although they go on finding trifles.
-const STALL_ROUNDS: usize = 4;
-const STALLED: f64 = 0.998;
+/// If the heuristics lower the objective by less than `STALL_RATIO` in this many rounds, every kind is
+/// searched.
+const STALL_CHECK_ROUNDS: usize = 4;
+/// The ratio of the objective after and before `STALL_CHECK_ROUNDS` rounds above which the heuristics have
+/// stalled.
+const STALL_RATIO: f64 = 0.998;
 
-/// What is known of a relaxation before it is solved.
+/// What is known about a relaxation before it is solved.
 pub(crate) struct Hint {
-    /// About what the rows are worth.
+    /// Approximate dual prices of the rows.
     pub(crate) duals: Vec<f64>,
-    /// Fillings that are likely to be among the best.
-    pub(crate) fillings: Vec<(usize, Pattern)>,
+    /// Columns that are likely to be in the optimal solution.
+    pub(crate) columns: Vec<(usize, PodCounts)>,
 }
 
 /// Solves the relaxation. `None` if some row fits on no kind.
 pub(crate) fn relax(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     effort: Effort,
     scratch: &mut Scratch,
 ) -> Option<Relaxation> {
     relax_from(rows, kinds, effort, None, scratch)
 }
 
-/// The same from what is known already.
+/// As [`relax`], starting from a hint.
 pub(crate) fn relax_from(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     effort: Effort,
     hint: Option<Hint>,
     scratch: &mut Scratch,
 ) -> Option<Relaxation> {
-    let fluid = Fluid::solve(rows, kinds);
+    let resource_values = ResourceRelaxation::solve(rows, kinds);
     let start = start_columns(rows, kinds)?;
     let single_costs: Vec<f64> = start.iter().map(|column| column.price / column.entries[0].1).collect();
     let guided: Vec<f64> = rows
         .iter()
         .zip(&single_costs)
-        .map(|(row, single)| knapsack::weigh(&fluid.weights, &row.requests).min(*single).max(single * 1e-6))
+        .map(|(row, single)| {
+            knapsack::weigh(&resource_values.weights, &row.requests).min(*single).max(single * 1e-6)
+        })
         .collect();
-    let mut best_bound = fluid.bound;
+    let mut best_bound = resource_values.bound;
     if rows.len() > effort.rows_max {
-        best_bound = best_bound.max(farley(rows, kinds, &guided, &fluid.weights, 0, scratch));
+        best_bound = best_bound.max(farley_bound(rows, kinds, &guided, &resource_values.weights, 0, scratch));
         return Some(Relaxation {
             duals: guided,
             lower_bound: best_bound,
             objective: best_bound,
-            likely: best_bound,
+            estimate: best_bound,
             columns: vec![],
-            fluid_weights: fluid.weights,
+            resource_prices: resource_values.weights,
         });
     }
     let demand = rows.iter().map(|row| f64::from(row.count)).collect();
     let mut generation = Generation {
         rows,
         kinds,
-        likely: representatives(kinds),
+        estimate: representatives(kinds),
         remaining: rows.iter().map(|row| row.count).collect(),
         known: BTreeSet::new(),
-        patterns: start
+        generated: start
             .iter()
             .map(|column| (column.tag as usize, vec![(column.entries[0].0, column.entries[0].1 as u32)]))
             .collect(),
         pool: Vec::new(),
         ratios: vec![f64::MAX; kinds.len()],
-        sharpened: vec![None; kinds.len()],
+        best_weights: vec![None; kinds.len()],
         table_prices: vec![None; kinds.len()],
         round: 0,
-        looked_at_all: false,
+        priced_all_kinds: false,
         master: {
             let start = start
                 .into_iter()
@@ -118,16 +125,16 @@ pub(crate) fn relax_from(
                 .map(|(position, column)| Column { tag: position as u32, ..column });
             Master::new(demand, start.collect())
         },
-        weights: fluid.weights,
+        weights: resource_values.weights,
         effort,
     };
-    // The fluid prices are nearly right wherever pods are small against nodes: begin with the fillings they favour.
-    // What is known beforehand is nearer still.
+    // Where pods are small compared with nodes, the resource prices are nearly the dual prices: start with
+    // the columns that they favour. A hint is closer still.
     let mut center = guided;
     if let Some(hint) = hint {
         center = hint.duals;
-        hint.fillings.into_iter().for_each(|(kind, pattern)| {
-            generation.keep(kind, pattern);
+        hint.columns.into_iter().for_each(|(kind, pod_counts)| {
+            generation.add_column(kind, pod_counts);
         });
     }
     generation.price_kinds(&center, false, scratch);
@@ -150,32 +157,33 @@ pub(crate) fn relax_from(
         let best_ratio = generation.price_kinds(&values, smoothing == 0.0, scratch);
         let pivots = generation.optimise(scratch);
         if pivots == 0 && smoothing == 0.0 {
-            if generation.looked_at_all && deep_passes > 0 && generation.search_all(scratch) {
+            if generation.priced_all_kinds && deep_passes > 0 && generation.search_every_kind(scratch) {
                 deep_passes -= 1;
                 continue;
             }
-            if generation.looked_at_all {
+            if generation.priced_all_kinds {
                 is_solved = true;
                 break;
             }
-            // Nothing pays among the likely kinds: the others must confirm it.
+            // No column pays among the kinds that were priced; price the others too before stopping.
             generation.ratios.iter_mut().for_each(|ratio| *ratio = f64::MAX);
             continue;
         }
         smoothing = if pivots == 0 || smoothing < 0.1 { 0.0 } else { smoothing * 0.9 };
         let mut objective = generation.master.objective();
-        if round % STALL_ROUNDS == STALL_ROUNDS - 1 {
-            if objective > objective_before * STALLED && deep_passes > 0 {
-                generation.search_all(scratch);
+        if round % STALL_CHECK_ROUNDS == STALL_CHECK_ROUNDS - 1 {
+            if objective > objective_before * STALL_RATIO && deep_passes > 0 {
+                generation.search_every_kind(scratch);
                 deep_passes -= 1;
                 objective = generation.master.objective();
             }
             objective_before = objective;
         }
-        // Without smoothing the found ratio estimates the gap; proving it is left to Farley's bound now and then.
+        // Without smoothing the best ratio estimates the gap; Farley's bound proves it from time to time.
         if round % 16 == 15 || (smoothing == 0.0 && best_ratio < 1.002) {
             let duals = generation.clean_duals();
-            let bound = farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes, scratch);
+            let bound =
+                farley_bound(rows, kinds, &duals, &resource_values.weights, effort.search_nodes, scratch);
             if bound > best_bound {
                 best_bound = bound;
                 center = duals;
@@ -187,71 +195,72 @@ pub(crate) fn relax_from(
         }
     }
     let duals = generation.clean_duals();
-    let final_bound = farley(rows, kinds, &duals, &fluid.weights, effort.search_nodes * 4, scratch);
+    let final_bound =
+        farley_bound(rows, kinds, &duals, &resource_values.weights, effort.search_nodes * 4, scratch);
     best_bound = best_bound.max(final_bound);
     let (duals, columns) = (generation.clean_duals(), generation.columns());
     let objective = generation.master.objective().max(best_bound);
     if effort.proofs > 0 {
-        best_bound = generation.prove(best_bound, scratch);
-        let proved = generation.columns();
+        best_bound = generation.prove_bound(best_bound, scratch);
+        let proven_bound = generation.columns();
         let is_there = |(row, count): &(u32, u32)| *count <= rows[*row as usize].count;
-        if proved.iter().all(|(_, pattern, _)| pattern.iter().all(is_there)) {
+        if proven_bound.iter().all(|(_, pod_counts, _)| pod_counts.iter().all(is_there)) {
             let (duals, objective) = (generation.clean_duals(), generation.master.objective());
             let objective = objective.max(best_bound);
-            let fluid_weights = fluid.weights;
+            let resource_prices = resource_values.weights;
             return Some(Relaxation {
                 duals,
                 lower_bound: best_bound,
                 objective,
-                likely: objective,
-                columns: proved,
-                fluid_weights,
+                estimate: objective,
+                columns: proven_bound,
+                resource_prices,
             });
         }
     }
-    let likely = if is_solved { objective } else { best_bound };
-    let (lower_bound, fluid_weights) = (best_bound, fluid.weights);
-    Some(Relaxation { duals, lower_bound, objective, likely, columns, fluid_weights })
+    let estimate = if is_solved { objective } else { best_bound };
+    let (lower_bound, resource_prices) = (best_bound, resource_values.weights);
+    Some(Relaxation { duals, lower_bound, objective, estimate, columns, resource_prices })
 }
 
-/// Price of each resource unit at the fluid optimum.
-pub(crate) fn fluid_weights(rows: &[Row], kinds: &[Kind]) -> [f64; DIMENSIONS_MAX] {
-    Fluid::solve(rows, kinds).weights
+/// The price of one unit of each resource in the resource relaxation.
+pub(crate) fn resource_prices(rows: &[Row], kinds: &[NodeKind]) -> [f64; DIMENSIONS_MAX] {
+    ResourceRelaxation::solve(rows, kinds).weights
 }
 
-/// Fillings kept for re-use; more would cost more to look through than they bring.
+/// The maximum number of columns in the pool; scanning more costs more than they save.
 const POOL_MAX: usize = 3_000;
 
 struct Generation<'a> {
     rows: &'a [Row],
-    kinds: &'a [Kind],
-    /// Kinds that stand for all of them while columns are generated; bounds look at every kind.
-    likely: Vec<u32>,
+    kinds: &'a [NodeKind],
+    /// Kinds that represent all others during column generation; bounds use every kind.
+    estimate: Vec<u32>,
     remaining: Vec<u32>,
     master: Master,
-    /// Fillings seen so far, so that none is kept twice.
-    known: BTreeSet<(usize, Pattern)>,
-    patterns: Vec<(usize, Pattern)>,
+    /// Known columns, to avoid duplicates.
+    known: BTreeSet<(usize, PodCounts)>,
+    generated: Vec<(usize, PodCounts)>,
     pool: Vec<Column>,
-    /// Best worth per price each kind had when last looked at.
+    /// The best value per price of each kind when it was last priced.
     ratios: Vec<f64>,
-    /// The resource weights under which each kind's content is bounded best, as far as known.
-    sharpened: Vec<Option<[f64; DIMENSIONS_MAX]>>,
-    /// The prices at which tables bound each kind's content best, as far as known.
+    /// The resource weights that give the best upper bound for each kind, as far as known.
+    best_weights: Vec<Option<[f64; DIMENSIONS_MAX]>>,
+    /// The prices at which the tables give the best bound for each kind, as far as known.
     table_prices: Vec<Option<tables::Prices>>,
     round: usize,
-    looked_at_all: bool,
+    priced_all_kinds: bool,
     weights: [f64; DIMENSIONS_MAX],
     effort: Effort,
 }
 
 impl Generation<'_> {
-    /// The fillings in use.
-    fn columns(&self) -> Vec<(usize, Pattern, f64)> {
+    /// The columns in the current solution.
+    fn columns(&self) -> Vec<(usize, PodCounts, f64)> {
         let used = self.master.solution().filter(|(column, _)| column.tag != u32::MAX);
         used.map(|(column, amount)| {
-            let (kind, pattern) = &self.patterns[column.tag as usize];
-            (*kind, pattern.clone(), amount)
+            let (kind, pod_counts) = &self.generated[column.tag as usize];
+            (*kind, pod_counts.clone(), amount)
         })
         .collect()
     }
@@ -260,28 +269,35 @@ impl Generation<'_> {
         self.master.duals.iter().map(|dual| dual.max(0.0)).collect()
     }
 
-    /// Adds the good fillings of every kind at these values to the pool; returns the best worth per price.
+    /// Adds good columns of every kind at these values to the pool; returns the best value per price.
     fn price_kinds(&mut self, values: &[f64], deeper: bool, scratch: &mut Scratch) -> f64 {
         let shared = shared_orders(self.rows, values, &self.weights);
         let by_value = knapsack::by_value(self.rows, values);
-        let mut found: Vec<(f64, usize, Pattern)> = Vec::new();
-        let mut pattern = Pattern::new();
+        let mut found: Vec<(f64, usize, PodCounts)> = Vec::new();
+        let mut pod_counts = PodCounts::new();
         self.round += 1;
-        self.looked_at_all = true;
-        let likely = self.ratios.iter().copied().filter(|r| *r < f64::MAX).fold(0.0, f64::max) * 0.9;
-        for index in self.likely.iter().map(|index| *index as usize) {
+        self.priced_all_kinds = true;
+        let estimate = self.ratios.iter().copied().filter(|r| *r < f64::MAX).fold(0.0, f64::max) * 0.9;
+        for index in self.estimate.iter().map(|index| *index as usize) {
             let kind = &self.kinds[index];
-            // Kinds that were far from paying are looked at only now and then.
-            if self.ratios[index] < likely && !(index + self.round).is_multiple_of(4) {
-                self.looked_at_all = false;
+            // Kinds that were far from paying are priced only every fourth round.
+            if self.ratios[index] < estimate && !(index + self.round).is_multiple_of(4) {
+                self.priced_all_kinds = false;
                 continue;
             }
             self.ratios[index] = 0.0;
             let own = Order::new(self.rows, values, inverse_weights(kind, &self.weights), |_| true);
             for order in shared.iter().chain([&own]).map(|order| &order.rows).chain([&by_value]) {
-                let value =
-                    knapsack::greedy(self.rows, values, order, kind, &self.remaining, scratch, &mut pattern);
-                found.push((value / kind.price, index, pattern.clone()));
+                let value = knapsack::greedy(
+                    self.rows,
+                    values,
+                    order,
+                    kind,
+                    &self.remaining,
+                    scratch,
+                    &mut pod_counts,
+                );
+                found.push((value / kind.price, index, pod_counts.clone()));
             }
             let value = knapsack::balanced(
                 self.rows,
@@ -291,9 +307,9 @@ impl Generation<'_> {
                 &self.weights,
                 &self.remaining,
                 scratch,
-                &mut pattern,
+                &mut pod_counts,
             );
-            found.push((value / kind.price, index, pattern.clone()));
+            found.push((value / kind.price, index, pod_counts.clone()));
             let of_kind = found.iter().rev().take_while(|(_, known, _)| *known == index);
             self.ratios[index] = of_kind.map(|(ratio, _, _)| *ratio).fold(0.0, f64::max);
         }
@@ -302,57 +318,57 @@ impl Generation<'_> {
             self.search_deeper(values, &shared[0], &mut found, scratch);
         }
         let best = found.first().map_or(0.0, |(ratio, _, _)| *ratio);
-        for (ratio, index, pattern) in found {
-            if ratio < best * 0.85 || self.pool.len() >= POOL_MAX || pattern.is_empty() {
+        for (ratio, index, pod_counts) in found {
+            if ratio < best * 0.85 || self.pool.len() >= POOL_MAX || pod_counts.is_empty() {
                 break;
             }
-            self.keep(index, pattern);
+            self.add_column(index, pod_counts);
         }
         best
     }
 
-    /// Solves the master over the pool. Returns the number of pivots.
+    /// Solves the master problem over the pool. Returns the number of pivots.
     fn optimise(&mut self, scratch: &mut Scratch) -> usize {
         optimise(&mut self.master, &self.pool, scratch)
     }
 
-    /// When the quick fillers find nothing more: a bounded search on every kind that might still pay. Returns whether
-    /// something was found.
-    fn search_all(&mut self, scratch: &mut Scratch) -> bool {
-        const FOUND_MAX: usize = 24;
+    /// After the heuristics find no more columns: a bounded search of every kind that might still pay.
+    /// Returns whether a column was found.
+    fn search_every_kind(&mut self, scratch: &mut Scratch) -> bool {
+        const COLUMNS_PER_ROUND_MAX: usize = 24;
         let values = self.clean_duals();
         let order = Order::new(self.rows, &values, self.weights, |_| true);
         let mut found = Vec::new();
-        for index in self.likely.iter().map(|index| *index as usize) {
+        for index in self.estimate.iter().map(|index| *index as usize) {
             let kind = &self.kinds[index];
             scratch.work += self.rows.len() as u64;
             if knapsack::upper_bound(self.rows, &values, &order, kind) <= kind.price * 1.0005 {
                 continue;
             }
             if self.effort.has_tables {
-                let mut pattern = Pattern::new();
+                let mut pod_counts = PodCounts::new();
                 let known = self.table_prices[index];
-                let beat = (kind.price * 1.0002, self.effort.search_nodes * NODES_PER_TABLES);
+                let beat = (kind.price * 1.0002, self.effort.search_nodes * TABLE_SEARCH_NODES_FACTOR);
                 let (rows, remaining) = (self.rows, &self.remaining);
-                let filled = tables::fill(
+                let filled = tables::search_with_tables(
                     rows,
                     &values,
                     remaining,
                     kind,
                     known,
                     beat,
-                    &mut pattern,
+                    &mut pod_counts,
                     &mut scratch.work,
                 );
                 self.table_prices[index] = Some(filled.prices);
-                if !pattern.is_empty() {
-                    found.push((filled.value / kind.price, index, pattern));
+                if !pod_counts.is_empty() {
+                    found.push((filled.value / kind.price, index, pod_counts));
                 }
                 continue;
             }
-            let known = self.sharpened[index];
-            let (bound, weights) = sharpen(self.rows, &values, kind, &self.weights, known, scratch);
-            self.sharpened[index] = Some(weights);
+            let known = self.best_weights[index];
+            let (bound, weights) = tighten_bound(self.rows, &values, kind, &self.weights, known, scratch);
+            self.best_weights[index] = Some(weights);
             if bound <= kind.price * 1.0005 {
                 continue;
             }
@@ -370,8 +386,8 @@ impl Generation<'_> {
                 bounds: &bounds,
                 complete: std::cell::Cell::new(false),
             };
-            let (mut pattern, mut best) = (Pattern::new(), kind.price * 1.0001);
-            let mut filling = Pattern::new();
+            let (mut pod_counts, mut best) = (PodCounts::new(), kind.price * 1.0001);
+            let mut column = PodCounts::new();
             let even = knapsack::balanced(
                 self.rows,
                 &values,
@@ -380,39 +396,40 @@ impl Generation<'_> {
                 &own.weights,
                 &self.remaining,
                 scratch,
-                &mut filling,
+                &mut column,
             );
             if even > best {
                 best = even;
-                pattern.clone_from(&filling);
+                pod_counts.clone_from(&column);
             }
-            let value = search.run(scratch, self.effort.search_nodes, &mut pattern, best);
-            if !pattern.is_empty() {
-                found.push((value / kind.price, index, pattern));
+            let value = search.run(scratch, self.effort.search_nodes, &mut pod_counts, best);
+            if !pod_counts.is_empty() {
+                found.push((value / kind.price, index, pod_counts));
             }
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut any = false;
-        for (_, index, pattern) in found.into_iter().take(FOUND_MAX) {
-            any |= self.keep(index, pattern);
+        for (_, index, pod_counts) in found.into_iter().take(COLUMNS_PER_ROUND_MAX) {
+            any |= self.add_column(index, pod_counts);
         }
         any && self.optimise(scratch) > 0
     }
 
-    /// Raises the bound as far as it can be proved, and adds the fillings that stand against it.
-    fn prove(&mut self, bound: f64, scratch: &mut Scratch) -> f64 {
+    /// Raises the bound as far as it can be proved, and adds the columns that violate it.
+    fn prove_bound(&mut self, bound: f64, scratch: &mut Scratch) -> f64 {
         let mut best = bound;
         let mut center: Option<Vec<f64>> = None;
         for _ in 0..self.effort.proofs {
             let duals = self.clean_duals();
-            // Every second time half way to the best prices so far: prices jump from one end to the other otherwise.
+            // Every second attempt uses the middle between the dual prices and the best prices so far,
+            // because dual prices oscillate.
             let (values, is_exact) = match center.take() {
                 Some(center) => {
                     (duals.iter().zip(&center).map(|(dual, center)| 0.5 * (dual + center)).collect(), false)
                 }
                 None => (duals, true),
             };
-            let (worst, found) = grid::fillings(self.rows, &values, self.kinds);
+            let (worst, found) = grid::columns(self.rows, &values, self.kinds);
             let total: f64 =
                 self.rows.iter().zip(&values).map(|(row, value)| value * f64::from(row.count)).sum();
             if worst > 0.0 && total / worst > best {
@@ -425,8 +442,8 @@ impl Generation<'_> {
                 break;
             }
             let mut any = false;
-            for (kind, pattern) in found {
-                any |= self.keep(kind, pattern);
+            for (kind, pod_counts) in found {
+                any |= self.add_column(kind, pod_counts);
             }
             if (!any || self.optimise(scratch) == 0) && is_exact {
                 break;
@@ -435,32 +452,32 @@ impl Generation<'_> {
         best
     }
 
-    /// Adds a filling to the pool unless it is already known.
-    fn keep(&mut self, kind: usize, mut pattern: Pattern) -> bool {
-        pattern.sort_unstable();
-        if !self.known.insert((kind, pattern.clone())) {
+    /// Adds a column to the pool unless it is known.
+    fn add_column(&mut self, kind: usize, mut pod_counts: PodCounts) -> bool {
+        pod_counts.sort_unstable();
+        if !self.known.insert((kind, pod_counts.clone())) {
             return false;
         }
-        let entries = pattern.iter().map(|(row, count)| (*row, f64::from(*count))).collect();
-        let tag = self.patterns.len() as u32;
+        let entries = pod_counts.iter().map(|(row, count)| (*row, f64::from(*count))).collect();
+        let tag = self.generated.len() as u32;
         self.pool.push(Column { price: self.kinds[kind].price, entries, tag });
-        self.patterns.push((kind, pattern));
+        self.generated.push((kind, pod_counts));
         true
     }
 
-    /// The most promising kinds get a bounded exact search.
+    /// Runs a bounded exact search for the most promising kinds.
     fn search_deeper(
         &self,
         values: &[f64],
         order: &Order,
-        found: &mut [(f64, usize, Pattern)],
+        found: &mut [(f64, usize, PodCounts)],
         scratch: &mut Scratch,
     ) {
-        const DEEP_FILLINGS: usize = 10;
+        const DEEP_SEARCHES_MAX: usize = 10;
         if self.effort.search_nodes == 0 {
             return;
         }
-        for (ratio, index, pattern) in found.iter_mut().take(DEEP_FILLINGS) {
+        for (ratio, index, pod_counts) in found.iter_mut().take(DEEP_SEARCHES_MAX) {
             let kind = &self.kinds[*index];
             let own = inverse_weights(kind, &self.weights);
             let bounds: Vec<_> = [order.weights, own]
@@ -476,14 +493,14 @@ impl Generation<'_> {
                 bounds: &bounds,
                 complete: std::cell::Cell::new(false),
             };
-            let value = search.run(scratch, self.effort.search_nodes, pattern, *ratio * kind.price);
+            let value = search.run(scratch, self.effort.search_nodes, pod_counts, *ratio * kind.price);
             *ratio = value / kind.price;
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then_with(|| a.2.cmp(&b.2)));
     }
 }
 
-/// Solves a master over a pool of columns. Returns the number of pivots.
+/// Solves a master problem over a pool of columns. Returns the number of pivots.
 pub(crate) fn optimise(master: &mut Master, pool: &[Column], scratch: &mut Scratch) -> usize {
     const PIVOTS_MAX: usize = 400;
     let rows = master.duals.len();
@@ -491,7 +508,7 @@ pub(crate) fn optimise(master: &mut Master, pool: &[Column], scratch: &mut Scrat
         let mut best: Option<(f64, usize)> = None;
         for (position, column) in pool.iter().enumerate() {
             let gain = master.value_of(&column.entries) - column.price;
-            // Gain per price finds good columns of every size, large nodes would win otherwise.
+            // Gain per price finds good columns of every size; by gain alone large nodes would win.
             let gain = gain / column.price;
             if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
                 best = Some((gain, position));
@@ -507,12 +524,12 @@ pub(crate) fn optimise(master: &mut Master, pool: &[Column], scratch: &mut Scrat
     PIVOTS_MAX
 }
 
-/// Orders that suit most kinds: fluid prices, and fluid prices leaning to one resource each.
+/// Orders that suit most kinds: by resource prices, and by resource prices that emphasize one resource each.
 pub(crate) fn shared_orders(rows: &[Row], values: &[f64], weights: &[f64; DIMENSIONS_MAX]) -> Vec<Order> {
     shared_orders_of(rows, values, weights, |_| true)
 }
 
-/// The same over some of the rows.
+/// As [`shared_orders`], for some of the rows.
 pub(crate) fn shared_orders_of(
     rows: &[Row],
     values: &[f64],
@@ -531,20 +548,23 @@ pub(crate) fn shared_orders_of(
     orders
 }
 
-/// Each resource weighted by its scarcity on the kind itself.
-pub(crate) fn inverse_weights(kind: &Kind, fluid: &[f64; DIMENSIONS_MAX]) -> [f64; DIMENSIONS_MAX] {
+/// Weights each resource by its scarcity on the kind.
+pub(crate) fn inverse_weights(
+    kind: &NodeKind,
+    resource_values: &[f64; DIMENSIONS_MAX],
+) -> [f64; DIMENSIONS_MAX] {
     let mut weights = [0.0; DIMENSIONS_MAX];
     for dimension in 0..DIMENSIONS_MAX {
         if kind.free[dimension] > 0 {
-            let share = fluid[dimension] * kind.free[dimension] as f64 / kind.price;
+            let share = resource_values[dimension] * kind.free[dimension] as f64 / kind.price;
             weights[dimension] = (0.25 + share) / kind.free[dimension] as f64;
         }
     }
     weights
 }
 
-/// One column per row: the kind that carries the row alone at the least price.
-fn start_columns(rows: &[Row], kinds: &[Kind]) -> Option<Vec<Column>> {
+/// One column per row: the kind that holds the row alone at the least price per pod.
+fn start_columns(rows: &[Row], kinds: &[NodeKind]) -> Option<Vec<Column>> {
     rows.iter()
         .enumerate()
         .map(|(index, row)| {
@@ -568,14 +588,14 @@ fn start_columns(rows: &[Row], kinds: &[Kind]) -> Option<Vec<Column>> {
         .collect()
 }
 
-struct Fluid {
+struct ResourceRelaxation {
     weights: [f64; DIMENSIONS_MAX],
     bound: f64,
 }
 
-impl Fluid {
-    /// The cheapest mix of kinds that has at least the total of every resource.
-    fn solve(rows: &[Row], kinds: &[Kind]) -> Self {
+impl ResourceRelaxation {
+    /// The cheapest combination of kinds that has at least the total of every resource.
+    fn solve(rows: &[Row], kinds: &[NodeKind]) -> Self {
         let mut totals = [0.0; DIMENSIONS_MAX];
         for row in rows {
             for (total, request) in totals.iter_mut().zip(&row.requests) {
@@ -583,8 +603,9 @@ impl Fluid {
             }
         }
         let used: Vec<usize> = (0..DIMENSIONS_MAX).filter(|dimension| totals[*dimension] > 0.0).collect();
-        // Shares of the total keep cpu and bytes on one scale.
-        let share = |kind: &Kind, dimension: usize| kind.free[dimension].max(0) as f64 / totals[dimension];
+        // Shares of the total put cpu and bytes on one scale.
+        let share =
+            |kind: &NodeKind, dimension: usize| kind.free[dimension].max(0) as f64 / totals[dimension];
         let start: Option<Vec<Column>> = used
             .iter()
             .enumerate()
@@ -605,7 +626,7 @@ impl Fluid {
         };
         let mut master = Master::new(vec![1.0; used.len()], start);
         for _ in 0..200 {
-            let entries = |kind: &Kind| -> Vec<(u32, f64)> {
+            let entries = |kind: &NodeKind| -> Vec<(u32, f64)> {
                 used.iter()
                     .enumerate()
                     .map(|(row, dimension)| (row as u32, share(kind, *dimension)))
@@ -613,12 +634,12 @@ impl Fluid {
             };
             let mut best: Option<(f64, usize)> = None;
             for (index, kind) in kinds.iter().enumerate() {
-                let worth: f64 = used
+                let value: f64 = used
                     .iter()
                     .enumerate()
                     .map(|(row, dimension)| master.duals[row] * share(kind, *dimension))
                     .sum();
-                let ratio = worth / kind.price;
+                let ratio = value / kind.price;
                 if best.is_none_or(|best| ratio > best.0) {
                     best = Some((ratio, index));
                 }
@@ -634,7 +655,7 @@ impl Fluid {
         for (row, dimension) in used.iter().enumerate() {
             weights[*dimension] = master.duals[row].max(0.0) / totals[*dimension];
         }
-        // Scaled so that no kind is worth more than it costs: then the bound holds whatever rounding did.
+        // Scaled so that no kind is worth more than its price: then the bound holds despite rounding errors.
         let worst = kinds
             .iter()
             .map(|kind| knapsack::weigh(&weights, &kind.free.map(|amount| amount.max(0))) / kind.price)
@@ -647,43 +668,45 @@ impl Fluid {
     }
 }
 
-/// Farley's bound: the value of all pods at these duals, scaled down until no kind can hold more than it costs.
-pub(crate) fn farley(
+/// Farley's bound: the value of all pods at these dual prices, divided by the highest ratio of value to price
+/// of any kind.
+pub(crate) fn farley_bound(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     duals: &[f64],
-    fluid: &[f64; DIMENSIONS_MAX],
+    resource_values: &[f64; DIMENSIONS_MAX],
     exact_nodes: u64,
     scratch: &mut Scratch,
 ) -> f64 {
     let total: f64 = rows.iter().zip(duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
-    let worst = worst_ratio(rows, kinds, duals, fluid, exact_nodes, scratch);
+    let worst = max_value_ratio(rows, kinds, duals, resource_values, exact_nodes, scratch);
     if worst <= 0.0 { 0.0 } else { total / worst }
 }
 
-/// No kind can hold more than this many times its price, at these values of the pods.
-pub(crate) fn worst_ratio(
+/// An upper bound for the ratio of value to price of every column, at these dual prices.
+pub(crate) fn max_value_ratio(
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     duals: &[f64],
-    fluid: &[f64; DIMENSIONS_MAX],
+    resource_values: &[f64; DIMENSIONS_MAX],
     exact_nodes: u64,
     scratch: &mut Scratch,
 ) -> f64 {
-    worst_ratio_beside(0.0, rows, kinds, duals, fluid, exact_nodes, scratch)
+    max_value_ratio_with(0.0, rows, kinds, duals, resource_values, exact_nodes, scratch)
 }
 
-/// The same where every node holds something of the value `held` in any case, for which there is room already.
-pub(crate) fn worst_ratio_beside(
+/// As [`max_value_ratio`], if every node also holds pods of the value `held`, for which capacity is already
+/// deducted.
+pub(crate) fn max_value_ratio_with(
     held: f64,
     rows: &[Row],
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     duals: &[f64],
-    fluid: &[f64; DIMENSIONS_MAX],
+    resource_values: &[f64; DIMENSIONS_MAX],
     exact_nodes: u64,
     scratch: &mut Scratch,
 ) -> f64 {
-    let shared = shared_orders(rows, duals, fluid);
+    let shared = shared_orders(rows, duals, resource_values);
     let mut cheap: Vec<(f64, usize)> = kinds
         .iter()
         .enumerate()
@@ -693,7 +716,7 @@ pub(crate) fn worst_ratio_beside(
         })
         .collect();
     scratch.work += (rows.len() * kinds.len() * 3) as u64;
-    // Only kinds that look worse than the worst one known need a sharper look.
+    // Only kinds whose bound exceeds the current maximum need a tighter bound.
     cheap.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut worst: f64 = 0.0;
     for (ratio, index) in cheap {
@@ -703,7 +726,7 @@ pub(crate) fn worst_ratio_beside(
         let kind = &kinds[index];
         let mut bound = ratio * kind.price;
         if ratio > 1.0 {
-            let (sharper, weights) = sharpen(rows, duals, kind, fluid, None, scratch);
+            let (sharper, weights) = tighten_bound(rows, duals, kind, resource_values, None, scratch);
             bound = bound.min(held + sharper);
             if bound / kind.price > worst.max(1.0) {
                 let order = Order::new(rows, duals, weights, |_| true);
@@ -717,13 +740,13 @@ pub(crate) fn worst_ratio_beside(
     worst
 }
 
-/// The most valuable filling of a kind, or `least` if none is worth more, if a bounded search can prove it; otherwise
-/// nothing is known.
-#[expect(clippy::too_many_arguments, reason = "one call site; the parts are at hand there")]
+/// The maximum value of a column of the kind, or `least` if no column is value more, if a bounded search can
+/// prove it; `f64::MAX` otherwise.
+#[expect(clippy::too_many_arguments, reason = "one call site, which has all arguments")]
 fn exact(
     rows: &[Row],
     duals: &[f64],
-    kind: &Kind,
+    kind: &NodeKind,
     least: f64,
     order: &Order,
     other: &Order,
@@ -744,17 +767,17 @@ fn exact(
         bounds: &bounds,
         complete: std::cell::Cell::new(false),
     };
-    let value = search.run(scratch, nodes, &mut Pattern::new(), least);
+    let value = search.run(scratch, nodes, &mut PodCounts::new(), least);
     // Rounding inside the search may hide improvements of one part in 10^9.
     if search.complete.get() { value.max(least) * (1.0 + 1e-8) } else { f64::MAX }
 }
 
-/// Moves the resource weights of a kind towards the least upper bound, one resource at a time.
-fn sharpen(
+/// Adjusts the resource weights of a kind to lower its upper bound, one resource at a time.
+fn tighten_bound(
     rows: &[Row],
     duals: &[f64],
-    kind: &Kind,
-    fluid: &[f64; DIMENSIONS_MAX],
+    kind: &NodeKind,
+    resource_values: &[f64; DIMENSIONS_MAX],
     start: Option<[f64; DIMENSIONS_MAX]>,
     scratch: &mut Scratch,
 ) -> (f64, [f64; DIMENSIONS_MAX]) {
@@ -762,9 +785,9 @@ fn sharpen(
         scratch.work += rows.len() as u64 * 2;
         knapsack::upper_bound(rows, duals, &Order::new(rows, duals, *weights, |_| true), kind)
     };
-    // Every resource the kind has must be able to matter, also those that cost nothing on the whole.
+    // Every resource of the kind gets a weight, even if its price is zero.
     let mut factor = if start.is_some() { 1.4 } else { 4.0 };
-    let mut weights = start.unwrap_or_else(|| inverse_weights(kind, fluid));
+    let mut weights = start.unwrap_or_else(|| inverse_weights(kind, resource_values));
     let mut best = evaluate(&weights);
     while factor > 1.05 {
         let mut improved = false;
@@ -796,9 +819,9 @@ mod tests {
     use super::*;
     use crate::bits::Bits;
 
-    /// Pods of 7, 5 and 3 fill no node of 16: a sixteenth stays empty whatever is done, and nothing that pours pods
-    /// like water knows.
-    fn awkward() -> (Vec<Row>, Vec<Kind>) {
+    /// Pods of 7, 5 and 3 never fill a node of 16: one sixteenth stays empty. The resource relaxation cannot
+    /// see that.
+    fn awkward() -> (Vec<Row>, Vec<NodeKind>) {
         let rows = [(7, 300), (5, 200), (3, 100)].map(|(cpu, count)| {
             let mut requests = [0; DIMENSIONS_MAX];
             (requests[0], requests[1]) = (cpu, 1);
@@ -808,7 +831,7 @@ mod tests {
         demands.insert(0);
         let mut free = [0; DIMENSIONS_MAX];
         (free[0], free[1]) = (16, 100);
-        let kind = Kind { template: 0, instance_type: 0, free, price: 1.0, demands, is_spot: false };
+        let kind = NodeKind { template: 0, instance_type: 0, free, price: 1.0, demands, is_spot: false };
         (rows.to_vec(), vec![kind])
     }
 
@@ -825,14 +848,19 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_knows_that_pods_are_whole() {
+    fn proven_bound_accounts_for_whole_pods() {
         let (rows, kinds) = awkward();
         let total = f64::from(300 * 7 + 200 * 5 + 100 * 3);
         let quick = relax(&rows, &kinds, effort(false, 0), &mut Scratch::default()).unwrap();
         assert!(quick.lower_bound < total / 16.0 * 1.01);
-        let proved = relax(&rows, &kinds, effort(true, 10), &mut Scratch::default()).unwrap();
-        assert!(proved.lower_bound > total / 15.0 * 0.999, "{} {}", proved.lower_bound, total / 15.0);
-        assert!(proved.lower_bound <= proved.objective + 1e-9);
-        assert!(proved.objective <= quick.objective + 1e-9);
+        let proven_bound = relax(&rows, &kinds, effort(true, 10), &mut Scratch::default()).unwrap();
+        assert!(
+            proven_bound.lower_bound > total / 15.0 * 0.999,
+            "{} {}",
+            proven_bound.lower_bound,
+            total / 15.0
+        );
+        assert!(proven_bound.lower_bound <= proven_bound.objective + 1e-9);
+        assert!(proven_bound.objective <= quick.objective + 1e-9);
     }
 }

@@ -1,11 +1,12 @@
-//! The numeric form of a packing problem: rows (pods of one shape), kinds (nodes that can be bought), and which kind
-//! takes which row.
+//! The numeric form of a packing problem: rows (pods of one shape with their count), node kinds (that can be
+//! launched), and which kind accepts which row.
 
 use std::collections::BTreeMap;
 
 use crate::bits::Bits;
 
-/// Resource dimensions the search handles; problems with more are left to the plain order.
+/// The maximum number of resource dimensions of the search. Problems with more keep the placement of compat
+/// mode.
 pub(crate) const DIMENSIONS_MAX: usize = 6;
 
 pub(crate) type Vector = [i64; DIMENSIONS_MAX];
@@ -13,37 +14,40 @@ pub(crate) type Vector = [i64; DIMENSIONS_MAX];
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) requests: Vector,
-    /// What the row asks of a node's labels and taints: index into the demands.
+    /// What the row demands of labels and taints: index into the demands.
     pub(crate) demand: usize,
     pub(crate) count: u32,
-    /// At most this many per node.
+    /// The maximum number of pods per node.
     pub(crate) cap: u32,
-    /// Rows of one exclusion share a per-node cap: (exclusion, cap).
+    /// Rows of one exclusion share a cap per node: (exclusion, cap).
     pub(crate) exclusion: Option<(u16, u32)>,
 }
 
+/// A kind of node: an instance type of a template with the offerings that serve the same demands at one
+/// price.
 #[derive(Debug, Clone)]
-pub(crate) struct Kind {
+pub(crate) struct NodeKind {
     pub(crate) template: usize,
     /// Index into `Template::types`.
     pub(crate) instance_type: usize,
     pub(crate) free: Vector,
     pub(crate) price: f64,
-    /// Demands the kind satisfies.
+    /// The demands that the kind satisfies.
     pub(crate) demands: Bits,
-    /// Bought as spot; its room may be cut down so that other types can stand in.
+    /// Launched as spot. Its capacity may be reduced so that other instance types can replace it.
     pub(crate) is_spot: bool,
 }
 
-impl Kind {
+impl NodeKind {
     #[inline]
     pub(crate) fn takes(&self, row: &Row) -> bool {
         self.demands.contains(row.demand)
     }
 }
 
-/// Drops kinds that another one replaces at no higher price for at least the same demands and room.
-pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
+/// Drops kinds for which another kind has no higher price, at least the same demands and at least the same
+/// capacity.
+pub(crate) fn drop_dominated(mut kinds: Vec<NodeKind>) -> Vec<NodeKind> {
     kinds.sort_by(|a, b| {
         a.price
             .total_cmp(&b.price)
@@ -53,8 +57,8 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
                 (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
             })
     });
-    // First within equal demands, which is cheap and removes most, then across.
-    let mut by_demands: Vec<(Bits, Vec<Kind>)> = Vec::new();
+    // First within equal demands, which is fast and removes most, then across.
+    let mut by_demands: Vec<(Bits, Vec<NodeKind>)> = Vec::new();
     for kind in kinds {
         let group = match by_demands.iter().position(|(demands, _)| *demands == kind.demands) {
             Some(position) => position,
@@ -68,13 +72,13 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
             kept.push(kind);
         }
     }
-    let mut all: Vec<Kind> = by_demands.into_iter().flat_map(|(_, kinds)| kinds).collect();
+    let mut all: Vec<NodeKind> = by_demands.into_iter().flat_map(|(_, kinds)| kinds).collect();
     all.sort_by(|a, b| {
         a.price.total_cmp(&b.price).then_with(|| b.demands.len().cmp(&a.demands.len())).then_with(|| {
             (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
         })
     });
-    let mut kept: Vec<Kind> = Vec::new();
+    let mut kept: Vec<NodeKind> = Vec::new();
     for kind in all {
         let dominated = kept
             .iter()
@@ -86,17 +90,17 @@ pub(crate) fn drop_dominated(mut kinds: Vec<Kind>) -> Vec<Kind> {
     kept
 }
 
-/// Kinds that stand for all: of those that serve the same demands in the same proportions, no two within a few percent
-/// of each other's price. Catalogs whose prices are linear in size have nothing to dominate, and neighbours differ by
-/// next to nothing there.
-pub(crate) fn representatives(kinds: &[Kind]) -> Vec<u32> {
+/// Kinds that represent all others: among kinds with the same demands and the same ratio of resources, prices
+/// differ by at least 5 %. In catalogs whose prices are linear in size no kind dominates another, and
+/// neighbours are nearly equal.
+pub(crate) fn representatives(kinds: &[NodeKind]) -> Vec<u32> {
     const FEW: usize = 128;
     const PRICE_RATIO: f64 = 1.05;
     if kinds.len() <= FEW {
         return (0..kinds.len() as u32).collect();
     }
     let proportions =
-        |kind: &Kind| -> Vec<i64> {
+        |kind: &NodeKind| -> Vec<i64> {
             let cpu = kind.free[0].max(1) as f64;
             kind.free[1..]
                 .iter()
@@ -106,7 +110,7 @@ pub(crate) fn representatives(kinds: &[Kind]) -> Vec<u32> {
                 .collect()
         };
     let mut order: Vec<u32> = (0..kinds.len() as u32).collect();
-    // Large first: the largest of a kind must stay, whatever is left out below it.
+    // Large kinds first: the largest of its ratio must stay.
     order.sort_by(|a, b| kinds[*b as usize].price.total_cmp(&kinds[*a as usize].price).then(a.cmp(b)));
     let mut last: BTreeMap<(&Bits, Vec<i64>), f64> = BTreeMap::new();
     let mut chosen: Vec<u32> = Vec::new();
@@ -130,14 +134,14 @@ pub(crate) fn covers(a: &Vector, b: &Vector) -> bool {
 mod tests {
     use super::*;
 
-    fn kind(price: f64, free: Vector, demands: &[usize]) -> Kind {
+    fn kind(price: f64, free: Vector, demands: &[usize]) -> NodeKind {
         let mut bits = Bits::empty(4);
         demands.iter().for_each(|demand| bits.insert(*demand));
-        Kind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
+        NodeKind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
     }
 
     #[test]
-    fn only_dominated_kinds_go() {
+    fn only_dominated_kinds_are_dropped() {
         let kept = drop_dominated(vec![
             kind(1.0, [4, 4, 0, 0, 0, 0], &[0]),
             kind(1.5, [4, 4, 0, 0, 0, 0], &[0]),

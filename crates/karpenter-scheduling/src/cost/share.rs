@@ -1,10 +1,11 @@
-//! Letting pods that spread over hosts share nodes where that is valid.
+//! Lets pods with a hostname spread share nodes where that is valid.
 //!
-//! The plain order takes the emptiest host to hold no pod for ever, so `maxSkew: 1` means one pod per node. The
-//! scheduler counts over the hosts that exist: if every eligible node holds seven, eight on one of them is fine. So
-//! room for some number of such pods is set aside on every node, the other pods are packed around it, and the pods are
-//! dealt evenly. Several numbers are tried; the result is kept only if it is cheaper, every host constraint holds by the
-//! scheduler's own rule, and no node holds more than the limit of a hard spread (`limits`).
+//! Compat mode assumes that an empty host can always exist, so `maxSkew: 1` means one pod per node.
+//! kube-scheduler counts over existing hosts: if every eligible node holds seven of the pods, eight on one
+//! node are valid. So capacity for some number of these pods is set aside on every node, the other pods are
+//! packed around it, and the spread pods are distributed evenly. Several numbers are tried. The result is
+//! used only if it is cheaper, every hostname constraint holds by kube-scheduler's rule, and no node holds
+//! more than the limit of a hard spread (`limits`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +14,26 @@ use super::knapsack::{self, Scratch};
 use super::limits;
 use super::pack::{self, Bin};
 use super::realize;
-use super::shapes::{DIMENSIONS_MAX, Kind, Row};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
 use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::topology::{GroupId, Kind as GroupKind, Slot};
 
-/// A group of pods that spread over hosts and count themselves.
+/// Pods that state a hostname spread which selects them.
 struct Spread {
     group: GroupId,
     /// Positions in the items.
     members: Vec<usize>,
     count: u32,
-    /// Per dimension, the most one of the pods asks for.
+    /// Per dimension, the largest request of one of the pods.
     requests: super::shapes::Vector,
     max_skew: u32,
-    /// Some of the pods require it. What is only preferred has no limit.
+    /// Some of the pods require the spread. A preferred spread has no limit.
     is_required: bool,
 }
 
 impl Spread {
-    /// How many of the pods a node of a template may hold, if the spread counts so many.
+    /// The maximum number of the pods on a node of a template, if the spread counts `counted` pods.
     fn limit(&self, ledger: &Ledger, template: usize, counted: u64) -> u32 {
         if self.is_required {
             limits::limit(limits::share(ledger, template), self.max_skew, counted)
@@ -61,12 +62,12 @@ pub(crate) fn repack(
     let rows = items::rows(ledger, &others, &mut demands, tier, items::Purpose::Packing);
     let mut takes_all = Bits::empty(demands.list.len());
     (0..demands.list.len()).for_each(|demand| takes_all.insert(demand));
-    let kinds: Vec<Kind> = items::kinds(ledger, tier, &demands.list, true)
+    let kinds: Vec<NodeKind> = items::kinds(ledger, tier, &demands.list, true)
         .into_iter()
         .filter(|kind| kind.demands.is_superset(&takes_all))
         .collect();
     let largest = spreads.iter().map(|spread| spread.count).max()?;
-    // By spread and template; every pod is placed, so the counters are those of the whole plan.
+    // By spread and template. Every pod is placed, so the counters are those of the whole plan.
     let limits: Vec<Vec<u32>> = spreads
         .iter()
         .map(|spread| {
@@ -82,17 +83,17 @@ pub(crate) fn repack(
     let mut best: Option<(f64, Vec<Claim>)> = None;
     let per_node = [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
     let some = per_node.into_iter().take_while(|per_node| per_node <= &largest);
-    // As few as the limits allow come last.
+    // The smallest number of nodes that the limits allow comes last.
     for nodes_wanted in some.map(|per_node| largest.div_ceil(per_node)).chain([1]) {
         let nodes_wanted = nodes_wanted.max(nodes_least);
         if nodes_wanted >= largest || !tried.insert(nodes_wanted) {
             continue;
         }
-        let within_limits = |kind: &&Kind| {
+        let within_limits = |kind: &&NodeKind| {
             let mut shares = spreads.iter().zip(&limits);
             shares.all(|(spread, limit)| spread.count.div_ceil(nodes_wanted) <= limit[kind.template])
         };
-        let kinds: Vec<Kind> = kinds.iter().filter(within_limits).cloned().collect();
+        let kinds: Vec<NodeKind> = kinds.iter().filter(within_limits).cloned().collect();
         let Some(claims) = attempt(ledger, items, &others, &spreads, &rows, &kinds, nodes_wanted, scratch)
         else {
             continue;
@@ -100,14 +101,14 @@ pub(crate) fn repack(
         let cost: f64 =
             claims.iter().chain(frozen).map(|claim| ledger.cheapest_price(claim).unwrap_or(f64::MAX)).sum();
         let least = best.as_ref().map_or(price, |(least, _)| *least);
-        if cost < least - 1e-9 && hosts_are_even(ledger, claims.iter().chain(frozen), &spreads) {
+        if cost < least - 1e-9 && host_spreads_hold(ledger, claims.iter().chain(frozen), &spreads) {
             best = Some((cost, claims));
         }
     }
     best.map(|(_, claims)| claims)
 }
 
-/// The spreads to share hosts for; `None` if there are none or their pods are bound by more than that.
+/// The spreads whose pods may share hosts; `None` if there are none or if the pods have other constraints.
 fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
     let mut by_group: BTreeMap<GroupId, Spread> = BTreeMap::new();
     for (position, item) in items.iter().enumerate() {
@@ -115,7 +116,7 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
         let mut hosts = variant.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself);
         let Some(first) = hosts.next() else { continue };
         let GroupKind::Spread { max_skew, .. } = first.kind else { return None };
-        if hosts.next().is_some() || item.added != item.added_anywhere {
+        if hosts.next().is_some() || item.added != item.added_without_zone {
             return None;
         }
         let requests = items::vector(&variant.requests);
@@ -137,15 +138,18 @@ fn spreads(ledger: &Ledger, items: &[Item]) -> Option<Vec<Spread>> {
     (!by_group.is_empty()).then(|| by_group.into_values().collect())
 }
 
-/// Packs everything on about `nodes_wanted` nodes, each with an even share of every spread.
-#[expect(clippy::too_many_arguments, reason = "one call site; the parts are prepared once for all attempts")]
+/// Packs all items on about `nodes_wanted` nodes, each with an even share of every spread.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site; the arguments are prepared once for all attempts"
+)]
 fn attempt(
     ledger: &mut Ledger,
     items: &[Item],
     others: &[Item],
     spreads: &[Spread],
     rows: &items::Rows,
-    kinds: &[Kind],
+    kinds: &[NodeKind],
     nodes_wanted: u32,
     scratch: &mut Scratch,
 ) -> Option<Vec<Claim>> {
@@ -156,7 +160,7 @@ fn attempt(
             *sum += share * request;
         }
     }
-    let reduced: Vec<Kind> = kinds
+    let reduced: Vec<NodeKind> = kinds
         .iter()
         .cloned()
         .filter_map(|mut kind| {
@@ -171,7 +175,7 @@ fn attempt(
     if count < nodes_wanted {
         let kind = (0..reduced.len())
             .min_by(|a, b| reduced[*a].price.total_cmp(&reduced[*b].price).then(a.cmp(b)))?;
-        bins.push(Bin { kind, pattern: Vec::new(), copies: nodes_wanted - count });
+        bins.push(Bin { kind, pod_counts: Vec::new(), copies: nodes_wanted - count });
     }
     let nodes = count.max(nodes_wanted);
     let shares: Vec<(GroupId, u32, &[usize])> = spreads
@@ -181,7 +185,7 @@ fn attempt(
     realize::with_shares(ledger, items, others, rows, &reduced, &bins, &shares)
 }
 
-fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Vec<Bin>> {
+fn pack_others(rows: &[Row], kinds: &[NodeKind], scratch: &mut Scratch) -> Option<Vec<Bin>> {
     const ROUNDS: usize = 20;
     const WORK: u64 = 300_000;
     if rows.is_empty() {
@@ -200,16 +204,18 @@ fn pack_others(rows: &[Row], kinds: &[Kind], scratch: &mut Scratch) -> Option<Ve
     let values = rows
         .iter()
         .zip(&relaxed.duals)
-        .map(|(row, dual)| dual.max(knapsack::weigh(&relaxed.fluid_weights, &row.requests) * 0.02).max(1e-9))
+        .map(|(row, dual)| {
+            dual.max(knapsack::weigh(&relaxed.resource_prices, &row.requests) * 0.02).max(1e-9)
+        })
         .collect();
     let work_max = scratch.work + WORK;
-    pack::Packer::new(rows, kinds, values, relaxed.fluid_weights, scratch, work_max)
+    pack::Packer::new(rows, kinds, values, relaxed.resource_prices, scratch, work_max)
         .pack(&relaxed.columns, &[])
 }
 
-/// Whether every spread holds by the scheduler's rule (no host more than `maxSkew` above the emptiest eligible one) and no
-/// new node holds more than its limit.
-fn hosts_are_even<'a>(
+/// Whether every spread holds by kube-scheduler's rule (no host has more than `maxSkew` pods above the
+/// eligible host with the fewest) and no new node exceeds its limit.
+fn host_spreads_hold<'a>(
     ledger: &mut Ledger,
     claims: impl Iterator<Item = &'a Claim> + Clone,
     spreads: &[Spread],

@@ -1,10 +1,11 @@
-//! A small revised simplex for covering problems: minimise price·x subject to A·x ≥ demand, x ≥ 0.
+//! A small revised simplex method for covering problems: minimise price·x subject to A·x ≥ demand, x ≥ 0.
 //!
-//! Columns arrive one at a time (column generation), duals are read after every pivot, and the basis inverse is kept
-//! dense because there are only as many rows as distinct pod shapes. Written by hand because the pure-Rust LP crates
-//! either expose no duals or cannot warm-start from a new column; docs/adr says what was measured.
+//! Columns are added one at a time (column generation), and the dual prices are read after every pivot. The
+//! basis inverse is dense, because there are only as many rows as distinct pod shapes. It is written by hand
+//! because the pure-Rust LP crates either expose no duals or cannot warm-start with a new column; docs/adr
+//! has the measurements.
 
-/// Coefficients below this are treated as zero.
+/// Coefficients below this count as zero.
 const EPSILON: f64 = 1e-9;
 
 #[derive(Debug, Clone)]
@@ -12,7 +13,7 @@ pub(crate) struct Column {
     pub(crate) price: f64,
     /// (row, coefficient)
     pub(crate) entries: Vec<(u32, f64)>,
-    /// What the caller needs to know the column by.
+    /// The caller's identifier of the column.
     pub(crate) tag: u32,
 }
 
@@ -56,7 +57,7 @@ impl Master {
         self.basis.iter().zip(&self.values).map(|(column, value)| column.price * value).sum()
     }
 
-    /// The columns in use with their amounts.
+    /// The columns of the solution with their amounts.
     pub(crate) fn solution(&self) -> impl Iterator<Item = (&Column, f64)> {
         self.basis.iter().zip(self.values.iter().copied()).filter(|(_, value)| *value > EPSILON)
     }
@@ -65,7 +66,8 @@ impl Master {
         entries.iter().map(|(row, coefficient)| self.duals[*row as usize] * coefficient).sum()
     }
 
-    /// Brings a column with negative reduced cost into the basis. Returns false if it would not improve.
+    /// Enters a column with negative reduced cost into the basis. Returns false if it would not improve the
+    /// objective.
     pub(crate) fn enter(&mut self, column: Column) -> bool {
         if self.value_of(&column.entries) <= column.price * (1.0 + 1e-9) + EPSILON {
             return false;
@@ -73,7 +75,8 @@ impl Master {
         self.pivot(column)
     }
 
-    /// Lets surplus variables in while some dual is negative, so that the duals stay feasible for over-covering.
+    /// Enters surplus variables while some dual is negative, so that the duals stay feasible for
+    /// over-covering.
     pub(crate) fn drop_negative_duals(&mut self) {
         for _ in 0..self.rows {
             let Some(row) = (0..self.rows)
@@ -106,7 +109,7 @@ impl Master {
             let ratio = self.values[position].max(0.0) / step;
             let better = match leaving {
                 None => true,
-                // Among near ties the larger pivot element is the safer one.
+                // Among near ties, the larger pivot element is numerically safer.
                 Some((best, at)) => ratio < best - 1e-12 || (ratio <= best + 1e-12 && *step > direction[at]),
             };
             if better {
@@ -161,7 +164,7 @@ impl Master {
         }
     }
 
-    /// Rebuilds the inverse from the basis columns, to shed accumulated rounding errors.
+    /// Rebuilds the inverse from the basis columns, to remove accumulated rounding errors.
     fn refactor(&mut self) {
         self.pivots_since_refactor = 0;
         let rows = self.rows;
@@ -181,7 +184,7 @@ impl Master {
             });
             let Some(best) = best else { return };
             if work[best * width + step].abs() < 1e-11 {
-                return; // Numerically singular: keep the updated inverse rather than a worse one.
+                return; // Numerically singular: add_column the updated inverse rather than a worse one.
             }
             if best != step {
                 for column in 0..width {
@@ -223,7 +226,7 @@ mod tests {
 
     /// Solves min x1·3 + x2·2 + x3·4 with rows covered by mixed columns; checked by weak duality below.
     #[test]
-    fn primal_and_dual_objectives_meet() {
+    fn primal_and_dual_objectives_are_equal() {
         let demand = vec![7.0, 5.0, 3.0];
         let start = (0..3).map(|row| column(10.0, &[(row, 1.0)])).collect();
         let mut master = Master::new(demand.clone(), start);

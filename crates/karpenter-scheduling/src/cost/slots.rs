@@ -1,45 +1,45 @@
-//! Reserved capacity in a repacking. Slots of reservations are paid for, so they are filled with the pods that would cost
-//! most elsewhere before any node is bought.
+//! Capacity reservations in a repacking. Reserved capacity is already paid for, so its slots are filled
+//! first, with the pods that would cost most elsewhere.
 //!
-//! Two attempts are made: beside the reserved nodes of the plain order, and instead of them. Each is a whole repacking;
-//! the caller keeps the cheaper one.
+//! There are two attempts: beside the reserved nodes of compat mode, and instead of them. Each is a whole
+//! repacking; the caller uses the cheaper one.
 
 use std::collections::BTreeMap;
 
 use karpenter_model::resources::CPU;
 
 use super::items::{self, Demand, Demands, Item, Repacking};
-use super::knapsack::{self, Pattern, Scratch};
+use super::knapsack::{self, PodCounts, Scratch};
 use super::pack::Bin;
 use super::realize;
-use super::relaxation::{fluid_weights, shared_orders_of};
-use super::shapes::{DIMENSIONS_MAX, Kind, Row, covers};
+use super::relaxation::{resource_prices, shared_orders_of};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, covers};
 use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};
 use crate::reservations::ReservationId;
 
-/// Pods that nothing but a reservation takes count for so many times their size.
-const NO_OTHER_CAPACITY: f64 = 1_000.0;
+/// Value factor for pods that fit only on reserved capacity.
+const RESERVATION_ONLY_FACTOR: f64 = 1_000.0;
 
-/// What becomes of the reserved nodes of the plain order.
+/// What happens to the reserved nodes of compat mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reserved {
-    Stay,
-    Move,
+pub(super) enum ReservedNodes {
+    Keep,
+    Repack,
 }
 
-/// A kind of node, and the reservations it can be launched into.
+/// A node kind, and the reservations that it can be launched into.
 struct SlotKind {
-    kind: Kind,
+    kind: NodeKind,
     reservations: Vec<ReservationId>,
 }
 
-/// What is left to be bought once slots are filled; their nodes are among those that are left alone. `others` are nodes
-/// beyond these templates. `None` if no slot can be filled.
+/// The repacking after slots were filled; the nodes in the slots are among its frozen nodes. `others` are
+/// planned nodes of other tiers. `None` if no slot can be filled.
 pub(super) fn fill(
     ledger: &mut Ledger,
     tier: &Bits,
-    reserved: Reserved,
+    reserved: ReservedNodes,
     others: &[Claim],
     scratch: &mut Scratch,
 ) -> Option<Repacking> {
@@ -56,25 +56,25 @@ pub(super) fn fill(
     let rows = items::rows(ledger, &repacking.items, &mut demands, tier, items::Purpose::Packing);
     let slots = slot_kinds(ledger, tier, &demands.list, &spare);
     let market = items::kinds(ledger, tier, &demands.list, false);
-    let (weights, values) = worth(&rows.rows, &market, &slots);
+    let (weights, values) = resource_prices_and_values(&rows.rows, &market, &slots);
     let bins = fill_slots(&rows.rows, &values, &weights, &slots, &mut spare, scratch);
     if bins.is_empty() {
         return None;
     }
-    let kinds: Vec<Kind> = slots.into_iter().map(|slot| slot.kind).collect();
+    let kinds: Vec<NodeKind> = slots.into_iter().map(|slot| slot.kind).collect();
     let (mut filled, left) = realize::fill(ledger, &repacking.items, &rows, &kinds, &bins)?;
-    filled.iter_mut().for_each(|claim| ledger.count_on_reservations(claim));
+    filled.iter_mut().for_each(|claim| ledger.set_compatible_reservations(claim));
     for (item, left) in repacking.items.iter_mut().zip(left) {
         item.count = left;
     }
     repacking.items.retain(|item: &Item| item.count > 0);
-    // Those of the plain order come last; see `Repacked`.
+    // Frozen nodes of compat mode come last, see `Repacked`.
     filled.append(&mut repacking.frozen);
     repacking.frozen = filled;
     Some(repacking)
 }
 
-/// Kinds of nodes that spare slots are for; those that differ in nothing but the reservation are one.
+/// The node kinds of spare slots; kinds that differ only in the reservation are merged.
 fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32]) -> Vec<SlotKind> {
     let mut serves: BTreeMap<(usize, usize, ReservationId), (f64, Bits)> = BTreeMap::new();
     for template in tier.iter().filter(|one| !ledger.prepared.templates[*one].has_min_values) {
@@ -85,7 +85,7 @@ fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32
             }
             let Some(state) = ledger.states.add(base, demand.added) else { continue };
             for offer in &ledger.states.get(state).reserved {
-                if spare[offer.reservation as usize] == 0 || !ledger.slots.has_room(offer) {
+                if spare[offer.reservation as usize] == 0 || !ledger.slots.has_capacity(offer) {
                     continue;
                 }
                 let (price, serves) = serves
@@ -106,7 +106,7 @@ fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32
         let position = *known.entry((template, instance_type, demands)).or_insert_with_key(|key| {
             let free = items::vector(&ledger.prepared.templates[template].types[instance_type].free);
             let demands = key.2.clone();
-            let kind = Kind { template, instance_type, free, price, demands, is_spot: false };
+            let kind = NodeKind { template, instance_type, free, price, demands, is_spot: false };
             kinds.push(SlotKind { kind, reservations: Vec::new() });
             kinds.len() - 1
         });
@@ -116,9 +116,13 @@ fn slot_kinds(ledger: &mut Ledger, tier: &Bits, demands: &[Demand], spare: &[u32
     kinds
 }
 
-/// What a unit of each resource is worth, and each pod of a row: what it would cost to buy.
-fn worth(rows: &[Row], market: &[Kind], slots: &[SlotKind]) -> ([f64; DIMENSIONS_MAX], Vec<f64>) {
-    let mut weights = fluid_weights(rows, market);
+/// The price of one unit of each resource, and the value of one pod of each row: its price on other capacity.
+fn resource_prices_and_values(
+    rows: &[Row],
+    market: &[NodeKind],
+    slots: &[SlotKind],
+) -> ([f64; DIMENSIONS_MAX], Vec<f64>) {
+    let mut weights = resource_prices(rows, market);
     if weights.iter().all(|weight| *weight <= 0.0) {
         for (dimension, weight) in weights.iter_mut().enumerate() {
             let most = slots.iter().map(|slot| slot.kind.free[dimension]).max().unwrap_or(0);
@@ -127,13 +131,13 @@ fn worth(rows: &[Row], market: &[Kind], slots: &[SlotKind]) -> ([f64; DIMENSIONS
     }
     let is_sold = |row: &Row| market.iter().any(|kind| kind.takes(row) && covers(&kind.free, &row.requests));
     let values = rows.iter().map(|row| {
-        let factor = if is_sold(row) { 1.0 } else { NO_OTHER_CAPACITY };
+        let factor = if is_sold(row) { 1.0 } else { RESERVATION_ONLY_FACTOR };
         (knapsack::weigh(&weights, &row.requests) * factor).max(f64::MIN_POSITIVE)
     });
     (weights, values.collect())
 }
 
-/// Fills slots one kind after the other, always the one that takes most, until nothing fits any more.
+/// Fills slots, each time the kind that holds the highest value, until no pod fits.
 fn fill_slots(
     rows: &[Row],
     values: &[f64],
@@ -143,7 +147,7 @@ fn fill_slots(
     scratch: &mut Scratch,
 ) -> Vec<Bin> {
     let mut remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
-    // What a kind can take only falls as pods are used up, so a stale figure is an upper bound.
+    // The value of a kind only falls as pods are used up, so an old figure is an upper bound.
     let mut most: Vec<(f64, usize)> = (0..slots.len()).map(|kind| (f64::MAX, kind)).collect();
     let mut bins = Vec::new();
     let left = |spare: &[u32], kind: usize| -> u32 {
@@ -153,31 +157,31 @@ fn fill_slots(
         let orders = shared_orders_of(rows, values, weights, |row| remaining[row] > 0);
         most.retain(|(_, kind)| left(spare, *kind) > 0);
         most.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut best: (f64, usize, Pattern) = (0.0, 0, Pattern::new());
+        let mut best: (f64, usize, PodCounts) = (0.0, 0, PodCounts::new());
         for (known, index) in &mut most {
             if *known <= best.0 {
                 break;
             }
             *known = 0.0;
             for order in &orders {
-                let mut pattern = Pattern::new();
+                let mut pod_counts = PodCounts::new();
                 let kind = &slots[*index].kind;
                 let value =
-                    knapsack::greedy(rows, values, &order.rows, kind, &remaining, scratch, &mut pattern);
+                    knapsack::greedy(rows, values, &order.rows, kind, &remaining, scratch, &mut pod_counts);
                 *known = known.max(value);
                 if value > best.0 * (1.0 + 1e-12) {
-                    best = (value, *index, pattern);
+                    best = (value, *index, pod_counts);
                 }
             }
         }
-        let (_, mut kind, pattern) = best;
-        if pattern.is_empty() {
+        let (_, mut kind, pod_counts) = best;
+        if pod_counts.is_empty() {
             return bins;
         }
-        // The same pods may fit into a smaller one, which leaves the larger to others.
-        let holds = |kind: &Kind| {
+        // The same pods may fit into a smaller slot, which leaves the larger one to others.
+        let holds = |kind: &NodeKind| {
             let mut free = kind.free;
-            pattern.iter().all(|(row, count)| {
+            pod_counts.iter().all(|(row, count)| {
                 let row = &rows[*row as usize];
                 knapsack::take(&mut free, &row.requests, *count);
                 kind.takes(row)
@@ -191,7 +195,7 @@ fn fill_slots(
                 kind = other;
             }
         }
-        let whole = pattern.iter().map(|(row, count)| remaining[*row as usize] / count).min();
+        let whole = pod_counts.iter().map(|(row, count)| remaining[*row as usize] / count).min();
         let copies = whole.unwrap_or(0).min(left(spare, kind));
         let mut wanted = copies;
         for one in &slots[kind].reservations {
@@ -199,9 +203,9 @@ fn fill_slots(
             spare[*one as usize] -= taken;
             wanted -= taken;
         }
-        for (row, count) in &pattern {
+        for (row, count) in &pod_counts {
             remaining[*row as usize] -= count * copies;
         }
-        bins.push(Bin { kind, pattern, copies });
+        bins.push(Bin { kind, pod_counts, copies });
     }
 }

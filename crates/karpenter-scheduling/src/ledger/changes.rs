@@ -1,6 +1,7 @@
-//! A ledger that changes: nodes taken away for the length of a question, and outcomes that are carried out for good.
+//! Changes of a ledger: nodes that a simulation removes temporarily, and results that are committed
+//! permanently.
 //!
-//! A question leaves no trace: whatever it moved is put back, only what was found out about labels and types is kept.
+//! A simulation is undone completely, except for cached facts about labels and instance types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use crate::reservations::{ReservationId, Slots};
 use crate::states::Mark;
 use crate::topology::GroupId;
 
-/// The state between questions, and what the present question has taken away.
+/// The state between simulations, and the nodes that the current simulation removed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Changes {
-    question: u64,
-    is_asked: bool,
+    simulation: u64,
+    is_simulating: bool,
     gone: Vec<usize>,
     limits_left: Vec<SmallVec<[i64; 2]>>,
     nodes_left: Vec<Option<i64>>,
@@ -28,11 +29,11 @@ pub(super) struct Changes {
     slots_taken: BTreeMap<ReservationId, u32>,
 }
 
-/// A node that is there from now on.
+/// A node that is added.
 pub(crate) struct Arrival<'a> {
     /// Index as in `Problem::nodes`.
     pub(crate) id: usize,
-    /// Without the pods below.
+    /// Without `pods`.
     pub(crate) node: &'a Node,
     /// (class, count)
     pub(crate) pods: Vec<(usize, u32)>,
@@ -49,20 +50,20 @@ impl Changes {
 }
 
 impl Ledger {
-    /// Whether a question is being answered, not a problem solved.
-    pub(crate) fn is_question(&self) -> bool {
-        self.changes.is_asked
+    /// Whether a simulation is running.
+    pub(crate) fn is_simulation(&self) -> bool {
+        self.changes.is_simulating
     }
 
-    /// Takes nodes away and makes the classes of the queue ready to be placed, until [`Ledger::end_question`].
-    pub(crate) fn begin_question(
+    /// Removes nodes and prepares the classes of the queue for placement, until [`Ledger::end_simulation`].
+    pub(crate) fn begin_simulation(
         &mut self,
         gone: &[usize],
         options: Options,
         credits: &BTreeMap<Arc<str>, u32>,
     ) {
-        self.changes.question += 1;
-        self.changes.is_asked = true;
+        self.changes.simulation += 1;
+        self.changes.is_simulating = true;
         self.slots = Slots::new(&self.prepared.reservations, &options, credits);
         self.changes
             .slots_taken
@@ -70,7 +71,7 @@ impl Ledger {
             .for_each(|(reservation, count)| self.slots.take(*reservation, *count));
         self.options = options;
         self.topology.record();
-        let question = self.changes.question;
+        let simulation = self.changes.simulation;
         let mut stated: Vec<GroupId> = Vec::new();
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         for run in &self.classes.queue {
@@ -80,15 +81,15 @@ impl Ledger {
             for variant in &self.classes.variants[self.classes.classes[run.class].variants.clone()] {
                 for owned in &variant.owned {
                     let group = self.topology.group_mut(owned.group);
-                    if group.stated_in_question != question {
-                        group.stated_in_question = question;
+                    if group.stated_in_simulation != simulation {
+                        group.stated_in_simulation = simulation;
                         stated.push(owned.group);
                     }
                 }
             }
         }
         for node in gone {
-            self.take_away(*node);
+            self.remove_temporarily(*node);
             for group in &stated {
                 if let Some(domain) = self.spread_domain(*group, *node) {
                     self.topology.remove_node_from_group(*group, domain);
@@ -99,27 +100,28 @@ impl Ledger {
         let gone: Vec<_> = gone.iter().map(|node| &self.nodes[*node]).collect();
         classes::activate(&mut self.classes, &self.topology, &gone, wanted.into_iter(), |group| {
             let group = self.topology.group(group);
-            group.stated_by_bound > 0 || group.stated_in_question == question
+            group.stated_by_bound > 0 || group.stated_in_simulation == simulation
         });
     }
 
-    /// Of the nodes that are open to pods that run elsewhere now, only these stay so. Returns which were closed before.
+    /// Closes all nodes to moved pods except those in `open` that were open before. Returns the nodes that
+    /// were closed before.
     pub(crate) fn close_to_movers_except(&mut self, open: impl Iterator<Item = usize>) -> Bits {
         let mut closed = Bits::empty(self.nodes.len());
         (0..self.nodes.len()).for_each(|node| closed.insert(node));
-        open.filter(|node| !self.settling.contains(*node)).for_each(|node| closed.remove(node));
-        std::mem::replace(&mut self.settling, closed)
+        open.filter(|node| !self.closed_to_movers.contains(*node)).for_each(|node| closed.remove(node));
+        std::mem::replace(&mut self.closed_to_movers, closed)
     }
 
     pub(crate) fn set_closed_to_movers(&mut self, closed: Bits) {
-        self.settling = closed;
+        self.closed_to_movers = closed;
     }
 
-    /// Puts everything back.
-    pub(crate) fn end_question(&mut self) {
+    /// Undoes the simulation.
+    pub(crate) fn end_simulation(&mut self) {
         for node in std::mem::take(&mut self.touched) {
             for (variant, count) in std::mem::take(&mut self.nodes[node].content) {
-                self.rooms.give_back(node, &self.classes.variants[variant].requests, count);
+                self.free_capacity.give_back(node, &self.classes.variants[variant].requests, count);
             }
         }
         self.topology.roll_back();
@@ -133,33 +135,33 @@ impl Ledger {
         self.log.clear();
         self.by_pod_count.clear();
         self.ranks_given = 0;
-        self.labels_defined = 0;
+        self.label_definitions = 0;
         self.limits_left.clone_from(&self.changes.limits_left);
         self.nodes_left.clone_from(&self.changes.nodes_left);
-        self.changes.is_asked = false;
+        self.changes.is_simulating = false;
     }
 
-    /// Forgets what questions have found out since a mark was made.
+    /// Drops what simulations cached since a mark.
     pub(crate) fn forget_since(&mut self, mark: Mark) {
         self.states.forget_since(mark);
         self.filters.retain(|(_, state), _| *state < mark.states);
         self.node_matches.retain(|(added, _), _| *added < mark.added);
     }
 
-    /// A node is not there, and its pods count nowhere. Which domains a spread sees is left to the caller.
-    fn take_away(&mut self, node: usize) {
+    /// Removes a node and the counts of its pods. The caller updates the domains of spreads.
+    fn remove_temporarily(&mut self, node: usize) {
         self.present.remove(node);
         let facts = self.nodes[node].facts.clone();
         self.topology.remove_node(&facts.domains);
         for (group, count) in &facts.matched {
             let data = self.topology.group(*group);
             let domain = if data.is_hostname { None } else { facts.domains[data.id.key] };
-            self.topology.uncount(*group, domain, *count);
+            self.topology.remove_matched(*group, domain, *count);
         }
         for (group, count) in &facts.owners {
             let data = self.topology.group(*group);
             if let Some(domain) = facts.domains[data.id.key].filter(|_| !data.is_hostname) {
-                self.topology.disown(*group, domain, *count);
+                self.topology.remove_owners(*group, domain, *count);
             }
         }
         for (group, count) in &facts.stated {
@@ -167,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// Carries an outcome out: nodes leave, pods are bound, nodes arrive.
+    /// Commits a result: nodes are removed, pods are bound, nodes are added.
     pub(crate) fn commit(
         &mut self,
         gone: &[usize],
@@ -180,7 +182,7 @@ impl Ledger {
                     self.topology.remove_node_from_group(GroupId(group), domain);
                 }
             }
-            self.take_away(*node);
+            self.remove_temporarily(*node);
             classes::remove_node(&mut self.classes, &self.nodes[*node]);
         }
         for (node, class, count) in placed {
@@ -190,7 +192,7 @@ impl Ledger {
         for arrival in arrivals {
             self.push_node(arrival.id, arrival.node);
         }
-        self.topology.look_where_nodes_are();
+        self.topology.update_present_domains();
         self.extend_matches(first);
         for (node, arrival) in (first..).zip(arrivals) {
             self.add_node_to_spreads(node);
@@ -201,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// Changes what pools may still launch, by template: amounts of the limited resources, and nodes.
+    /// Changes the remaining limits of a template: amounts of the limited resources, and nodes.
     pub(crate) fn charge(&mut self, template: usize, amounts: &[i64], nodes: i64) {
         let limits = &mut self.changes.limits_left[template];
         limits.iter_mut().zip(amounts).for_each(|(left, amount)| *left -= amount);
@@ -212,7 +214,7 @@ impl Ledger {
         self.nodes_left.clone_from(&self.changes.nodes_left);
     }
 
-    /// A committed node was planned into a reservation.
+    /// Records that a committed node uses a slot of a reservation.
     pub(crate) fn take_slot(&mut self, reservation: ReservationId) {
         *self.changes.slots_taken.entry(reservation).or_insert(0) += 1;
     }
@@ -220,7 +222,7 @@ impl Ledger {
     fn bind(&mut self, node: usize, class: usize, count: u32) {
         let data = &self.classes.classes[class];
         let requests = &self.classes.variants[data.variants.start].requests;
-        self.rooms.take(node, requests, count);
+        self.free_capacity.take(node, requests, count);
         let facts = Arc::make_mut(&mut self.nodes[node].facts);
         facts.ports.extend(data.spec.host_ports.iter().cloned());
         facts.attachments.extend(data.spec.volumes.attachments.iter().cloned());
@@ -228,7 +230,7 @@ impl Ledger {
         self.count_bound(node, &matched, &keeps_away, count, false);
     }
 
-    /// Looks at nodes that were added since the tables were made.
+    /// Adds nodes from `first` on to the cached matches.
     fn extend_matches(&mut self, first: usize) {
         let mut known = std::mem::take(&mut self.node_matches);
         for ((added, tolerations), bits) in &mut known {

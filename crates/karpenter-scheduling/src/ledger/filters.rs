@@ -1,10 +1,11 @@
-//! Whether a planned node is one of those that a spread looks at.
+//! Whether a spread counts the pods of a planned node.
 //!
-//! A spread that honours node affinity counts pods only on nodes that suit its owner. A planned node may still be open
-//! between instance types and offerings of which some do and some do not; then nothing is known yet, and [`settle`]
-//! decides. Upstream counts such a node as soon as its claim does not rule the owner out.
+//! A spread that honours node affinity counts only nodes that match the affinity of its owner. A planned node
+//! may still have instance types and offerings of which some match and some do not. Then its eligibility is
+//! undecided, and [`pin`] decides it. Upstream counts such a node as soon as its claim does not exclude the
+//! owner.
 //!
-//! [`settle`]: crate::settle
+//! [`pin`]: crate::pin
 
 use std::sync::Arc;
 
@@ -16,26 +17,27 @@ use crate::states::StateId;
 use crate::topology::{GroupId, keeps_away};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Whatever the node becomes, the spread looks at it.
-    In,
-    Out,
-    Open,
+pub(crate) enum Eligibility {
+    /// The spread counts the node, whatever it launches as.
+    Included,
+    Excluded,
+    Undecided,
 }
 
-/// What a spread makes of the nodes of a state.
+/// Whether a spread counts the nodes of a state.
 #[derive(Debug, Clone)]
-pub(crate) struct Look {
-    pub(crate) standing: Standing,
-    /// A node that meets this too has the same standing, whatever else is asked of it.
+pub(crate) struct FilterResult {
+    pub(crate) eligibility: Eligibility,
+    /// A node that also meets these requirements has the same eligibility, whatever other requirements are
+    /// added.
     pub(crate) keeps: Requirements,
 }
 
-/// What a claim, an instance type and an offering of it say about a node.
+/// The requirements of a claim, an instance type and one of its offerings.
 struct Launch<'a>([&'a Requirements; 3]);
 
 impl Launch<'_> {
-    /// What is known of a label; `None`: there will be none.
+    /// The requirement on a label; `None` if the node will not have the label.
     fn label(&self, key: &str) -> Option<Requirement> {
         let mut known = self.0.iter().filter_map(|requirements| requirements.get(key));
         let first = known.next()?.clone();
@@ -44,98 +46,106 @@ impl Launch<'_> {
 }
 
 impl Ledger {
-    /// Whether a node in this state counts for a group. A host of which it is not known does.
+    /// Whether a group counts a node of this state. An undecided node counts for hostname groups only.
     pub(crate) fn filter_accepts(&mut self, group: GroupId, state: StateId) -> bool {
         if self.topology.group(group).id.filter.is_all() {
             return true;
         }
-        match self.look(group, state).standing {
-            Standing::In => true,
-            Standing::Out => false,
-            Standing::Open => self.topology.group(group).is_hostname,
+        match self.filter_result(group, state).eligibility {
+            Eligibility::Included => true,
+            Eligibility::Excluded => false,
+            Eligibility::Undecided => self.topology.group(group).is_hostname,
         }
     }
 
-    pub(crate) fn look(&mut self, group: GroupId, state: StateId) -> Arc<Look> {
+    pub(crate) fn filter_result(&mut self, group: GroupId, state: StateId) -> Arc<FilterResult> {
         if let Some(known) = self.filters.get(&(group, state)) {
             return known.clone();
         }
-        let look = Arc::new(self.look_closely(group, state));
-        self.filters.insert((group, state), look.clone());
-        look
+        let filter_result = Arc::new(self.evaluate_filter(group, state));
+        self.filters.insert((group, state), filter_result.clone());
+        filter_result
     }
 
-    fn look_closely(&self, group: GroupId, state: StateId) -> Look {
+    fn evaluate_filter(&self, group: GroupId, state: StateId) -> FilterResult {
         let filter = &self.topology.group(group).id.filter;
         let mut keeps = Requirements::new();
         if let Some(tolerations) = &filter.tolerations {
-            // Taints are the pool's.
+            // Taints depend on the NodePool.
             self.keep_pool(state, &mut keeps);
             let data = self.states.get(state);
             let taints = &self.problem.pools[self.prepared.templates[data.template].pool].taints;
             if keeps_away(taints, tolerations) {
-                return Look { standing: Standing::Out, keeps };
+                return FilterResult { eligibility: Eligibility::Excluded, keeps };
             }
         }
-        let Some(terms) = &filter.terms else { return Look { standing: Standing::In, keeps } };
-        let mut standing = Standing::Out;
+        let Some(terms) = &filter.terms else {
+            return FilterResult { eligibility: Eligibility::Included, keeps };
+        };
+        let mut eligibility = Eligibility::Excluded;
         for term in terms {
-            match self.standing_by(state, term) {
-                Standing::In => {
+            match self.eligibility_by_term(state, term) {
+                Eligibility::Included => {
                     keeps.extend(term);
-                    return Look { standing: Standing::In, keeps };
+                    return FilterResult { eligibility: Eligibility::Included, keeps };
                 }
-                Standing::Open => standing = Standing::Open,
-                Standing::Out => {}
+                Eligibility::Undecided => eligibility = Eligibility::Undecided,
+                Eligibility::Excluded => {}
             }
         }
-        if standing == Standing::Out {
-            terms.iter().for_each(|term| self.keep_out(state, term, &mut keeps));
+        if eligibility == Eligibility::Excluded {
+            terms.iter().for_each(|term| self.keep_excluded(state, term, &mut keeps));
         }
-        Look { standing, keeps }
+        FilterResult { eligibility, keeps }
     }
 
-    pub(crate) fn standing_by(&self, state: StateId, term: &Requirements) -> Standing {
+    pub(crate) fn eligibility_by_term(&self, state: StateId, term: &Requirements) -> Eligibility {
         let requirements = &self.states.get(state).requirements;
-        if term.iter().all(|wanted| requirements.get(&wanted.key).is_some_and(|own| is_sure(own, wanted))) {
-            return Standing::In;
+        if term
+            .iter()
+            .all(|wanted| requirements.get(&wanted.key).is_some_and(|own| all_values_match(own, wanted)))
+        {
+            return Eligibility::Included;
         }
         if requirements.compatible(term, &self.problem.well_known).is_err() {
-            return Standing::Out;
+            return Eligibility::Excluded;
         }
         let (mut any_in, mut any_out) = (false, false);
         for launch in self.launches(state) {
             let labels = || term.iter().map(|wanted| (wanted, launch.label(&wanted.key)));
-            if labels().all(|(wanted, own)| own.map_or(only_excludes(wanted), |own| is_sure(&own, wanted))) {
+            if labels().all(|(wanted, own)| {
+                own.map_or(holds_without_label(wanted), |own| all_values_match(&own, wanted))
+            }) {
                 any_in = true;
-            } else if labels().any(|(wanted, own)| !may_be(own.as_ref(), wanted)) {
+            } else if labels().any(|(wanted, own)| !some_value_matches(own.as_ref(), wanted)) {
                 any_out = true;
             } else {
-                return Standing::Open;
+                return Eligibility::Undecided;
             }
         }
         match (any_in, any_out) {
-            (true, false) => Standing::In,
-            (true, true) => Standing::Open,
-            (false, _) => Standing::Out,
+            (true, false) => Eligibility::Included,
+            (true, true) => Eligibility::Undecided,
+            (false, _) => Eligibility::Excluded,
         }
     }
 
-    /// What makes a node that a term rules out stay so.
-    fn keep_out(&self, state: StateId, term: &Requirements, keeps: &mut Requirements) {
+    /// Adds requirements under which a term keeps excluding the node.
+    fn keep_excluded(&self, state: StateId, term: &Requirements, keeps: &mut Requirements) {
         let requirements = &self.states.get(state).requirements;
         let conflict = match requirements.compatible(term, &self.problem.well_known) {
             Err(Incompatible::Conflict { wanted, .. }) => Some(wanted),
             Err(Incompatible::Undefined { .. }) => None,
             Ok(()) => {
                 let may = |wanted: &Requirement| {
-                    self.launches(state).any(|launch| may_be(launch.label(&wanted.key).as_ref(), wanted))
+                    self.launches(state)
+                        .any(|launch| some_value_matches(launch.label(&wanted.key).as_ref(), wanted))
                 };
                 term.iter().find(|wanted| !may(wanted)).cloned()
             }
         };
-        match conflict.as_ref().and_then(opposite) {
-            Some(opposite) => keeps.add(opposite),
+        match conflict.as_ref().and_then(complement_of) {
+            Some(complement_of) => keeps.add(complement_of),
             None => {
                 self.keep_pool(state, keeps);
                 let own = term.keys().filter_map(|key| requirements.get(key));
@@ -150,7 +160,7 @@ impl Ledger {
         }
     }
 
-    /// Every instance type and offering the node may become.
+    /// All instance types and offerings that the node may launch as.
     fn launches(&self, state: StateId) -> impl Iterator<Item = Launch<'_>> {
         let data = self.states.get(state);
         data.types.iter().flat_map(move |entry| {
@@ -162,46 +172,48 @@ impl Ledger {
         })
     }
 
-    /// Ways to make a node one that a spread looks at, or one that it does not; the former come first.
-    pub(crate) fn ways_to_decide(&mut self, group: GroupId, state: StateId) -> Vec<StateId> {
+    /// States in which it is decided whether a spread counts the node; states that it counts come first.
+    pub(crate) fn states_that_decide(&mut self, group: GroupId, state: StateId) -> Vec<StateId> {
         let terms = self.topology.group(group).id.filter.terms.clone().unwrap_or_default();
         let mut ways = Vec::new();
         for term in &terms {
             let added = self.states.intern(term);
             ways.extend(self.states.add(state, added));
         }
-        ways.extend(terms.iter().try_fold(state, |state, term| self.without_term(state, term)));
-        ways.retain(|way| self.look(group, *way).standing != Standing::Open);
+        ways.extend(terms.iter().try_fold(state, |state, term| self.excluded_by_term(state, term)));
+        ways.retain(|way| self.filter_result(group, *way).eligibility != Eligibility::Undecided);
         ways
     }
 
-    /// The state narrowed to nodes that a term rules out.
-    fn without_term(&mut self, state: StateId, term: &Requirements) -> Option<StateId> {
-        if self.standing_by(state, term) == Standing::Out {
+    /// The state narrowed to nodes that a term excludes.
+    fn excluded_by_term(&mut self, state: StateId, term: &Requirements) -> Option<StateId> {
+        if self.eligibility_by_term(state, term) == Eligibility::Excluded {
             return Some(state);
         }
-        term.iter().filter_map(opposite).find_map(|opposite| {
-            let added = self.states.intern(&[opposite].into_iter().collect());
-            self.states.add(state, added).filter(|state| self.standing_by(*state, term) == Standing::Out)
+        term.iter().filter_map(complement_of).find_map(|complement_of| {
+            let added = self.states.intern(&[complement_of].into_iter().collect());
+            self.states
+                .add(state, added)
+                .filter(|state| self.eligibility_by_term(*state, term) == Eligibility::Excluded)
         })
     }
 }
 
-/// What excludes exactly the values that are wanted, where that can be said.
-fn opposite(wanted: &Requirement) -> Option<Requirement> {
+/// The requirement that excludes exactly the wanted values, for the operator `In` only.
+fn complement_of(wanted: &Requirement) -> Option<Requirement> {
     (wanted.operator() == Operator::In)
         .then(|| Requirement::new(wanted.key.clone(), Operator::NotIn, wanted.values.iter().cloned()))
 }
 
-fn only_excludes(wanted: &Requirement) -> bool {
+fn holds_without_label(wanted: &Requirement) -> bool {
     matches!(wanted.operator(), Operator::NotIn | Operator::DoesNotExist)
 }
 
-/// Whether every label that `own` allows is wanted.
-fn is_sure(own: &Requirement, wanted: &Requirement) -> bool {
+/// Whether every label value that `own` allows is wanted.
+fn all_values_match(own: &Requirement, wanted: &Requirement) -> bool {
     match own.operator() {
         Operator::In => own.values.iter().all(|value| wanted.has(value)),
-        Operator::DoesNotExist => only_excludes(wanted),
+        Operator::DoesNotExist => holds_without_label(wanted),
         _ => {
             let is_within = wanted.gte.is_none_or(|bound| own.gte.is_some_and(|own| own >= bound))
                 && wanted.lte.is_none_or(|bound| own.lte.is_some_and(|own| own <= bound));
@@ -210,10 +222,10 @@ fn is_sure(own: &Requirement, wanted: &Requirement) -> bool {
     }
 }
 
-/// Whether some label that `own` allows is wanted; `None`: there is no label.
-fn may_be(own: Option<&Requirement>, wanted: &Requirement) -> bool {
+/// Whether some label value that `own` allows is wanted; `None` means no label.
+fn some_value_matches(own: Option<&Requirement>, wanted: &Requirement) -> bool {
     match own {
         Some(own) if own.operator() != Operator::DoesNotExist => own.has_intersection(wanted),
-        _ => only_excludes(wanted),
+        _ => holds_without_label(wanted),
     }
 }

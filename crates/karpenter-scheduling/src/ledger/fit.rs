@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use super::{Claim, Fit, Ledger};
 use crate::bits::Bits;
 use crate::classes::Owned;
-use crate::reservations::Full;
+use crate::reservations::ReservationFull;
 use crate::states::{StateId, StateType};
 use crate::templates::Amounts;
 use crate::topology::{Kind, Slot, node_terms};
 
 impl Ledger {
-    /// Whether a variant fits on a planned node of this round.
+    /// Whether a variant fits on a planned node.
     pub(crate) fn fit_claim(&mut self, variant: usize, claim: usize) -> Option<Fit> {
         let state = self.claims[claim].state;
         let template = self.states.get(state).template;
@@ -28,9 +28,9 @@ impl Ledger {
         self.fit_in_state(variant, Some(claim), state, &total)
     }
 
-    /// Whether a variant fits on a fresh node of a template, within what is left of the pool's limits.
+    /// Whether a variant fits on a new node of a template, within the remaining limits of the NodePool.
     pub(crate) fn fit_new(&mut self, variant: usize, template: usize) -> Option<Fit> {
-        self.slots.was_full = false;
+        self.slots.reservation_was_full = false;
         if !self.classes.variants[variant].tolerated.contains(template)
             || self.nodes_left[template].is_some_and(|n| n <= 0)
         {
@@ -52,7 +52,7 @@ impl Ledger {
         state: StateId,
         total: &Amounts,
     ) -> Option<Fit> {
-        // Resources first: it is the cheapest test and the most frequent "no".
+        // Resources first: the cheapest check, and the most frequent obstacle.
         if !self.any_maximal_holds(state, total) {
             return None;
         }
@@ -66,7 +66,7 @@ impl Ledger {
                 Witness::Holds { index, relaxed_min_values } => Some((index, relaxed_min_values)),
                 Witness::None => None,
                 Witness::ReservationFull => {
-                    ledger.slots.was_full = true;
+                    ledger.slots.reservation_was_full = true;
                     None
                 }
             });
@@ -77,8 +77,8 @@ impl Ledger {
         None
     }
 
-    /// Walks the zone-like keys the variant is bound by, tries domains in order of preference, and returns the first
-    /// state that `accept` takes.
+    /// Goes through the zone-like keys that constrain the variant, tries domains in order of preference, and
+    /// returns the first state that `accept` accepts.
     fn narrow_by_topology<T>(
         &mut self,
         variant: usize,
@@ -121,7 +121,7 @@ impl Ledger {
         }
     }
 
-    /// Domains of a key in which every constraint of the variant holds.
+    /// The domains of a key in which every constraint of the variant holds.
     pub(crate) fn allowed_domains(&self, variant: usize, key: usize, possible: &Bits) -> Bits {
         let data = &self.classes.variants[variant];
         let mut allowed = possible.clone();
@@ -136,7 +136,7 @@ impl Ledger {
                 Kind::Spread { max_skew, .. } => {
                     let minimum = if data.is_last_resort {
                         self.topology
-                            .spread_minimum(owned.group, &self.allows_where_nodes_are(variant, owned))
+                            .spread_minimum(owned.group, &self.allowed_domains_with_nodes(variant, owned))
                     } else {
                         self.topology.spread_minimum(owned.group, &owned.pod_allows)
                     };
@@ -145,15 +145,15 @@ impl Ledger {
                         self.topology.counts(owned.group, domain)
                             && (group.matched[domain] + own).saturating_sub(minimum) <= max_skew
                     };
-                    let is_home = |domain: usize| group.vacated[domain] > 0 && holds(domain);
-                    if self.keeps_home && (0..group.vacated.len()).any(is_home) {
-                        keep(&is_home);
+                    let is_vacated = |domain: usize| group.vacated[domain] > 0 && holds(domain);
+                    if self.only_vacated_domains && (0..group.vacated.len()).any(is_vacated) {
+                        keep(&is_vacated);
                     } else {
                         keep(&holds);
                     }
                 }
                 Kind::Affinity => {
-                    if !self.may_bootstrap(owned) {
+                    if !self.may_choose_first_domain(owned) {
                         keep(&|domain| group.matched[domain] > 0);
                     }
                 }
@@ -169,8 +169,9 @@ impl Ledger {
         allowed
     }
 
-    /// Domains the pod's own term allows, and those of its other terms in which a node is planned.
-    fn allows_where_nodes_are(&self, variant: usize, owned: &Owned) -> Bits {
+    /// The domains that the term of the variant allows, and those of its other terms in which a node is
+    /// planned.
+    fn allowed_domains_with_nodes(&self, variant: usize, owned: &Owned) -> Bits {
         let mut allows = owned.pod_allows.clone();
         let (name, domains) = (&self.topology.keys[owned.key], &self.topology.domains[owned.key]);
         let terms = node_terms(&self.classes.classes[self.classes.variants[variant].class].spec);
@@ -187,8 +188,8 @@ impl Ledger {
         allows
     }
 
-    /// Whether pods of the variant's spreads went away with nodes and have not come back.
-    pub(crate) fn has_homes(&self, variant: usize) -> bool {
+    /// Whether a simulation removed pods of the variant's spreads from domains that have not been refilled.
+    pub(crate) fn has_vacated_domains(&self, variant: usize) -> bool {
         let mut spreads = self.classes.variants[variant]
             .owned
             .iter()
@@ -196,8 +197,8 @@ impl Ledger {
         spreads.any(|owned| self.topology.group(owned.group).vacated.iter().any(|count| *count > 0))
     }
 
-    /// Whether the first pod of a self-selecting affinity may choose its domain freely.
-    fn may_bootstrap(&self, owned: &Owned) -> bool {
+    /// Whether the first pod of an affinity that selects itself may choose its domain freely.
+    fn may_choose_first_domain(&self, owned: &Owned) -> bool {
         let group = self.topology.group(owned.group);
         owned.selects_itself && group.matched_total == 0
     }
@@ -211,7 +212,7 @@ impl Ledger {
             domains.sort_by_key(|domain| (counts[*domain], *domain));
             return Choice::One(domains);
         }
-        if of_key().any(|owned| owned.kind == Kind::Affinity && self.may_bootstrap(owned)) {
+        if of_key().any(|owned| owned.kind == Kind::Affinity && self.may_choose_first_domain(owned)) {
             return Choice::One(allowed.iter().collect());
         }
         Choice::AnyOf(allowed)
@@ -222,7 +223,7 @@ impl Ledger {
         self.host_copies(variant, slot) > 0
     }
 
-    /// How many copies the hostname constraints allow on a slot.
+    /// The number of copies that the hostname constraints allow on a slot.
     pub(crate) fn host_copies(&self, variant: usize, slot: Slot) -> u32 {
         let data = &self.classes.variants[variant];
         let mut copies = u32::MAX;
@@ -276,13 +277,13 @@ impl Ledger {
         state.maximal.iter().any(|index| holds(&types[*index].free, total))
     }
 
-    /// A type of the state that holds the total, and whether minValues had to give way.
+    /// An instance type of the state that holds the total, and whether minValues were relaxed.
     fn witness(&self, variant: usize, claim: Option<usize>, state: StateId, total: &Amounts) -> Witness {
         let data = self.states.get(state);
         let template = data.template;
         let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
         let may_matter = !data.reserved.is_empty() || !held.is_empty();
-        if (!may_matter || self.is_beyond_reservations(held))
+        if (!may_matter || self.cannot_use_reservations(held))
             && !self.needs_full_scan(variant, claim, template)
         {
             let types = &self.prepared.templates[template].types;
@@ -298,9 +299,9 @@ impl Ledger {
             return Witness::None;
         }
         if may_matter {
-            match self.book(state, &survivors, held) {
+            match self.reservations_for(state, &survivors, held) {
                 Ok(held) => survivors = self.usable(state, &survivors, &held),
-                Err(Full) => return Witness::ReservationFull,
+                Err(ReservationFull) => return Witness::ReservationFull,
             }
         }
         let Some(first) = survivors.first().map(|entry| entry.index) else { return Witness::None };
@@ -310,21 +311,21 @@ impl Ledger {
         {
             return Witness::Holds { index: first, relaxed_min_values: false };
         }
-        // A planned node never loses minValues it has; only a fresh one may start with fewer.
+        // A planned node never loses minValues that it meets; only a new node may start with fewer values.
         if self.may_relax_min_values() && claim.is_none() {
             return Witness::Holds { index: first, relaxed_min_values: true };
         }
         Witness::None
     }
 
-    /// Whether a node that holds no reservation would hold some with one more pod.
+    /// Whether a node without reservations would hold some with one more pod.
     fn takes_slots(&self, variant: usize, claim: Option<usize>, state: StateId) -> bool {
         let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
-        if !held.is_empty() || self.is_beyond_reservations(held) {
+        if !held.is_empty() || self.cannot_use_reservations(held) {
             return false;
         }
         let survivors = self.survivors(variant, claim, state, &self.total_with(variant, claim));
-        self.book(state, &survivors, held).is_ok_and(|held| !held.is_empty())
+        self.reservations_for(state, &survivors, held).is_ok_and(|held| !held.is_empty())
     }
 
     fn needs_full_scan(&self, variant: usize, claim: Option<usize>, template: usize) -> bool {
@@ -344,8 +345,8 @@ impl Ledger {
             }
     }
 
-    /// All types of a state that hold the total, within limits, ports and volume attachments. Which of them can be
-    /// launched with or without reservations is another question.
+    /// All instance types of a state that hold the total, within limits, host ports and volume attachments.
+    /// Reservations are not considered.
     pub(crate) fn survivors(
         &self,
         variant: usize,
@@ -362,7 +363,7 @@ impl Ledger {
         self.holding(state, total, limit, &variants)
     }
 
-    /// All types that hold a planned node as it is and can be launched with the reservations it holds.
+    /// All instance types that hold the pods of a planned node and can launch with the reservations it holds.
     pub(crate) fn survivors_of(&self, claim: &Claim) -> Vec<StateType> {
         let types = self.holding_of(claim);
         if self.states.get(claim.state).reserved.is_empty() {
@@ -371,13 +372,13 @@ impl Ledger {
         self.usable(claim.state, &types, &claim.reservations)
     }
 
-    /// All types that hold a planned node as it is.
+    /// All instance types that hold the pods of a planned node.
     pub(crate) fn holding_of(&self, claim: &Claim) -> Vec<StateType> {
         let variants: Vec<usize> = claim.content.iter().map(|(v, _, _)| *v).collect();
         self.holding(claim.state, &claim.used, claim.limit.as_deref(), &variants)
     }
 
-    /// The cheapest price a planned node can be launched at.
+    /// The lowest price at which a planned node can be launched.
     pub(crate) fn cheapest_price(&self, claim: &Claim) -> Option<f64> {
         self.cheapest(claim).map(|entry| entry.price)
     }
@@ -445,11 +446,12 @@ impl Ledger {
         counts
     }
 
-    /// How many copies of a bulk variant fit on a planned node for which `fit` was found (at least one).
+    /// The number of copies of a bulk variant that fit on a planned node for which `fit` was found; at least
+    /// one.
     pub(crate) fn copies_on_claim(&self, variant: usize, claim: Option<usize>, fit: Fit, slot: Slot) -> u32 {
         let data = &self.classes.variants[variant];
         let state = self.states.get(fit.state);
-        // A fresh node that lowers minValues does so for its first pod only.
+        // A new node relaxes minValues for its first pod only.
         if !data.is_bulk || fit.relaxed_min_values {
             return 1;
         }
@@ -464,10 +466,10 @@ impl Ledger {
                 return most;
             }
         } else if self.takes_slots(variant, claim, fit.state) {
-            // From the first pod on the slots must not be lost: the others are looked at one by one.
+            // From the first pod on the slots must not be lost, so the other pods are placed one by one.
             return 1;
         }
-        // More copies leave fewer types, so what holds for some number holds for every smaller one.
+        // More copies leave fewer instance types: if a number of copies fits, every smaller number fits.
         let (mut low, mut high) = (1, most);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
@@ -484,7 +486,7 @@ impl Ledger {
         low
     }
 
-    /// Charges a fresh node against the pool's limits: the largest type it may still become, to be on the safe side.
+    /// Charges a new node against the limits of the NodePool, for the largest instance type it may launch as.
     pub(crate) fn charge_limits(&mut self, claim: usize) {
         let state = self.claims[claim].state;
         let template = self.states.get(state).template;
@@ -514,7 +516,7 @@ impl Ledger {
         for (left, most) in self.limits_left[template].iter_mut().zip(most) {
             *left -= most;
         }
-        self.rebook(claim);
+        self.update_reservations(claim);
     }
 
     pub(crate) fn list(&self, amounts: &[i64]) -> ResourceList {
@@ -522,21 +524,21 @@ impl Ledger {
     }
 }
 
-/// Whether a state holds what is asked of it.
+/// The result of searching an instance type that holds a total.
 enum Witness {
     Holds {
         index: usize,
         relaxed_min_values: bool,
     },
     None,
-    /// Only reservations stand in the way.
+    /// Only full reservations are an obstacle.
     ReservationFull,
 }
 
 enum Choice {
-    /// Exactly one of these, in this order of preference.
+    /// Exactly one of these domains, in this order of preference.
     One(SmallVec<[usize; 4]>),
-    /// The node may stay open between these.
+    /// The node may launch in any of these domains.
     AnyOf(Bits),
 }
 

@@ -1,7 +1,9 @@
-//! Whether enough different values are left of what a pool wants several of.
+//! Whether the remaining instance types have as many distinct values as the minValues of a NodePool require.
 //!
-//! Upstream: pkg/cloudprovider/types.go. The values that instance types state themselves count, as far as the node's own
-//! requirement still allows them; what only their offerings say does not.
+//! Only values that the instance types state themselves count, as far as the requirement of the node allows
+//! them; values that only offerings state do not.
+//!
+//! Upstream: pkg/cloudprovider/types.go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use super::{Claim, Ledger};
 use crate::states::{StateId, StateType};
 
 impl Ledger {
-    /// The first minValues requirement that these types do not meet: (key, wanted, found).
+    /// The first minValues requirement that these instance types do not meet: (key, wanted, found).
     pub(crate) fn unmet_min_values(
         &self,
         state: StateId,
@@ -21,27 +23,29 @@ impl Ledger {
         self.min_values_short(state, types, &[]).next()
     }
 
-    /// Whether a planned node as it is has the minValues it must keep, with the reservations it would hold then.
+    /// Whether a planned node meets the minValues that it must keep, with the reservations that it would
+    /// hold.
     pub(crate) fn meets_min_values(&self, claim: &Claim) -> bool {
         if !self.prepared.templates[self.states.get(claim.state).template].has_min_values {
             return true;
         }
         let mut types = self.holding_of(claim);
-        let held = self.book(claim.state, &types, &claim.reservations).unwrap_or_default();
+        let held = self.reservations_for(claim.state, &types, &claim.reservations).unwrap_or_default();
         types = self.usable(claim.state, &types, &held);
         self.min_values_short(claim.state, &types, &claim.lowered_min_values).next().is_none()
     }
 
-    /// What remains of the minValues that a fresh node with one pod of a variant does not meet.
+    /// The lowered minValues of a new node with one pod of a variant, for requirements that it does not meet.
     pub(super) fn lowered_min_values(&self, variant: usize, state: StateId) -> Vec<(Arc<str>, u32)> {
         let mut survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
-        if let Ok(held) = self.book(state, &survivors, &[]) {
+        if let Ok(held) = self.reservations_for(state, &survivors, &[]) {
             survivors = self.usable(state, &survivors, &held);
         }
         self.min_values_short(state, &survivors, &[]).map(|(key, _, found)| (key, found)).collect()
     }
 
-    /// Lowers what the claim of a planned node asks for to what its types still have; says whether anything was lowered.
+    /// Lowers the minValues of the claim's requirements to what its instance types have; returns whether any
+    /// was lowered.
     pub(crate) fn lower_min_values(
         &self,
         claim: &Claim,
@@ -50,7 +54,7 @@ impl Ledger {
     ) -> bool {
         let short: Vec<(Arc<str>, u32, u32)> = self.min_values_short(claim.state, types, &[]).collect();
         for (key, _, found) in &short {
-            // No value at all is nothing that could be asked for.
+            // A minimum of 0 values is not stated.
             let least = Some(*found).filter(|found| *found > 0);
             if let Some(requirement) = requirements.remove(key) {
                 requirements.replace(requirement.with_min_values(least));
@@ -59,7 +63,8 @@ impl Ledger {
         !short.is_empty()
     }
 
-    /// Every minValues requirement that these types do not meet, where some of them may have been lowered.
+    /// Every minValues requirement that these instance types do not meet; `lowered` has requirements that
+    /// were lowered before.
     pub(super) fn min_values_short<'a>(
         &'a self,
         state: StateId,

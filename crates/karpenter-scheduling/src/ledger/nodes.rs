@@ -1,4 +1,4 @@
-//! Existing and in-flight nodes: which pods they may take, and what a placement on them changes.
+//! Existing and in-flight nodes: which pods they accept, and what a placement on them changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use karpenter_model::taints::{Taint, first_untolerated};
 use smallvec::SmallVec;
 
 use super::fit::{any_conflict, copies, holds};
-use super::rooms::BLOCK;
+use super::free_capacity::BLOCK;
 use super::{Claim, Ledger};
 use crate::bits::Bits;
 use crate::sequence::{Event, Target};
@@ -24,27 +24,27 @@ pub(crate) struct NodeSlot {
     pub(crate) content: Vec<(usize, u32)>,
 }
 
-/// A node with the pods that are bound to it.
+/// A node with its bound pods.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeFacts {
     /// Index into `Problem::nodes`.
     pub(crate) id: usize,
     pub(crate) labels: Requirements,
     pub(crate) taints: Vec<Taint>,
-    /// Domain per topology key, where the node carries the key.
+    /// The domain per topology key; `None` if the node lacks the label.
     pub(crate) domains: Vec<Option<usize>>,
     pub(super) volume_limits: BTreeMap<Arc<str>, u32>,
     pub(super) ports: Vec<HostPort>,
     pub(super) attachments: BTreeSet<(Arc<str>, Arc<str>)>,
     /// Bound pods per group that counts them here.
     pub(crate) matched: BTreeMap<GroupId, u32>,
-    /// Bound pods per anti-affinity that they require.
+    /// Bound pods per required anti-affinity that they state.
     pub(super) owners: BTreeMap<GroupId, u32>,
-    /// The same with pods that are about to end: they hold nobody off, but their constraints are known.
+    /// As `owners`, including terminating pods: these exclude no other pods, but their constraints exist.
     pub(super) stated: BTreeMap<GroupId, u32>,
 }
 
-/// Which domains of a key a variant may go to, and whether it may go to nodes without the key.
+/// The domains of a key that a variant may use, and whether it may use nodes without the label.
 struct Allowed {
     key: usize,
     domains: Bits,
@@ -52,14 +52,14 @@ struct Allowed {
 }
 
 impl Ledger {
-    /// Counts zone-like anti-affinity anew from what the planned nodes may still become. Placing only ever adds, so
-    /// domains that a node has lost since would stay blocked.
+    /// Recounts anti-affinity over zone-like keys from the domains in which the planned nodes may still
+    /// launch. Placements only add counts, so domains that a node has lost since would stay excluded.
     pub(crate) fn recount_anti_affinity(&mut self) {
         let wanted: Vec<GroupId> = (0..self.topology.groups.len() as u32)
             .map(GroupId)
             .filter(|group| self.is_zonal_anti_affinity(*group))
             .collect();
-        wanted.iter().for_each(|group| self.topology.forget(*group));
+        wanted.iter().for_each(|group| self.topology.reset_counts(*group));
         for node in self.present.clone().iter() {
             let facts = self.nodes[node].facts.clone();
             for (group, count) in
@@ -137,8 +137,8 @@ impl Ledger {
         }
     }
 
-    /// The first existing node, from a position on, that takes a variant now, and how many copies of it: 1, or more for
-    /// bulk variants.
+    /// The first existing node, from a position on, that accepts a variant now, and the number of copies: 1,
+    /// or more for bulk variants.
     pub(crate) fn find_node(&mut self, variant: usize, from: usize) -> Option<(usize, u32)> {
         if from >= self.nodes.len() {
             return None;
@@ -150,12 +150,12 @@ impl Ledger {
         for block in from / BLOCK..self.nodes.len().div_ceil(BLOCK) {
             let mut open = matches.word(block) & self.present.word(block);
             if is_mover {
-                open &= !self.settling.word(block);
+                open &= !self.closed_to_movers.word(block);
             }
             if block == from / BLOCK {
                 open &= u64::MAX << (from % BLOCK);
             }
-            if open == 0 || !self.rooms.block_may_hold(block, &data.requests) {
+            if open == 0 || !self.free_capacity.block_may_hold(block, &data.requests) {
                 continue;
             }
             while open != 0 {
@@ -172,7 +172,7 @@ impl Ledger {
 
     fn fit_node(&self, variant: usize, node: usize, allowed: &[Allowed]) -> u32 {
         let data = &self.classes.variants[variant];
-        let free = self.rooms.of(node);
+        let free = self.free_capacity.of(node);
         if !holds(free, &data.requests) {
             return 0;
         }
@@ -195,7 +195,7 @@ impl Ledger {
         copies(free, &nothing, &data.requests).min(by_host)
     }
 
-    /// What the zone-like constraints of a variant allow now.
+    /// The domains that the zonal constraints of a variant allow now.
     fn allowed_on_nodes(&self, variant: usize) -> SmallVec<[Allowed; 2]> {
         let data = &self.classes.variants[variant];
         let mut keys: SmallVec<[usize; 4]> = data
@@ -215,7 +215,7 @@ impl Ledger {
                 Allowed {
                     key,
                     domains: self.allowed_domains(variant, key, &all),
-                    // Without the label the node is in no domain: only constraints that push away are satisfied.
+                    // A node without the label is in no domain: only anti-affinity holds there.
                     without: !data
                         .owned
                         .iter()
@@ -250,7 +250,7 @@ impl Ledger {
             .all(|(driver, limit)| all.iter().filter(|(d, _)| d == driver).count() as u32 <= *limit)
     }
 
-    /// Nodes whose taints and labels suit a variant; shared by all variants with the same demands.
+    /// Nodes whose taints and labels match a variant; cached for all variants with the same demands.
     fn matching_nodes(&mut self, variant: usize) -> Arc<Bits> {
         if let Some(known) = &self.matches_of_variant[variant] {
             return known.clone();
@@ -305,7 +305,7 @@ impl Ledger {
         let target = Target::Node(node);
         self.log.push(Event { variant, alternative: 0, target, count, is_deferred: false });
         let data = &self.classes.variants[variant];
-        self.rooms.take(node, &data.requests, count);
+        self.free_capacity.take(node, &data.requests, count);
         let content = &mut self.nodes[node].content;
         if content.is_empty() {
             self.touched.push(node);
@@ -330,9 +330,9 @@ impl Ledger {
         }
     }
 
-    /// What a node had left before this plan.
-    pub(crate) fn free_before(&self, node: usize) -> Amounts {
-        let mut free: Amounts = self.rooms.of(node).iter().copied().collect();
+    /// The free capacity of a node before this plan.
+    pub(crate) fn free_before_plan(&self, node: usize) -> Amounts {
+        let mut free: Amounts = self.free_capacity.of(node).iter().copied().collect();
         for (variant, count) in &self.nodes[node].content {
             for (free, request) in free.iter_mut().zip(&self.classes.variants[*variant].requests) {
                 *free += request * i64::from(*count);

@@ -1,4 +1,5 @@
-//! From a problem to a ledger: pods compiled, nodes with what they have left, domains, and the counts of bound pods.
+//! Builds a ledger from a problem: compiles pods, computes the free capacity of nodes, collects domains and
+//! counts bound pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::changes::Changes;
+use super::free_capacity::FreeCapacity;
 use super::nodes::NodeFacts;
-use super::rooms::Rooms;
 use super::{Ledger, NodeSlot, Prepared};
 use crate::bits::Bits;
 use crate::classes;
@@ -23,8 +24,8 @@ use crate::states::States;
 use crate::templates::{Amounts, Template, catalog};
 use crate::topology::{GroupId, Kind, NodeFilter, Topology, keeps_away, node_terms};
 
-/// What a node has left for pods, daemons that are yet to come deducted.
-pub(crate) fn free_room(problem: &Problem, node: &Node) -> ResourceList {
+/// The free capacity of a node after its pods and the DaemonSet pods that are still expected there.
+pub(crate) fn free_capacity_of(problem: &Problem, node: &Node) -> ResourceList {
     free_with(problem, node, &labels_of(node))
 }
 
@@ -58,16 +59,16 @@ fn free_with(problem: &Problem, node: &Node, labels: &Requirements) -> ResourceL
     free
 }
 
-/// The groups that count a bound pod, and those it states.
+/// The groups that count a bound pod, and the anti-affinity groups that it states.
 struct Links {
     matched: Vec<GroupId>,
     keeps_away: Vec<GroupId>,
 }
 
 impl Ledger {
-    /// Compiles a problem. `movers` are pods that run now and may have to be placed; the result says which class each
-    /// of them belongs to. What waits is in the queue, but [`Ledger::activate_all`] or a question must come before it
-    /// is placed.
+    /// Compiles a problem. `movers` are bound pods that may have to be placed; the second result is the class
+    /// of each. Pending pods are in the queue; [`Ledger::activate_all`] or [`Ledger::begin_simulation`] must
+    /// be called before they are placed.
     pub(crate) fn compile(problem: &Problem, movers: &[Arc<PodSpec>]) -> (Self, Vec<usize>) {
         let prepared = Arc::new(Prepared::new(problem, movers));
         let constant = Arc::new(Problem {
@@ -91,13 +92,13 @@ impl Ledger {
         let variants = classes.variants.len();
         let mut ledger = Self {
             options: problem.options.clone(),
-            rooms: Rooms::new(prepared.dimensions.len()),
+            free_capacity: FreeCapacity::new(prepared.dimensions.len()),
             limits_left,
             nodes_left: prepared.templates.iter().map(|template| template.nodes_left).collect(),
             slots: Slots::new(&prepared.reservations, &problem.options, &BTreeMap::new()),
             changes: Changes::default(),
-            stays_home: false,
-            keeps_home: false,
+            prefers_vacated_domains: false,
+            only_vacated_domains: false,
             problem: constant,
             prepared,
             states,
@@ -105,13 +106,13 @@ impl Ledger {
             classes,
             nodes: Vec::new(),
             present: Bits::empty(problem.nodes.len()),
-            settling: Bits::empty(problem.nodes.len()),
+            closed_to_movers: Bits::empty(problem.nodes.len()),
             touched: Vec::new(),
             claims: Vec::new(),
             log: Vec::new(),
             by_pod_count: BTreeSet::new(),
             ranks_given: 0,
-            labels_defined: 0,
+            label_definitions: 0,
             filters: Default::default(),
             node_matches: Default::default(),
             matches_of_variant: vec![None; variants],
@@ -126,14 +127,14 @@ impl Ledger {
         (ledger, class_of_mover)
     }
 
-    /// Every class is to be placed, and every group is stated by somebody who is there.
+    /// Prepares every class for placement; every group counts as stated.
     pub(super) fn activate_all(&mut self) {
         let all = 0..self.classes.classes.len();
         classes::activate(&mut self.classes, &self.topology, &[], all, |_| true);
     }
 
-    /// Every value of every topology key that a pool could launch or a node carries. Pods that may move bring theirs:
-    /// they may end on a new node that carries a value nobody has yet.
+    /// Every value of every topology key that a NodePool could launch or that a node has. The values that
+    /// movers require are included: a mover may be placed on a new node with a value that no node has yet.
     fn collect_domains(&mut self, problem: &Problem, movers: &[Arc<PodSpec>]) {
         let mut all = Vec::new();
         for key in 0..self.topology.keys.len() {
@@ -180,10 +181,10 @@ impl Ledger {
         for id in order {
             self.push_node(id, &problem.nodes[id]);
         }
-        self.topology.look_where_nodes_are();
+        self.topology.update_present_domains();
     }
 
-    /// Adds a node behind all others; its pods take room, but are not counted yet.
+    /// Appends a node. Its pods use capacity, but are not counted yet.
     pub(super) fn push_node(&mut self, id: usize, node: &Node) {
         let labels = labels_of(node);
         let free = free_with(&self.problem, node, &labels);
@@ -197,17 +198,17 @@ impl Ledger {
                 self.topology.domains[key].binary_search(value).ok()
             })
             .collect();
-        // A node with too much of anything takes nothing more.
+        // A node with a negative amount of any resource accepts no pods.
         let amounts: Amounts = if free.iter().any(|(_, amount)| amount < 0) {
             SmallVec::from_elem(-1, self.prepared.dimensions.len())
         } else {
             self.prepared.dimensions.amounts(&free)
         };
         let position = self.nodes.len();
-        self.rooms.push(&amounts);
+        self.free_capacity.push(&amounts);
         self.present.extend_to(position);
         if node.is_settling {
-            self.settling.extend_to(position);
+            self.closed_to_movers.extend_to(position);
         }
         self.topology.add_node(&domains);
         self.nodes.push(NodeSlot {
@@ -279,7 +280,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a node among the domains of every spread that looks at it.
+    /// Adds a node to the domains of every spread that counts it.
     pub(super) fn add_node_to_spreads(&mut self, node: usize) {
         for position in 0..self.topology.groups.len() {
             let id = GroupId(position as u32);
@@ -289,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// The domain in which a node counts for a zone-like spread.
+    /// The domain in which a node counts for a zonal spread.
     pub(super) fn spread_domain(&self, id: GroupId, node: usize) -> Option<usize> {
         let group = self.topology.group(id);
         let is_zonal_spread = !group.is_hostname && matches!(group.id.kind, Kind::Spread { .. });
@@ -319,7 +320,7 @@ impl Ledger {
         }
     }
 
-    /// Counts pods that are bound to a node from now on.
+    /// Counts pods that are bound to a node.
     pub(super) fn count_bound(
         &mut self,
         node: usize,

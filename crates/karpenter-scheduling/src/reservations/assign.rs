@@ -1,33 +1,33 @@
-//! Which planned node launches into which reservation.
+//! Assigns planned nodes to reservations.
 //!
-//! Every node that counts on reserved capacity is given a slot; slots that are left over go to nodes that could use them
-//! too, so that a launch has a choice where there is one. No slot is given twice: whatever reservation of its list a
-//! launch takes, every other node finds its own.
+//! Every node that relies on reserved capacity gets a slot. Remaining slots go to nodes that could use them
+//! too, so that their launches have a choice. No slot is assigned twice: whichever reservation of its list a
+//! launch uses, every other node keeps its own slot.
 
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
 use super::matching::Matching;
-use super::{Held, ReservationId};
+use super::{ReservationId, ReservationSet};
 use crate::ledger::{Claim, Ledger};
 
-/// One slot for every node, and for those that hold all they list, all of it.
-struct Dealt {
+/// One slot for every node; all listed slots for nodes that hold every reservation they list.
+struct AssignedSlots {
     /// By claim.
-    lists: Vec<Held>,
-    /// Claims that may launch into other reservations as well, and those they suit, cheapest first.
+    lists: Vec<ReservationSet>,
+    /// Claims that may launch into other reservations too, with the compatible reservations, cheapest first.
     open: Vec<(usize, Vec<ReservationId>)>,
     matching: Matching,
 }
 
 impl Ledger {
-    fn deal_slots(&self, claims: &[Claim]) -> Option<Dealt> {
-        let mut lists = vec![Held::new(); claims.len()];
+    fn assign_one_slot_each(&self, claims: &[Claim]) -> Option<AssignedSlots> {
+        let mut lists = vec![ReservationSet::new(); claims.len()];
         let mut matching = self.slots.matching.cleared();
         let mut open: Vec<(usize, Vec<ReservationId>)> = Vec::new();
         for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| !claim.reservations.is_empty()) {
-            if !self.holds_all(self.states.get(claim.state).template) {
+            if !self.holds_every_reservation(self.states.get(claim.state).template) {
                 open.push((index, self.by_price(claim)));
                 continue;
             }
@@ -42,7 +42,7 @@ impl Ledger {
         for (_, wanted) in &open {
             matching.add(wanted)?;
         }
-        let mut of_set: FxHashMap<&Held, BTreeMap<ReservationId, u32>> = FxHashMap::default();
+        let mut of_set: FxHashMap<&ReservationSet, BTreeMap<ReservationId, u32>> = FxHashMap::default();
         for (index, wanted) in &open {
             let set = &claims[*index].reservations;
             let slots = of_set.entry(set).or_insert_with(|| matching.slots_of(set));
@@ -50,12 +50,12 @@ impl Ledger {
             *slots.entry(*slot).or_insert(1) -= 1;
             lists[*index].push(*slot);
         }
-        Some(Dealt { lists, open, matching })
+        Some(AssignedSlots { lists, open, matching })
     }
 
     /// By claim, the reservations it lists in the end; `None` if there are not enough slots for all claims.
-    fn assign(&self, claims: &[Claim]) -> Option<Vec<Held>> {
-        let Dealt { mut lists, open, mut matching } = self.deal_slots(claims)?;
+    fn assign(&self, claims: &[Claim]) -> Option<Vec<ReservationSet>> {
+        let AssignedSlots { mut lists, open, mut matching } = self.assign_one_slot_each(claims)?;
         for (index, wanted) in open {
             let slot = lists[index][0];
             for spare in wanted.into_iter().filter(|one| *one != slot) {
@@ -69,7 +69,8 @@ impl Ledger {
         Some(lists)
     }
 
-    /// Claims with the reservations they list in the end; `None` if there are not enough slots for all of them.
+    /// The claims with the reservations they list in the end; `None` if there are not enough slots for all of
+    /// them.
     pub(crate) fn with_slots(&self, claims: &[Claim]) -> Option<Vec<Claim>> {
         let listed = claims.iter().zip(self.assign(claims)?).map(|(claim, reservations)| {
             let mut listed = claim.clone();
@@ -79,19 +80,19 @@ impl Ledger {
         Some(listed.collect())
     }
 
-    /// By reservation, the slots that are left beside these claims.
+    /// By reservation, the slots that these claims leave.
     pub(crate) fn spare_slots(&self, claims: &[Claim]) -> Option<Vec<u32>> {
-        let Dealt { matching, .. } = self.deal_slots(claims)?;
+        let AssignedSlots { matching, .. } = self.assign_one_slot_each(claims)?;
         let all = 0..self.prepared.reservations.reservations.len() as ReservationId;
         Some(all.map(|one| matching.spare(one)).collect())
     }
 
-    /// Makes a node that was packed as a whole count on the reservations it suits.
-    pub(crate) fn count_on_reservations(&self, claim: &mut Claim) {
-        claim.reservations = self.suited(claim.state, &self.holding_of(claim));
+    /// Sets the compatible reservations of a node that was packed as a whole.
+    pub(crate) fn set_compatible_reservations(&self, claim: &mut Claim) {
+        claim.reservations = self.compatible_reservations(claim.state, &self.holding_of(claim));
     }
 
-    /// What a node may launch into, cheapest first.
+    /// The reservations of a node, cheapest first.
     fn by_price(&self, claim: &Claim) -> Vec<ReservationId> {
         let types = self.holding_of(claim);
         let mut prices: BTreeMap<ReservationId, f64> = BTreeMap::new();

@@ -1,14 +1,14 @@
-//! A b-matching of planned nodes to reservations: every node that counts on reserved capacity has a slot, and no
-//! reservation has more nodes than slots.
+//! A b-matching of planned nodes to reservations: every node that relies on reserved capacity has a slot, and
+//! no reservation has more nodes than slots.
 //!
-//! Nodes that could use the same reservations are interchangeable, so they are one set with a count. The cost of a
-//! question follows the number of sets and reservations, not the number of nodes.
+//! Nodes with the same compatible reservations are interchangeable, so they form one set with a count. The
+//! cost of an operation depends on the number of sets and reservations, not on the number of nodes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::{Held, ReservationId};
+use super::{ReservationId, ReservationSet};
 
 type SetId = u32;
 
@@ -19,9 +19,9 @@ pub(crate) struct Matching {
     used: Vec<u32>,
     /// Over all reservations.
     spare_total: u64,
-    /// Distinct sets of reservations that nodes could use.
-    sets: Vec<Held>,
-    set_ids: FxHashMap<Held, SetId>,
+    /// Distinct sets of compatible reservations.
+    sets: Vec<ReservationSet>,
+    set_ids: FxHashMap<ReservationSet, SetId>,
     /// How many nodes of a set have a slot of a reservation.
     matched: BTreeMap<(ReservationId, SetId), u32>,
 }
@@ -32,7 +32,7 @@ impl Matching {
         Self { used: vec![0; capacity.len()], capacity, spare_total, ..Self::default() }
     }
 
-    /// The same slots without any node.
+    /// The same slots without nodes.
     pub(crate) fn cleared(&self) -> Self {
         Self::new(self.capacity.clone())
     }
@@ -51,31 +51,32 @@ impl Matching {
         self.spare_total == 0
     }
 
-    /// Slots that are not there any more.
-    pub(crate) fn lose(&mut self, reservation: ReservationId, count: u32) {
+    /// Removes slots.
+    pub(crate) fn shrink(&mut self, reservation: ReservationId, count: u32) {
         let lost = count.min(self.spare(reservation));
         self.capacity[reservation as usize] -= lost;
         self.spare_total -= u64::from(lost);
     }
 
-    /// A node holds a slot of this reservation whatever it has of others. The slot must be spare.
+    /// Gives a node a slot of this reservation, independent of its other slots. The slot must be spare.
     pub(crate) fn hold(&mut self, reservation: ReservationId) {
         self.used[reservation as usize] += 1;
         self.spare_total -= 1;
     }
 
-    pub(crate) fn let_go(&mut self, reservation: ReservationId) {
+    pub(crate) fn release(&mut self, reservation: ReservationId) {
         self.used[reservation as usize] -= 1;
         self.spare_total += 1;
     }
 
-    /// Whether one more node has a slot of one of these, where a node of another set may give its own up for it.
-    pub(crate) fn has_place(&self, wanted: &[ReservationId], instead_of: &[ReservationId]) -> bool {
+    /// Whether one more node can get a slot of one of these; nodes may move to other slots. The node replaces
+    /// one of the set `instead_of`.
+    pub(crate) fn has_slot_for(&self, wanted: &[ReservationId], instead_of: &[ReservationId]) -> bool {
         self.path(wanted, self.any_slot_of(instead_of)).is_some()
     }
 
-    /// Gives one more node a slot of one of these, earlier ones first; others move to other slots if they must. `None`
-    /// if there is no slot for it.
+    /// Gives one more node a slot of one of these, earlier ones first; other nodes move to other slots if
+    /// necessary. `None` if there is no slot.
     pub(crate) fn add(&mut self, wanted: &[ReservationId]) -> Option<()> {
         let path = self.path(wanted, None)?;
         for step in path.windows(2) {
@@ -88,7 +89,7 @@ impl Matching {
         Some(())
     }
 
-    /// A node that could use these needs no slot any more.
+    /// Removes one node with these compatible reservations.
     pub(crate) fn remove(&mut self, wanted: &[ReservationId]) {
         if let Some(slot) = self.any_slot_of(wanted) {
             let set = self.set_id(wanted);
@@ -96,7 +97,7 @@ impl Matching {
         }
     }
 
-    /// The slots that the nodes of a set have, each reservation as often as it has nodes of the set.
+    /// The slots of the nodes of a set, with the number of nodes per reservation.
     pub(crate) fn slots_of(&self, wanted: &[ReservationId]) -> BTreeMap<ReservationId, u32> {
         let Some(set) = self.known_set(wanted) else { return BTreeMap::new() };
         let counts = wanted.iter().map(|one| (*one, self.matched.get(&(*one, set)).copied().unwrap_or(0)));
@@ -135,12 +136,13 @@ impl Matching {
             if *count == 0 {
                 self.matched.remove(&(reservation, set));
             }
-            self.let_go(reservation);
+            self.release(reservation);
         }
     }
 
-    /// The shortest way from a wanted reservation to one with a spare slot: each step is a reservation, and the set of a
-    /// node that moves there from the step before. A slot of `released` counts as spare.
+    /// The shortest augmenting path from a wanted reservation to one with a spare slot. Each step is a
+    /// reservation and the set of a node that moves there from the previous step. A slot of `released` counts
+    /// as spare.
     fn path(
         &self,
         wanted: &[ReservationId],
@@ -181,8 +183,8 @@ impl Matching {
     }
 }
 
-fn sorted(wanted: &[ReservationId]) -> Held {
-    let mut set: Held = wanted.iter().copied().collect();
+fn sorted(wanted: &[ReservationId]) -> ReservationSet {
+    let mut set: ReservationSet = wanted.iter().copied().collect();
     set.sort_unstable();
     set
 }
@@ -192,19 +194,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_move_to_other_slots_for_one_that_has_no_choice() {
+    fn nodes_move_to_other_slots_for_node_without_choice() {
         let mut matching = Matching::new(vec![1, 1, 1]);
         assert!(matching.add(&[0, 1]).is_some());
         assert!(matching.add(&[1, 2]).is_some());
-        // Both move on: the first to 1, the second to 2.
+        // Both nodes move: the first to 1, the second to 2.
         assert!(matching.add(&[0]).is_some());
         assert!(matching.is_used_up());
-        assert!(!matching.has_place(&[0, 1, 2], &[]));
-        assert!(matching.has_place(&[2], &[0, 1]), "in place of the first, once the second has moved back");
+        assert!(!matching.has_slot_for(&[0, 1, 2], &[]));
+        assert!(
+            matching.has_slot_for(&[2], &[0, 1]),
+            "in place of the first, once the second has moved back"
+        );
         assert_eq!(matching.slots_of(&[0]), BTreeMap::from([(0, 1)]));
         matching.remove(&[0]);
         assert!(matching.add(&[2]).is_some());
-        assert!(!matching.has_place(&[2], &[2, 1, 0]), "no node of that set is there");
+        assert!(!matching.has_slot_for(&[2], &[2, 1, 0]), "the set has no node");
     }
 
     #[test]
@@ -218,9 +223,9 @@ mod tests {
         assert_eq!(matching.sets.len(), 1);
     }
 
-    /// Whatever was asked before, a place is found exactly if a matching of all nodes exists.
+    /// After any sequence of operations, a slot is found exactly if a matching of all nodes exists.
     #[test]
-    fn a_place_is_found_whenever_there_is_one() {
+    fn slot_is_found_if_a_matching_exists() {
         let mut seed = 7u64;
         let mut random = move |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -229,13 +234,13 @@ mod tests {
         for _ in 0..300 {
             let capacity: Vec<u32> = (0..4).map(|_| random(3) as u32).collect();
             let mut matching = Matching::new(capacity.clone());
-            let mut nodes: Vec<Held> = Vec::new();
+            let mut nodes: Vec<ReservationSet> = Vec::new();
             for _ in 0..10 {
                 if !nodes.is_empty() && random(4) == 0 {
                     let gone = nodes.swap_remove(random(nodes.len() as u64) as usize);
                     matching.remove(&gone);
                 }
-                let wanted: Held = (0..4).filter(|_| random(3) == 0).collect();
+                let wanted: ReservationSet = (0..4).filter(|_| random(3) == 0).collect();
                 if wanted.is_empty() {
                     continue;
                 }
@@ -243,7 +248,7 @@ mod tests {
                 all.push(wanted.clone());
                 let exists = all_have_a_slot(&all, &mut capacity.clone());
                 assert_eq!(
-                    matching.has_place(&wanted, &[]),
+                    matching.has_slot_for(&wanted, &[]),
                     exists,
                     "{nodes:?} and {wanted:?} on {capacity:?}"
                 );
@@ -256,7 +261,7 @@ mod tests {
         }
     }
 
-    fn all_have_a_slot(nodes: &[Held], left: &mut [u32]) -> bool {
+    fn all_have_a_slot(nodes: &[ReservationSet], left: &mut [u32]) -> bool {
         let Some((first, rest)) = nodes.split_first() else { return true };
         first.iter().any(|one| {
             let at = *one as usize;

@@ -1,4 +1,5 @@
-//! A planned node as the node it will become: labels, room and price of the type and offering that the plan expects.
+//! A planned node as the Node it will become: labels, capacity and price of the planned instance type and
+//! offering.
 
 use std::sync::Arc;
 
@@ -11,12 +12,12 @@ use karpenter_model::resources::ResourceList;
 use crate::ledger::Ledger;
 use crate::templates::catalog;
 
-/// The node at an index, without pods. It is not there yet, so other nodes are tried before it.
+/// The node at an index, without pods. It is not initialized, so other nodes are tried before it.
 pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize) -> Node {
     let pool = problem.pools.get(planned.pool);
     let instance_type = pool.and_then(|pool| catalog(problem, pool).get(planned.instance_type));
     let offering = instance_type.and_then(|one| one.offerings.get(planned.offering));
-    // Behind every name that a real node can have, in the order of the indexes.
+    // Sorts after every name of a real node, in the order of the indexes.
     let name: Arc<str> = format!("~planned-{index:08}").into();
     let mut node = Node {
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),
@@ -53,7 +54,7 @@ fn set_definite(node: &mut Node, requirements: &Requirements) {
     }
 }
 
-/// Counts a planned node against its pool's limits and, where it is planned into one, its reservation.
+/// Counts a planned node against the limits of its NodePool and, if it is planned into one, its reservation.
 pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     let prepared = ledger.prepared.clone();
     let Some(template) = prepared.templates.iter().position(|one| one.pool == planned.pool) else { return };
@@ -68,7 +69,8 @@ pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     }
 }
 
-/// Gives a pool back what a node of it counted for. What is known of the node is its allocatable, which is never more.
+/// Credits a removed node to the limits of its NodePool. Only its allocatable is known, which is never more
+/// than its capacity.
 pub(super) fn give_back_limits(ledger: &mut Ledger, node: &Node) {
     let prepared = ledger.prepared.clone();
     let of_pool = |pool: usize| Some(&ledger.problem.pools[pool].name) == node.pool.as_ref();

@@ -1,6 +1,7 @@
-//! Who is where: every pod accounted for exactly once, and the pods of each node counted by class of equal specs.
+//! The pods of each node: checks that every pod is accounted for exactly once, and counts the pods of each
+//! node by class of equal specs.
 //!
-//! Knows nothing of feasibility; a run that does not exist is reported and otherwise ignored.
+//! Does not check feasibility. A run that does not exist is reported and then ignored.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::violation::{Place, Violation};
 
-/// Pods of one class on one node, with one of them as the example to name.
+/// Pods of one class on one node, with one of them as an example for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) class: u32,
@@ -21,7 +22,7 @@ pub(super) struct Share {
     position: u32,
 }
 
-/// Classes of equal specs, and how many pods of each class sit on which node.
+/// Classes of equal specs, and the number of pods of each class on each node.
 pub(super) struct Contents<'a> {
     problem: &'a Problem,
     pub(super) classes: Vec<&'a PodSpec>,
@@ -156,7 +157,7 @@ fn out_of_range(place: &Place, run: &PodRun) -> Violation {
     Violation::RunOutOfRange { place: place.clone(), group: run.group, start: run.start, count: run.count }
 }
 
-/// Reports gaps and overlaps of one group's runs.
+/// Reports missing and duplicate pods of one group.
 fn account(problem: &Problem, group: u32, runs: &mut [(u32, u32)], violations: &mut Vec<Violation>) {
     runs.sort_unstable();
     let mut covered = 0;

@@ -1,4 +1,5 @@
-//! Pods planned onto nodes that exist: labels strictly as they are, taints, room, host ports and volumes.
+//! Pods that are planned onto existing nodes: labels exactly as they are, taints, free capacity, host ports
+//! and volumes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::contents::{Contents, Share};
 use super::label_view::{ExistingView, LabelView};
 use super::violation::{Place, Violation};
 
-/// The first taint that keeps the pod away for good; preferred taints never do.
+/// The first NoSchedule or NoExecute taint that the pod does not tolerate.
 pub(super) fn blocking_taint<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints.iter().find(|taint| {
         taint.effect != Effect::PreferNoSchedule
@@ -131,7 +132,7 @@ fn ports(
     port_conflicts(shares, contents, &taken, place, violations);
 }
 
-/// Conflicts of the placed pods among each other and with ports already taken.
+/// Conflicts of the placed pods with each other and with ports that are in use.
 pub(super) fn port_conflicts(
     shares: &[Share],
     contents: &Contents<'_>,

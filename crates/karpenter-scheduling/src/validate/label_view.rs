@@ -1,7 +1,7 @@
-//! The labels a node has or will have, and whether a requirement holds on them.
+//! The labels a node has or will have, and whether a requirement holds for them.
 //!
-//! A planned node's labels are partly still open: its claim may leave a key to a set of values. A requirement holds on
-//! an open label only if every value the claim still allows satisfies it.
+//! Some labels of a planned node are undecided: its claim may allow a set of values. A requirement holds for
+//! an undecided label only if every allowed value satisfies it.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use karpenter_model::labels;
 use karpenter_model::requirements::{Requirement, Requirements};
 use karpenter_model::selector::Labels;
 
-/// What is known of one label of a node.
+/// What is known about one label of a node.
 #[derive(Debug)]
 pub(super) enum Label<'a> {
     Value(&'a str),
@@ -35,7 +35,7 @@ impl Label<'_> {
     }
 }
 
-/// The scheduler lets `NotIn` and `DoesNotExist` pass on a node without the label, and nothing else.
+/// kube-scheduler accepts `NotIn` and `DoesNotExist` on a node without the label, and no other operator.
 fn holds_without_label(wanted: &Requirement) -> bool {
     if wanted.complement {
         !wanted.values.is_empty() && wanted.gte.is_none() && wanted.lte.is_none()
@@ -56,13 +56,13 @@ pub(super) trait LabelView {
         self.unmet(wanted).is_none()
     }
 
-    /// Any one of the alternatives; no alternatives means no constraint.
+    /// Whether one of the alternatives is met; no alternatives means no constraint.
     fn meets_any(&self, alternatives: &[Requirements]) -> bool {
         alternatives.is_empty() || alternatives.iter().any(|wanted| self.meets(wanted))
     }
 }
 
-/// The labels of a node that exists.
+/// The labels of an existing node.
 pub(super) struct ExistingView<'a> {
     pub(super) labels: &'a Labels,
     pub(super) hostname: &'a str,
@@ -78,16 +78,16 @@ impl LabelView for ExistingView<'_> {
     }
 }
 
-/// A planned node launched as one instance type in one offering.
+/// A planned node that launches as one instance type in one offering.
 pub(super) struct PlannedView<'a> {
-    /// Pool requirements, pool labels and claim requirements together.
+    /// Requirements and labels of the NodePool, and requirements of the claim.
     pub(super) claim: &'a Requirements,
     pub(super) instance_type_name: &'a str,
     pub(super) instance_type: &'a Requirements,
     pub(super) offering: &'a Requirements,
 }
 
-/// No label value may contain a space, so no selector can name this host by accident.
+/// No label value may contain a space, so no selector matches this hostname by accident.
 const UNKNOWN_HOSTNAME: &str = "not known yet";
 
 impl LabelView for PlannedView<'_> {

@@ -1,6 +1,6 @@
-//! Whether the plan's binding order speaks of the plan's own pods: each placed pod once, at the place it has.
+//! Whether the binding order of the plan has each placed pod exactly once, on its planned node.
 //!
-//! Whether the pods would be accepted in that order is for `topology` to find out. A plan may leave the order out.
+//! `topology` checks whether the pods would be accepted in that order. A plan may omit the order.
 
 use karpenter_model::plan::{self, Plan, PodRun};
 use karpenter_model::problem::Problem;
@@ -8,7 +8,7 @@ use karpenter_model::problem::Problem;
 use super::contents::pod_name;
 use super::violation::{Place, Violation};
 
-/// Pods `start .. end` of one group, all at one place.
+/// Pods `start .. end` of one group, all on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Stretch {
     group: u32,
@@ -23,7 +23,7 @@ impl Stretch {
         (end > run.start).then_some(Self { group: run.group, start: run.start, end, place })
     }
 
-    /// Sorts before every stretch that reaches beyond the position.
+    /// Whether the stretch ends before or at the position.
     fn ends_by(&self, group: u32, position: u32) -> bool {
         (self.group, self.end) <= (group, position)
     }
@@ -40,7 +40,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
         let place = plan::Place::Existing(placement.node);
         placement.pods.iter().filter_map(move |run| Stretch::new(run, place))
     });
-    // A pod placed twice is reported as such; here its first place counts.
+    // A pod that is placed twice is reported elsewhere; here its first node counts.
     let placed = disjoint(new_nodes.chain(existing).collect(), |_, _, _| {});
     let ordered: Vec<Stretch> =
         plan.order.iter().filter_map(|(run, place)| Stretch::new(run, *place)).collect();
@@ -49,7 +49,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
         parts(stretch, &placed, |start, end, place| {
             if place != Some(stretch.place) {
                 violations.push(Violation::OrderOutOfPlace {
-                    place: shown(problem, stretch.place),
+                    place: displayed_place(problem, stretch.place),
                     pod: pod_name(problem, stretch.group, start),
                     count: end - start,
                 });
@@ -64,7 +64,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
         parts(stretch, &ordered, |start, end, place| {
             if place.is_none() {
                 violations.push(Violation::OrderLacksPods {
-                    place: shown(problem, stretch.place),
+                    place: displayed_place(problem, stretch.place),
                     pod: pod_name(problem, stretch.group, start),
                     count: end - start,
                 });
@@ -73,7 +73,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
     }
 }
 
-/// Sorted, with what an earlier stretch already covers cut off and reported.
+/// The sorted stretches without overlaps; overlaps are reported.
 fn disjoint(mut stretches: Vec<Stretch>, mut overlap: impl FnMut(u32, u32, u32)) -> Vec<Stretch> {
     stretches.sort_unstable();
     let mut result: Vec<Stretch> = Vec::with_capacity(stretches.len());
@@ -92,7 +92,7 @@ fn disjoint(mut stretches: Vec<Stretch>, mut overlap: impl FnMut(u32, u32, u32))
     result
 }
 
-/// Cuts a stretch along sorted, disjoint others and tells each part the place the others give it.
+/// Cuts a stretch along sorted, disjoint others and reports the place that these give each part.
 fn parts(stretch: &Stretch, others: &[Stretch], mut visit: impl FnMut(u32, u32, Option<plan::Place>)) {
     let mut position = stretch.start;
     let first = others.partition_point(|other| other.ends_by(stretch.group, position));
@@ -111,7 +111,7 @@ fn parts(stretch: &Stretch, others: &[Stretch], mut visit: impl FnMut(u32, u32, 
     }
 }
 
-fn shown(problem: &Problem, place: plan::Place) -> Place {
+fn displayed_place(problem: &Problem, place: plan::Place) -> Place {
     match place {
         plan::Place::New(index) => Place::Planned(index),
         plan::Place::Existing(index) => match problem.nodes.get(index) {

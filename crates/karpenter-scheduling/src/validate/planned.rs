@@ -1,6 +1,7 @@
-//! Nodes the plan launches: every option of a claim, not only the chosen one, must be able to run all of its pods.
+//! Planned nodes: every instance type option of a claim, not only the chosen one, must be able to run all
+//! pods of the node.
 //!
-//! Questions about a class of pods under one claim are asked once per instance type; per node only sums are compared.
+//! A class of pods is checked once per claim group and instance type; per node only sums are compared.
 
 mod overrides;
 
@@ -15,9 +16,9 @@ use karpenter_model::requirements::Requirement;
 use karpenter_model::resources::ResourceList;
 use rustc_hash::FxHashMap;
 
+use super::claim_groups::{ClaimGroup, ClaimGroups, OptionStatus, pool_requirements};
 use super::contents::{Contents, Share};
 use super::existing::{blocking_taint, port_conflicts};
-use super::frames::{Frame, Frames, Standing, pool_requirements};
 use super::label_view::LabelView;
 use super::totals::clearly_above;
 use super::violation::{Place, Violation};
@@ -26,13 +27,13 @@ pub(super) fn check(
     problem: &Problem,
     plan: &Plan,
     contents: &Contents<'_>,
-    frames: &Frames<'_>,
+    claim_groups: &ClaimGroups<'_>,
     violations: &mut Vec<Violation>,
 ) {
-    let mut checker = Checker::new(problem, contents, frames);
+    let mut checker = Checker::new(problem, contents, claim_groups);
     for (index, node) in plan.new_nodes.iter().enumerate() {
-        match frames.of_node[index] {
-            Some(frame) => checker.node(index, node, frame, violations),
+        match claim_groups.of_node[index] {
+            Some(claim_group) => checker.node(index, node, claim_group, violations),
             None => unknown_parts(problem, index, node, violations),
         }
     }
@@ -54,10 +55,11 @@ fn unknown_parts(problem: &Problem, index: usize, node: &PlannedNode, violations
     }
 }
 
-/// Amounts in a fixed order of resource names, so that a node's options can be compared without map lookups.
+/// Amounts in a fixed order of resource names, so that the options of a node are compared without map
+/// lookups.
 type Amounts = Vec<i64>;
 
-/// What the daemons of one instance type in one pool take.
+/// The requests of the DaemonSet pods of one instance type in one NodePool.
 struct DaemonLoad<'a> {
     amounts: Amounts,
     ports: Vec<&'a HostPort>,
@@ -65,8 +67,8 @@ struct DaemonLoad<'a> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum PodVerdict {
-    NotAsked,
-    Fine,
+    NotChecked,
+    Schedulable,
     Selector,
     Terms,
     Volumes,
@@ -75,22 +77,23 @@ enum PodVerdict {
 struct Checker<'a, 'c> {
     problem: &'a Problem,
     contents: &'c Contents<'a>,
-    frames: &'c Frames<'a>,
+    claim_groups: &'c ClaimGroups<'a>,
     resources: Vec<Arc<str>>,
     class_amounts: Vec<Amounts>,
-    /// By (catalog, type); `None` where that depends on the offering.
+    /// By (catalog, type); `None` if it depends on the offering.
     allocatable: FxHashMap<(usize, usize), Option<Amounts>>,
     /// By (pool, type).
     daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
-    /// Daemons that tolerate a pool's taints and suit its labels under at least one term, with those terms.
+    /// DaemonSet pods that tolerate the taints of a NodePool and match its labels under at least one term,
+    /// with those terms.
     pool_daemons: FxHashMap<usize, Vec<(&'a PodSpec, Vec<usize>)>>,
-    /// By (frame, class): a verdict per type of the catalog.
+    /// By (claim group, class): a verdict per type of the catalog.
     verdicts: FxHashMap<(usize, u32), Vec<PodVerdict>>,
     sum: Amounts,
 }
 
 impl<'a, 'c> Checker<'a, 'c> {
-    fn new(problem: &'a Problem, contents: &'c Contents<'a>, frames: &'c Frames<'a>) -> Self {
+    fn new(problem: &'a Problem, contents: &'c Contents<'a>, claim_groups: &'c ClaimGroups<'a>) -> Self {
         let names: BTreeSet<Arc<str>> = contents
             .classes
             .iter()
@@ -104,7 +107,7 @@ impl<'a, 'c> Checker<'a, 'c> {
         Self {
             problem,
             contents,
-            frames,
+            claim_groups,
             resources,
             class_amounts,
             allocatable: FxHashMap::default(),
@@ -122,21 +125,21 @@ impl<'a, 'c> Checker<'a, 'c> {
         frame_index: usize,
         violations: &mut Vec<Violation>,
     ) {
-        let frames = self.frames;
-        let frame = &frames.frames[frame_index];
-        let chosen = &frame.catalog[node.instance_type];
+        let claim_groups = self.claim_groups;
+        let claim_group = &claim_groups.claim_groups[frame_index];
+        let chosen = &claim_group.catalog[node.instance_type];
         if node.instance_type_options.first() != Some(&node.instance_type) {
             violations
                 .push(Violation::ChosenTypeNotFirst { node: index, instance_type: chosen.name.clone() });
         }
-        if let Some(requirement) = &frame.outside_pool {
+        if let Some(requirement) = &claim_group.outside_pool {
             violations
                 .push(Violation::RequirementsOutsidePool { node: index, requirement: requirement.clone() });
         }
         if !chosen.offerings[node.offering].is_launchable() {
             violations
                 .push(Violation::OfferingUnavailable { node: index, instance_type: chosen.name.clone() });
-        } else if let Standing::Usable { offerings, .. } = &*frame.standing(node.instance_type)
+        } else if let OptionStatus::Usable { offerings, .. } = &*claim_group.option_status(node.instance_type)
             && !offerings.contains(&node.offering)
         {
             violations
@@ -147,7 +150,7 @@ impl<'a, 'c> Checker<'a, 'c> {
             .iter()
             .copied()
             .filter(|option| {
-                let exists = *option < frame.catalog.len();
+                let exists = *option < claim_group.catalog.len();
                 if !exists {
                     violations.push(Violation::UnknownInstanceType { node: index, index: *option });
                 }
@@ -157,41 +160,41 @@ impl<'a, 'c> Checker<'a, 'c> {
         if options.is_empty() {
             options.push(node.instance_type);
         }
-        self.taints(index, frame, violations);
-        self.sizes(index, node, frame, &options, violations);
-        self.prices(index, node, frame, &options, violations);
+        self.taints(index, claim_group, violations);
+        self.sizes(index, node, claim_group, &options, violations);
+        self.prices(index, node, claim_group, &options, violations);
         self.pods(index, frame_index, &options, violations);
-        self.volume_limits(index, frame, &options, violations);
-        self.min_values(index, node, frame, &options, violations);
+        self.volume_limits(index, claim_group, &options, violations);
+        self.min_values(index, node, claim_group, &options, violations);
     }
 
-    /// Standing of the options, their order by price and no cheaper way to launch than the chosen one. Comes after
-    /// [`Self::sizes`], which sums the node up.
+    /// Checks the status of the options, their order by price, and that no cheaper launch than the chosen one
+    /// exists. Called after [`Self::sizes`], which computes the sums of the node.
     fn prices(
         &self,
         index: usize,
         node: &PlannedNode,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         options: &[usize],
         violations: &mut Vec<Violation>,
     ) {
-        let mut seen = vec![false; frame.catalog.len()];
+        let mut seen = vec![false; claim_group.catalog.len()];
         let mut previous: Option<f64> = None;
-        let chosen_price = frame.catalog[node.instance_type].offerings[node.offering].price_per_hour;
+        let chosen_price = claim_group.catalog[node.instance_type].offerings[node.offering].price_per_hour;
         for option in options {
-            let name = &frame.catalog[*option].name;
+            let name = &claim_group.catalog[*option].name;
             if std::mem::replace(&mut seen[*option], true) {
                 violations.push(Violation::OptionListedTwice { node: index, instance_type: name.clone() });
                 continue;
             }
-            match &*frame.standing(*option) {
-                Standing::OutsideRequirements => violations
+            match &*claim_group.option_status(*option) {
+                OptionStatus::OutsideRequirements => violations
                     .push(Violation::OptionOutsideRequirements { node: index, instance_type: name.clone() }),
-                Standing::NoOffering => violations
+                OptionStatus::NoOffering => violations
                     .push(Violation::OptionWithoutOffering { node: index, instance_type: name.clone() }),
-                Standing::Usable { offerings, cheapest_per_hour } => {
-                    let price = match self.allocatable.get(&(frame.pool.catalog, *option)) {
-                        Some(None) => self.cheapest_that_holds(node.pool, frame, *option, offerings),
+                OptionStatus::Usable { offerings, cheapest_per_hour } => {
+                    let price = match self.allocatable.get(&(claim_group.pool.catalog, *option)) {
+                        Some(None) => self.cheapest_that_holds(node.pool, claim_group, *option, offerings),
                         _ => *cheapest_per_hour,
                     };
                     let Some(price) = price else { continue };
@@ -211,13 +214,13 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
     }
 
-    fn taints(&self, index: usize, frame: &Frame<'_>, violations: &mut Vec<Violation>) {
-        if frame.pool.taints.is_empty() {
+    fn taints(&self, index: usize, claim_group: &ClaimGroup<'_>, violations: &mut Vec<Violation>) {
+        if claim_group.pool.taints.is_empty() {
             return;
         }
         for share in &self.contents.planned[index] {
             let spec = self.contents.classes[share.class as usize];
-            if let Some(taint) = blocking_taint(&frame.pool.taints, &spec.tolerations) {
+            if let Some(taint) = blocking_taint(&claim_group.pool.taints, &spec.tolerations) {
                 violations.push(Violation::UntoleratedTaint {
                     place: Place::Planned(index),
                     pod: self.contents.pod_name(share),
@@ -227,12 +230,12 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
     }
 
-    /// Room and host ports on every option, and the requests the claim states.
+    /// Checks capacity and host ports of every option, and the requests that the claim states.
     fn sizes(
         &mut self,
         index: usize,
         node: &PlannedNode,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         options: &[usize],
         violations: &mut Vec<Violation>,
     ) {
@@ -248,12 +251,12 @@ impl<'a, 'c> Checker<'a, 'c> {
         if has_ports {
             port_conflicts(shares, self.contents, &[], &Place::Planned(index), violations);
         }
-        let catalog_index = frame.pool.catalog;
+        let catalog_index = claim_group.pool.catalog;
         let mut smallest_overhead: Option<Amounts> = None;
         for option in options {
-            let instance_type = &frame.catalog[*option];
+            let instance_type = &claim_group.catalog[*option];
             if !self.daemon_loads.contains_key(&(node.pool, *option)) {
-                let load = self.daemon_load(node.pool, frame.pool, *option, frame);
+                let load = self.daemon_load(node.pool, claim_group.pool, *option, claim_group);
                 self.daemon_loads.insert((node.pool, *option), load);
             }
             let resources = &self.resources;
@@ -261,7 +264,7 @@ impl<'a, 'c> Checker<'a, 'c> {
                 let is_one_size = !instance_type.has_overrides();
                 is_one_size.then(|| amounts(resources, &instance_type.allocatable()))
             });
-            let of_offerings = allocatable.is_none().then(|| self.best_room(node, frame, *option));
+            let of_offerings = allocatable.is_none().then(|| self.best_capacity(node, claim_group, *option));
             let free = of_offerings.as_ref().or(self.allocatable[&(catalog_index, *option)].as_ref());
             let load = &self.daemon_loads[&(node.pool, *option)];
             for (position, free) in free.into_iter().flatten().enumerate() {
@@ -315,13 +318,14 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
     }
 
-    /// A daemon runs on a type if it tolerates the pool and one of its required terms suits pool and type.
+    /// A DaemonSet pod runs on a type if it tolerates the taints of the NodePool and one of its required
+    /// terms matches NodePool and type.
     fn daemon_load(
         &mut self,
         pool_index: usize,
         pool: &NodePool,
         option: usize,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
     ) -> DaemonLoad<'a> {
         let problem = self.problem;
         let suited = self.pool_daemons.entry(pool_index).or_insert_with(|| {
@@ -344,7 +348,7 @@ impl<'a, 'c> Checker<'a, 'c> {
                 })
                 .collect()
         });
-        let instance_type = &frame.catalog[option];
+        let instance_type = &claim_group.catalog[option];
         let mut load = DaemonLoad { amounts: vec![0; self.resources.len()], ports: Vec::new() };
         for (spec, terms) in suited.iter() {
             let runs =
@@ -359,9 +363,10 @@ impl<'a, 'c> Checker<'a, 'c> {
         load
     }
 
-    /// Node selector, required terms and volumes of every class, on every option in every offering it may take.
+    /// Checks node selector, required terms and volumes of every class, for every option in every offering
+    /// that it may launch with.
     fn pods(&mut self, index: usize, frame_index: usize, options: &[usize], violations: &mut Vec<Violation>) {
-        let frame = &self.frames.frames[frame_index];
+        let claim_group = &self.claim_groups.claim_groups[frame_index];
         for share in &self.contents.planned[index] {
             let spec = self.contents.classes[share.class as usize];
             if spec.node_selector.is_empty()
@@ -373,16 +378,16 @@ impl<'a, 'c> Checker<'a, 'c> {
             let verdicts = self
                 .verdicts
                 .entry((frame_index, share.class))
-                .or_insert_with(|| vec![PodVerdict::NotAsked; frame.catalog.len()]);
+                .or_insert_with(|| vec![PodVerdict::NotChecked; claim_group.catalog.len()]);
             for option in options {
-                if verdicts[*option] == PodVerdict::NotAsked {
-                    verdicts[*option] = pod_verdict(frame, *option, spec);
+                if verdicts[*option] == PodVerdict::NotChecked {
+                    verdicts[*option] = pod_verdict(claim_group, *option, spec);
                 }
                 let verdict = verdicts[*option];
-                if verdict == PodVerdict::Fine {
+                if verdict == PodVerdict::Schedulable {
                     continue;
                 }
-                violations.push(self.pod_violation(index, frame, *option, share, verdict));
+                violations.push(self.pod_violation(index, claim_group, *option, share, verdict));
                 break;
             }
         }
@@ -391,19 +396,19 @@ impl<'a, 'c> Checker<'a, 'c> {
     fn pod_violation(
         &self,
         index: usize,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         option: usize,
         share: &Share,
         verdict: PodVerdict,
     ) -> Violation {
         let place = Place::Planned(index);
         let pod = self.contents.pod_name(share);
-        let instance_type = Some(frame.catalog[option].name.clone());
+        let instance_type = Some(claim_group.catalog[option].name.clone());
         let spec = self.contents.classes[share.class as usize];
-        let unmet = match &*frame.standing(option) {
-            Standing::Usable { offerings, .. } => offerings
+        let unmet = match &*claim_group.option_status(option) {
+            OptionStatus::Usable { offerings, .. } => offerings
                 .iter()
-                .find_map(|offering| frame.view(option, *offering).unmet(&spec.node_selector).cloned()),
+                .find_map(|offering| claim_group.view(option, *offering).unmet(&spec.node_selector).cloned()),
             _ => None,
         };
         match (verdict, unmet) {
@@ -418,7 +423,7 @@ impl<'a, 'c> Checker<'a, 'c> {
     fn volume_limits(
         &self,
         index: usize,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         options: &[usize],
         violations: &mut Vec<Violation>,
     ) {
@@ -432,7 +437,7 @@ impl<'a, 'c> Checker<'a, 'c> {
         }
         for (driver, wanted) in per_driver {
             for option in options {
-                let instance_type = &frame.catalog[*option];
+                let instance_type = &claim_group.catalog[*option];
                 if let Some(limit) = instance_type.volume_attachment_limits.get(driver)
                     && wanted > *limit
                 {
@@ -453,30 +458,31 @@ impl<'a, 'c> Checker<'a, 'c> {
         &self,
         index: usize,
         node: &PlannedNode,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         options: &[usize],
         violations: &mut Vec<Violation>,
     ) {
         let is_relaxed =
             self.problem.options.min_values_policy == MinValuesPolicy::BestEffort && node.min_values_relaxed;
-        for asked in frame.pool.requirements.iter() {
-            // Only values that the narrowed claim still allows count.
-            let Some(allowed) = frame.claim.get(&asked.key) else { continue };
-            // Whatever was lowered, the claim must not ask for more than its types have: nobody would admit it.
-            let lowered = || node.requirements.get(&asked.key)?.min_values;
-            let Some(wanted) = (if is_relaxed { lowered() } else { asked.min_values }) else { continue };
+        for simulated in claim_group.pool.requirements.iter() {
+            // Only values that the claim still allows count.
+            let Some(allowed) = claim_group.claim.get(&simulated.key) else { continue };
+            // Even lowered minValues must not exceed what the instance types have: the launch would be
+            // rejected.
+            let lowered = || node.requirements.get(&simulated.key)?.min_values;
+            let Some(wanted) = (if is_relaxed { lowered() } else { simulated.min_values }) else { continue };
             let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
             for option in options {
-                let instance_type = &frame.catalog[*option];
-                // What only its offerings say does not count.
-                let own = instance_type.requirements.get(&asked.key).filter(|own| !own.complement);
+                let instance_type = &claim_group.catalog[*option];
+                // Values that only the offerings state do not count.
+                let own = instance_type.requirements.get(&simulated.key).filter(|own| !own.complement);
                 let own = own.iter().flat_map(|own| own.values.iter());
                 values.extend(own.filter(|value| allowed.has(value)));
             }
             if (values.len() as u32) < wanted {
                 violations.push(Violation::MinValuesUnmet {
                     node: index,
-                    key: asked.key.clone(),
+                    key: simulated.key.clone(),
                     wanted,
                     found: values.len() as u32,
                 });
@@ -489,7 +495,7 @@ fn amounts(resources: &[Arc<str>], list: &ResourceList) -> Amounts {
     resources.iter().map(|resource| list.get(resource)).collect()
 }
 
-/// Node selector plus one required term; a spec without terms has one, empty, term 0.
+/// The node selector and one required term; a spec without terms has one, empty, term 0.
 fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requirements {
     let mut wanted = spec.node_selector.clone();
     if let Some(term) = spec.required_terms.get(term) {
@@ -498,14 +504,14 @@ fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requ
     wanted
 }
 
-fn pod_verdict(frame: &Frame<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
-    let standing = frame.standing(option);
-    let Standing::Usable { offerings, .. } = &*standing else {
-        // Reported as a fault of the option itself.
-        return PodVerdict::Fine;
+fn pod_verdict(claim_group: &ClaimGroup<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
+    let option_status = claim_group.option_status(option);
+    let OptionStatus::Usable { offerings, .. } = &*option_status else {
+        // Reported for the option itself.
+        return PodVerdict::Schedulable;
     };
     for offering in offerings {
-        let view = frame.view(option, *offering);
+        let view = claim_group.view(option, *offering);
         if !view.meets(&spec.node_selector) {
             return PodVerdict::Selector;
         }
@@ -516,5 +522,5 @@ fn pod_verdict(frame: &Frame<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
             return PodVerdict::Volumes;
         }
     }
-    PodVerdict::Fine
+    PodVerdict::Schedulable
 }

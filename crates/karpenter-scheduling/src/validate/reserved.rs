@@ -1,5 +1,5 @@
-//! Slots of reservations: no more nodes are planned into one than it has room for, and whatever a launch picks from
-//! what its claim allows, no other planned node loses its slot.
+//! Slots of reservations: no more nodes are planned into a reservation than it has slots, and whichever
+//! allowed reservation a launch uses, no other planned node loses its slot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 
-use super::frames::{Frames, Standing};
+use super::claim_groups::{ClaimGroups, OptionStatus};
 use super::violation::Violation;
 
-/// A reservation by its id; without one, by type and zone.
+/// A reservation by its id, or without one by instance type and zone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Name<'a> {
     Id(&'a str, &'a str),
@@ -33,7 +33,12 @@ fn name<'a>(instance_type: &'a InstanceType, offering: &'a Offering) -> Name<'a>
     }
 }
 
-pub(super) fn check(problem: &Problem, plan: &Plan, frames: &Frames<'_>, violations: &mut Vec<Violation>) {
+pub(super) fn check(
+    problem: &Problem,
+    plan: &Plan,
+    claim_groups: &ClaimGroups<'_>,
+    violations: &mut Vec<Violation>,
+) {
     let mut capacity: BTreeMap<Name<'_>, u32> = BTreeMap::new();
     for instance_type in problem.catalogs.iter().flat_map(|catalog| catalog.iter()) {
         for offering in instance_type.offerings.iter().filter(|one| one.available && one.is_reserved()) {
@@ -47,17 +52,22 @@ pub(super) fn check(problem: &Problem, plan: &Plan, frames: &Frames<'_>, violati
     }
     let mut planned: BTreeMap<Name<'_>, u32> = BTreeMap::new();
     let mut allowed: BTreeMap<Name<'_>, u32> = BTreeMap::new();
-    for (node, frame) in plan.new_nodes.iter().zip(&frames.of_node) {
-        let Some(frame) = frame.map(|frame| &frames.frames[frame]) else { continue };
-        let chosen = &frame.catalog[node.instance_type];
+    for (node, claim_group) in plan.new_nodes.iter().zip(&claim_groups.of_node) {
+        let Some(claim_group) = claim_group.map(|claim_group| &claim_groups.claim_groups[claim_group]) else {
+            continue;
+        };
+        let chosen = &claim_group.catalog[node.instance_type];
         let offering = &chosen.offerings[node.offering];
         if offering.is_reserved() {
             *planned.entry(name(chosen, offering)).or_insert(0) += 1;
         }
         let mut listed: BTreeSet<Name<'_>> = BTreeSet::new();
-        for option in node.instance_type_options.iter().filter(|option| **option < frame.catalog.len()) {
-            let Standing::Usable { offerings, .. } = &*frame.standing(*option) else { continue };
-            let instance_type = &frame.catalog[*option];
+        for option in node.instance_type_options.iter().filter(|option| **option < claim_group.catalog.len())
+        {
+            let OptionStatus::Usable { offerings, .. } = &*claim_group.option_status(*option) else {
+                continue;
+            };
+            let instance_type = &claim_group.catalog[*option];
             let offerings = offerings.iter().map(|offering| &instance_type.offerings[*offering]);
             let launchable = offerings.filter(|one| one.is_reserved() && one.is_launchable());
             listed.extend(launchable.map(|one| name(instance_type, one)));

@@ -1,21 +1,21 @@
-//! What a violation is about: how much of a plan has to be left out because of it, and whether any of it has to.
+//! The scope of a violation: which part of a plan has to be left out because of it, and whether any has to.
 
 use std::sync::Arc;
 
 use super::violation::{Place, Violation};
 
-/// The part of a plan that a violation is about.
+/// The part of a plan that a violation concerns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ViolationScope {
     /// Index into `Plan::new_nodes`.
     PlannedNode(usize),
-    /// The node of that name.
+    /// The node with that name.
     ExistingNode(Arc<str>),
-    /// The planned nodes of a NodePool together.
+    /// All planned nodes of a NodePool.
     Pool(Arc<str>),
-    /// The planned nodes on reserved capacity together.
+    /// All planned nodes on reserved capacity.
     Reservations,
-    /// Which pods are planned where, how often, and in which order they are bound.
+    /// Which pods are planned on which node, how often, and in which order they are bound.
     Coverage,
 }
 
@@ -30,8 +30,8 @@ impl From<&Place> for ViolationScope {
 }
 
 impl Violation {
-    /// Whether pods could end up without a place, or nodes be launched in vain, if the plan were carried out. What is
-    /// not unsafe is a wrong statement (a price, a bound, the sum of requests, the order of options) about nodes that can
+    /// Whether executing the plan could leave pods unschedulable or launch useless nodes. Other violations
+    /// are wrong statements (a price, a bound, a sum of requests, the order of options) about nodes that can
     /// run their pods.
     pub fn is_unsafe(&self) -> bool {
         !matches!(
@@ -100,7 +100,7 @@ impl Violation {
         }
     }
 
-    /// The name of the broken rule, for metrics.
+    /// The name of the violated rule, for metrics.
     pub fn rule(&self) -> String {
         let text = format!("{self:?}");
         text.split([' ', '{']).next().unwrap_or_default().to_owned()

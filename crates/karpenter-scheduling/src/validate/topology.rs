@@ -1,8 +1,9 @@
-//! Required pod (anti-)affinity and hard spread, judged as the scheduler would judge the pods one after another.
+//! Required pod (anti-)affinity and hard spread, checked as kube-scheduler checks pods one after another.
 //!
-//! Anti-affinity holds both ways and does not depend on order, so the final state is enough. Spread and affinity do
-//! depend on order: [`replay`] looks for an order in which every planned pod is accepted. A node's domain is that of
-//! its chosen type and offering; a key the claim leaves open counts as every domain it may still become.
+//! Anti-affinity is symmetric and does not depend on the order, so the final state is checked. Spread and
+//! affinity depend on the order: [`replay`] searches an order in which every planned pod is accepted. The
+//! domain of a node is that of its chosen type and offering; a key that the claim leaves undecided counts as
+//! every allowed domain.
 
 mod anti_affinity;
 mod groups;
@@ -12,15 +13,15 @@ mod sites;
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::Problem;
 
+use super::claim_groups::ClaimGroups;
 use super::contents::Contents;
-use super::frames::Frames;
 use super::violation::Violation;
 
 pub(super) fn check(
     problem: &Problem,
     plan: &Plan,
     contents: &Contents<'_>,
-    frames: &Frames<'_>,
+    claim_groups: &ClaimGroups<'_>,
     violations: &mut Vec<Violation>,
 ) {
     if !contents.classes.iter().any(|spec| {
@@ -28,7 +29,7 @@ pub(super) fn check(
     }) {
         return;
     }
-    let sites = sites::Sites::build(problem, plan, contents, frames);
+    let sites = sites::Sites::build(problem, plan, contents, claim_groups);
     anti_affinity::check(contents, &sites, violations);
     let groups = groups::Groups::build(contents, &sites, violations);
     replay::check(problem, plan, contents, &sites, &groups, violations);

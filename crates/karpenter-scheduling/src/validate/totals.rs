@@ -1,4 +1,4 @@
-//! What is limited or summed over the whole plan: pool limits and prices.
+//! Totals of the whole plan: limits of NodePools and prices.
 
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{Mode, Problem};
@@ -6,7 +6,7 @@ use karpenter_model::resources::{NODES, ResourceList};
 
 use super::violation::Violation;
 
-/// Prices are sums of decimal fractions; equal means equal up to rounding.
+/// Prices are sums of decimal fractions: they are equal up to rounding.
 const RELATIVE_TOLERANCE: f64 = 1e-6;
 
 pub(super) fn clearly_above(left: f64, right: f64) -> bool {
@@ -73,7 +73,7 @@ fn prices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     let named = [
         ("the plan's price", plan.price_per_hour),
         ("the lower bound", plan.lower_bound_per_hour),
-        ("the compatible plan's price", plan.compat_price_per_hour),
+        ("the price of compat mode", plan.compat_price_per_hour),
     ];
     let before = violations.len();
     for (what, value) in named {
@@ -101,7 +101,7 @@ fn prices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Also true when either side is not a number.
+/// Also true if either side is not a number.
 fn differ(left: f64, right: f64) -> bool {
     !(left.is_finite() && right.is_finite()) || clearly_above(left, right) || clearly_above(right, left)
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a plan, and how it reads.
+//! The violations that the validator reports, and their messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One broken rule. `pod` fields name one example where several identical pods are concerned.
+/// A violated rule. `pod` is one example if several identical pods are concerned.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Violation {
     RunOutOfRange {
@@ -43,7 +43,7 @@ pub enum Violation {
         pod: String,
         count: u32,
     },
-    /// The binding order names pods at a place where the plan does not put them.
+    /// The binding order names pods on a node where the plan does not place them.
     OrderOutOfPlace {
         place: Place,
         pod: String,
@@ -187,7 +187,8 @@ pub enum Violation {
         capacity: u32,
         used: u32,
     },
-    /// More claims allow it than it has slots: a launch could take a slot that another node counts on.
+    /// More claims allow the reservation than it has slots: a launch could use a slot that another node
+    /// relies on.
     ReservationContested {
         reservation: String,
         capacity: u32,
@@ -218,7 +219,7 @@ pub enum Violation {
         pod: String,
         key: Arc<str>,
     },
-    /// The claim may launch in several domains of a key that a constraint of its pods needs to be one domain.
+    /// The claim may launch in several domains of a key for which a constraint of its pods needs one domain.
     DomainOpen {
         place: Place,
         pod: String,
@@ -296,7 +297,7 @@ impl fmt::Display for Violation {
                 write!(f, "{count} pods from {pod} on are in the binding order more than once")
             }
             Self::RefusedPodPlaced { place, pod } => {
-                write!(f, "{place}: pod {pod} must be left alone but is placed")
+                write!(f, "{place}: pod {pod} must not be scheduled but is placed")
             }
             Self::UnknownExistingNode { index } => write!(f, "existing node {index} does not exist"),
             Self::UnknownPool { node, pool } => write!(f, "planned node {node}: pool {pool} does not exist"),
@@ -396,10 +397,10 @@ impl fmt::Display for Violation {
                 amount(resource, *limit)
             ),
             Self::ReservationExceeded { reservation, capacity, used } => {
-                write!(f, "reservation {reservation}: {used} nodes planned, room for {capacity}")
+                write!(f, "reservation {reservation}: {used} nodes planned, capacity {capacity}")
             }
             Self::ReservationContested { reservation, capacity, nodes } => {
-                write!(f, "reservation {reservation}: {nodes} nodes may launch into it, room for {capacity}")
+                write!(f, "reservation {reservation}: {nodes} nodes may launch into it, capacity {capacity}")
             }
             Self::NodePriceWrong { node, stated, actual } => {
                 write!(f, "planned node {node}: price {stated}, the offering costs {actual}")
@@ -412,7 +413,7 @@ impl fmt::Display for Violation {
                 write!(f, "lower bound {bound} is above the price {price}")
             }
             Self::CostAboveCompat { price, compat } => {
-                write!(f, "price {price} is above the compatible plan's {compat}")
+                write!(f, "price {price} is above the price {compat} of compat mode")
             }
             Self::TopologyKeyMissing { place, pod, key } => {
                 write!(f, "{place}: pod {pod} needs the topology label {key}, which the node lacks")
@@ -422,11 +423,11 @@ impl fmt::Display for Violation {
             }
             Self::SpreadBroken { place, pod, key, domain, max_skew, domain_count, minimum, left } => write!(
                 f,
-                "{place}: {left} pods like {pod} break the spread over {key}: {domain} has {domain_count}, the least has {minimum}, maxSkew {max_skew}"
+                "{place}: {left} pods like {pod} violate the spread over {key}: {domain} has {domain_count}, the minimum is {minimum}, maxSkew {max_skew}"
             ),
             Self::SpreadShareExceeded { place, pod, limit, node_count, left } => write!(
                 f,
-                "{place}: {left} pods like {pod} exceed the share of their spread over hostnames: the node has {node_count}, at most {limit} may share it"
+                "{place}: {left} pods like {pod} exceed the share of their hostname spread: the node has {node_count}, the limit is {limit}"
             ),
             Self::AffinityUnmet { place, pod, key, domain, left } => {
                 write!(f, "{place}: {left} pods like {pod} find no matching pod in {key} {domain}")

@@ -1,15 +1,15 @@
-//! Finds the parts of an input that an attempt fails with, by trying halves.
+//! Finds the items of an input that make an attempt fail, by bisection.
 
-/// The result of the largest attempt that did not fail, and the items it did without.
+/// The result of the largest successful attempt, and the items that it left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolated<T, R> {
-    /// `None` if the attempt fails without any item too: then no item is to blame.
+    /// `None` if the attempt fails without any item too: then no item is the cause.
     pub best: Option<R>,
     pub left_out: Vec<T>,
 }
 
-/// Tries items in halves beside those that are known to be sound. One bad item of `n` takes about `2·log2(n)` attempts;
-/// once `attempts_max` are used up, everything that was not tried is left out.
+/// Tries halves of the items together with items that are known to be good. One bad item of `n` needs about
+/// `2·log2(n)` attempts. After `attempts_max` attempts, all untried items are left out.
 pub fn isolate<T: Clone, R>(
     items: &[T],
     attempts_max: usize,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_items_are_found_and_all_others_kept() {
+    fn bad_items_are_found_and_others_kept() {
         for bad in [&[][..], &[0], &[999], &[500], &[3, 700], &[1, 2, 3]] {
             let (best, left_out, attempts) = found(1000, bad, 100);
             assert_eq!((best, &left_out[..]), (Some(1000 - bad.len()), bad));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn no_item_is_to_blame_if_none_is_needed_to_fail() {
+    fn all_items_are_left_out_if_empty_attempt_fails() {
         let isolated = isolate(&[1, 2], 10, |_| None::<()>);
         assert_eq!(isolated, Isolated { best: None, left_out: vec![1, 2] });
     }

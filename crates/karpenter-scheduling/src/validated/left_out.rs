@@ -1,6 +1,7 @@
-//! Pods and nodes that an attempt does without, the problem without them, and its plan in the terms of the whole.
+//! The pods and nodes that an attempt leaves out, the reduced problem without them, and its plan with the
+//! indexes of the whole problem.
 //!
-//! Groups keep their numbers; positions within a group that has lost pods are mapped back.
+//! Groups keep their indexes; positions within a reduced group are mapped back.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +13,12 @@ use karpenter_model::problem::{Mode, PodNames, Problem};
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
 
-use super::Posed;
+use super::ProblemRef;
 
-/// Pods that are not planned, and existing nodes that no pod is planned onto.
+/// Pods that are not planned, and existing nodes onto which no pod is planned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Ranges of positions by group, ascending and apart.
+    /// Ranges of positions by group, ascending and disjoint.
     pods: BTreeMap<u32, Vec<Range<u32>>>,
     nodes: BTreeSet<usize>,
 }
@@ -82,7 +83,7 @@ impl LeftOut {
         self.nodes.extend(problem.nodes.iter().position(|node| &*node.name == name));
     }
 
-    /// Lists the pods in a plan, with the reason.
+    /// Adds the pods to the unschedulable pods of a plan, with the reason.
     pub(super) fn list(&self, plan: &mut Plan) {
         let refusal = Refusal { scope: Scope::Pod, reason: Reason::PlannerFault };
         let left = self.pods().map(|pods| Unschedulable { pods, reasons: vec![refusal.clone()] });
@@ -92,8 +93,8 @@ impl LeftOut {
 
 /// The problem without what is left out.
 pub(super) struct Part<'a> {
-    pub(super) problem: Posed<'a>,
-    /// The positions that are left of groups that have lost pods.
+    pub(super) problem: ProblemRef<'a>,
+    /// The remaining positions of reduced groups.
     kept: BTreeMap<u32, Vec<Range<u32>>>,
 }
 
@@ -105,7 +106,7 @@ impl<'a> Part<'a> {
         let mut part = problem.clone();
         part.options.mode = mode;
         for node in &left_out.nodes {
-            // A node without anything to give takes no pods; those on it are counted as before.
+            // A node without allocatable accepts no pods; its bound pods are counted as before.
             if let Some(node) = part.nodes.get_mut(*node) {
                 node.allocatable = ResourceList::new();
             }
@@ -125,7 +126,7 @@ impl<'a> Part<'a> {
         Part { problem: Cow::Owned(self.problem.into_owned()), kept: self.kept }
     }
 
-    /// The run in the terms of the whole problem.
+    /// The run with the positions of the whole problem.
     pub(super) fn original(&self, run: PodRun) -> Vec<PodRun> {
         let Some(kept) = self.kept.get(&run.group) else { return vec![run] };
         let wanted = run.start..run.start.saturating_add(run.count);
@@ -147,7 +148,7 @@ impl<'a> Part<'a> {
         runs
     }
 
-    /// The plan in the terms of the whole problem.
+    /// The plan with the positions of the whole problem.
     pub(super) fn restore(&self, mut plan: Plan) -> Plan {
         if self.kept.is_empty() {
             return plan;
@@ -177,7 +178,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// What ranges leave of `0..count`.
+/// The complement of the ranges in `0..count`.
 fn gaps(ranges: &[Range<u32>], count: u32) -> Vec<Range<u32>> {
     let mut rest = Vec::new();
     let mut next = 0;

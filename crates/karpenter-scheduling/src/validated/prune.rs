@@ -1,5 +1,5 @@
-//! Takes out of a plan what violations are about: planned nodes, pods on existing nodes, and pods that are listed twice.
-//! Knows nothing of feasibility; the validator judges what is left.
+//! Removes what violations concern from a plan: planned nodes, pods on existing nodes, and pods that are
+//! listed twice. Does not check feasibility; the validator checks the rest of the plan.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use karpenter_model::reason::{Reason, Refusal, Scope};
 
 use crate::validate::{Violation, ViolationScope};
 
-/// Takes out at least one part for every violation that matters.
+/// Removes at least one part of the plan for every unsafe violation.
 pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violation]) {
     let mut planned: BTreeSet<usize> = BTreeSet::new();
     let mut existing: BTreeSet<usize> = BTreeSet::new();
@@ -32,7 +32,7 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
             ViolationScope::Reservations => {
                 let reserved: Vec<usize> =
                     (0..plan.new_nodes.len()).filter(|index| is_reserved(problem, plan, *index)).collect();
-                // If no node is planned into a reservation, some only allow one.
+                // If no node is planned into a reservation, some nodes only allow one.
                 let concerned =
                     if reserved.is_empty() { (0..plan.new_nodes.len()).collect() } else { reserved };
                 planned.extend(last_half(concerned.into_iter()));
@@ -77,14 +77,14 @@ fn is_about_order(violation: &Violation) -> bool {
     )
 }
 
-/// An order that covers every placed pod. Whether it keeps all constraints is for the validator to say.
+/// An order that covers every placed pod. The validator checks whether it satisfies all constraints.
 fn one_place_after_the_other(plan: &Plan) -> Vec<(PodRun, Place)> {
     let existing = plan.existing.iter().map(|one| (Place::Existing(one.node), &one.pods));
     let new = plan.new_nodes.iter().enumerate().map(|(index, node)| (Place::New(index), &node.pods));
     existing.chain(new).flat_map(|(place, pods)| pods.iter().map(move |run| (*run, place))).collect()
 }
 
-/// The order without what was taken out, with the new numbers of planned nodes.
+/// The order without removed parts, with the new indexes of planned nodes.
 fn keep_order(problem: &Problem, plan: &mut Plan, new_index: &[Option<usize>]) {
     let on_existing: BTreeSet<usize> = plan.existing.iter().map(|placement| placement.node).collect();
     let mut ordered = Covered::new(problem);
@@ -118,7 +118,7 @@ fn is_reserved(problem: &Problem, plan: &Plan, index: usize) -> bool {
     offering.is_some_and(|offering| offering.is_reserved())
 }
 
-/// Pods that the plan says nothing about.
+/// Pods that the plan does not mention.
 pub(super) fn uncovered(problem: &Problem, plan: &Plan) -> Vec<PodRun> {
     let mut covered = Covered::new(problem);
     for node in &plan.new_nodes {
@@ -133,7 +133,7 @@ pub(super) fn uncovered(problem: &Problem, plan: &Plan) -> Vec<PodRun> {
     covered.rest()
 }
 
-/// Lists pods that the plan says nothing about as unschedulable.
+/// Lists pods that the plan does not mention as unschedulable.
 pub(super) fn list_uncovered(problem: &Problem, plan: &mut Plan) {
     let refusal = Refusal { scope: Scope::Pod, reason: Reason::PlannerFault };
     for pods in uncovered(problem, plan) {
@@ -141,7 +141,7 @@ pub(super) fn list_uncovered(problem: &Problem, plan: &mut Plan) {
     }
 }
 
-/// Positions by group that are spoken for.
+/// Positions by group that the plan mentions.
 struct Covered {
     counts: Vec<u32>,
     taken: Vec<Vec<Range<u32>>>,
@@ -154,7 +154,7 @@ impl Covered {
         Self { counts, taken }
     }
 
-    /// Takes all of the runs, or none of them if one is unknown or taken.
+    /// Adds all runs, or none if one is unknown or already covered.
     fn take(&mut self, runs: &[PodRun]) -> bool {
         let mut wanted: Vec<(usize, Range<u32>)> = Vec::with_capacity(runs.len());
         for run in runs {

@@ -1,6 +1,7 @@
-//! Small worlds for tests: instance types, pools, nodes and pods written in one line each, and plans made by hand.
+//! Builders for small problems: instance types, NodePools, nodes and pods in one line each, and handwritten
+//! plans.
 //!
-//! Nothing here decides feasibility; a hand-made plan is exactly what its author wrote.
+//! Nothing here checks feasibility.
 
 #![allow(dead_code)]
 
@@ -45,7 +46,7 @@ pub(crate) fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> 
     }
 }
 
-/// A type with `cpus` whole CPUs and four times as many GiB, on demand in every zone (spot at 40 %), 100m reserved.
+/// A type with `cpus` CPUs and four times as many GiB, on demand in every zone (spot at 40 %), 100m reserved.
 pub(crate) fn instance_type(name: &str, cpus: i64, zones: &[&str], price_per_hour: f64) -> InstanceType {
     let offerings = zones
         .iter()
@@ -87,7 +88,7 @@ pub(crate) fn pool(name: &str) -> NodePool {
     }
 }
 
-/// An initialised node with labels as a planned one would get them.
+/// An initialized node with the labels of a planned one.
 pub(crate) fn node(name: &str, zone: &str, cpus: i64) -> Node {
     Node {
         name: name.into(),
@@ -171,7 +172,7 @@ pub(crate) fn tolerates(key: &str) -> Toleration {
     Toleration { key: key.into(), operator: TolerationOperator::Exists, effect: None }
 }
 
-/// Three sizes in three zones, one unconstrained on-demand pool and nothing to run.
+/// Three sizes in three zones, one unconstrained on-demand NodePool and no pods.
 pub(crate) fn world() -> Problem {
     let mut general = pool("general");
     general.requirements = all_of([wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND])]);
@@ -195,8 +196,8 @@ pub(crate) const SMALL: usize = 0;
 pub(crate) const MEDIUM: usize = 1;
 pub(crate) const LARGE: usize = 2;
 
-/// A planned node of the first pool in one zone, with prices and requests filled in. Daemons are taken to run on every
-/// type.
+/// A planned node of the first NodePool in one zone, with prices and requests filled in. DaemonSet pods are
+/// assumed to run on every type.
 pub(crate) fn launch(problem: &Problem, zone: &str, options: &[usize], pods: &[PodRun]) -> PlannedNode {
     let pool = &problem.pools[0];
     let catalog = &problem.catalogs[pool.catalog];

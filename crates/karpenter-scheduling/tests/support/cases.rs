@@ -1,7 +1,7 @@
-//! Problems written down as JSON, each with what the original implementation answered for it.
+//! Problems as JSON, each with upstream's result.
 //!
-//! Amounts are in the engine's units: cpu in thousandths, everything else in whole units. Keys that a file leaves out
-//! are empty. Only test data is read here, so anything malformed is a panic that names the file.
+//! Amounts are in the units of the planner: cpu in thousandths, everything else in whole units. Missing keys
+//! are empty. Only test data is read here, so malformed input panics with the name of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,7 +30,7 @@ const NODE_CLASS: &str = "karpenter.kwok.sh/kwoknodeclass";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Our answer where it differs on purpose; without it there is no difference.
+    /// Our result where it differs from upstream on purpose.
     #[serde(default)]
     pub(crate) deviation: Option<Deviation>,
     catalog: Catalog,
@@ -45,7 +45,7 @@ pub(crate) struct Case {
     pub(crate) expected: Expected,
 }
 
-/// What the original answered over several runs: it breaks some ties by chance.
+/// Upstream's results over several runs: it breaks some ties randomly.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Expected {
@@ -56,7 +56,7 @@ pub(crate) struct Expected {
     /// Pods placed on existing nodes.
     pub(crate) existing_min: u32,
     pub(crate) existing_max: u32,
-    /// Every set of pods that was left over in some run.
+    /// Every set of unschedulable pods that occurred in some run.
     pub(crate) unschedulable: Vec<BTreeSet<String>>,
     #[serde(rename = "runs")]
     _runs: u32,
@@ -90,7 +90,7 @@ enum Catalog {
         #[serde(default)]
         gpu_every: i64,
     },
-    /// Types listed in a file of the folder `catalogs`, as they were when the answers were taken.
+    /// Types listed in a file of the folder `catalogs`, as they were when the results were recorded.
     File { file: String },
 }
 
@@ -436,7 +436,7 @@ impl NodeCase {
             name: self.name.clone(),
             labels: of_node,
             taints: taints(&self.taints),
-            // A node without a pool is nobody's to initialise.
+            // A node without a NodePool counts as initialized.
             initialized: !self.uninitialized || self.pool.is_none(),
             pool: self.pool.clone(),
             allocatable: resource_list(&self.allocatable),

@@ -1,4 +1,4 @@
-//! The simulator's oracle: every question is a problem of its own, rebuilt and solved from scratch.
+//! The reference for the simulator: every request is rebuilt as a problem and planned from scratch.
 
 #![allow(dead_code)]
 
@@ -10,22 +10,22 @@ use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, PodGroup, PodNames, Problem};
 use karpenter_model::taints::{Effect, Taint, Toleration, TolerationOperator};
 use karpenter_scheduling::schedule;
-use karpenter_scheduling::simulate::{BoundAt, Outcome, Question};
+use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest};
 
-/// A question as a problem: its groups beyond those of `problem` are the movers. Nodes that are left keep their order;
-/// the second value says where they were.
+/// A request as a problem: groups after those of `problem` are the movers. Remaining nodes keep their order;
+/// the second value has their original indexes.
 pub(crate) fn rebuilt(
     problem: &Problem,
-    question: &Question<'_>,
+    request: &SimulationRequest<'_>,
 ) -> (Problem, Vec<usize>, Vec<Vec<BoundAt>>) {
     let mut rebuilt = problem.clone();
-    rebuilt.options.mode = question.mode;
-    rebuilt.options.effort = question.effort;
-    rebuilt.options.reserved_mode = question.reserved_mode;
-    give_credits(&mut rebuilt, question.credits);
+    rebuilt.options.mode = request.mode;
+    rebuilt.options.effort = request.effort;
+    rebuilt.options.reserved_mode = request.reserved_mode;
+    add_reservation_credits(&mut rebuilt, request.reservation_credits);
     let mut movers: Vec<(Arc<PodSpec>, Vec<BoundAt>)> = Vec::new();
-    let least = if question.moves_blocked { Mobility::Blocked } else { Mobility::Moves };
-    for node in question.without {
+    let least = if request.moves_blocked_pods { Mobility::Blocked } else { Mobility::Moves };
+    for node in request.removed_nodes {
         for (at, pod) in problem.nodes[*node].pods.iter().enumerate() {
             if pod.mobility < least {
                 continue;
@@ -37,9 +37,10 @@ pub(crate) fn rebuilt(
             }
         }
     }
-    let kept: Vec<usize> = (0..problem.nodes.len()).filter(|node| !question.without.contains(node)).collect();
+    let kept: Vec<usize> =
+        (0..problem.nodes.len()).filter(|node| !request.removed_nodes.contains(node)).collect();
     rebuilt.nodes = kept.iter().map(|node| problem.nodes[*node].clone()).collect();
-    close_settling_nodes(&mut rebuilt);
+    taint_nodes_closed_to_movers(&mut rebuilt);
     for (number, (spec, pods)) in movers.iter().enumerate() {
         let names = PodNames::Numbered { prefix: format!("moved-{number}").into(), count: pods.len() as u32 };
         rebuilt.pods.push(PodGroup { spec: spec.clone(), names, created_at_secs: 0 });
@@ -47,8 +48,8 @@ pub(crate) fn rebuilt(
     (rebuilt, kept, movers.into_iter().map(|(_, pods)| pods).collect())
 }
 
-pub(crate) fn ask(problem: &Problem, question: &Question<'_>) -> Outcome {
-    let (problem, kept, movers) = rebuilt(problem, question);
+pub(crate) fn ask(problem: &Problem, request: &SimulationRequest<'_>) -> Outcome {
+    let (problem, kept, movers) = rebuilt(problem, request);
     Outcome { plan: with_old_indexes(schedule(&problem), &kept), movers }
 }
 
@@ -62,8 +63,8 @@ fn with_old_indexes(mut plan: Plan, kept: &[usize]) -> Plan {
     plan
 }
 
-/// Nodes that are closed to movers, said with a taint that everybody else tolerates.
-fn close_settling_nodes(problem: &mut Problem) {
+/// Expresses nodes that are closed to movers by a taint that all other pods tolerate.
+fn taint_nodes_closed_to_movers(problem: &mut Problem) {
     if problem.nodes.iter().all(|node| !node.is_settling) {
         return;
     }
@@ -79,13 +80,13 @@ fn close_settling_nodes(problem: &mut Problem) {
     }
 }
 
-fn give_credits(problem: &mut Problem, credits: &BTreeMap<Arc<str>, u32>) {
-    if credits.is_empty() {
+fn add_reservation_credits(problem: &mut Problem, reservation_credits: &BTreeMap<Arc<str>, u32>) {
+    if reservation_credits.is_empty() {
         return;
     }
     for catalog in &mut problem.catalogs {
         for offering in Arc::make_mut(catalog).iter_mut().flat_map(|one| &mut one.offerings) {
-            let credit = offering.reservation().and_then(|(_, id)| credits.get(id)).copied();
+            let credit = offering.reservation().and_then(|(_, id)| reservation_credits.get(id)).copied();
             if let Some(credit) = credit {
                 offering.reservation_capacity = offering.reservation_capacity.map(|room| room + credit);
             }
@@ -93,7 +94,7 @@ fn give_credits(problem: &mut Problem, credits: &BTreeMap<Arc<str>, u32>) {
     }
 }
 
-/// Pods by the first group that has the same pods: which of several equal pods goes where is not part of an answer.
+/// Pods by the first group with equal pods: which of several equal pods is placed where is not compared.
 pub(crate) type Counts = BTreeMap<u32, u32>;
 
 #[derive(Debug, PartialEq)]
@@ -107,7 +108,7 @@ pub(crate) struct NewNode {
     pods: Counts,
 }
 
-/// What an answer says, as far as it must not depend on how it was found.
+/// The parts of an outcome that must not depend on how it was computed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) new_nodes: Vec<NewNode>,
@@ -116,14 +117,14 @@ pub(crate) struct Summary {
     pub(crate) movers: Vec<Vec<BoundAt>>,
 }
 
-/// Names of the pods' groups do not matter, nor do labels, which decide nothing where nobody selects them.
-fn first_alike(specs: &[Arc<PodSpec>], group: u32) -> u32 {
+/// Names of groups do not matter, nor do labels that no selector uses.
+fn first_equal_group(specs: &[Arc<PodSpec>], group: u32) -> u32 {
     let plain = |spec: &PodSpec| PodSpec { labels: Default::default(), ..spec.clone() };
     let wanted = plain(&specs[group as usize]);
     specs.iter().position(|spec| plain(spec) == wanted).map_or(group, |found| found as u32)
 }
 
-/// `nodes` finds the node of a mover.
+/// `nodes` returns the node of a mover.
 pub(crate) fn summary<'a>(
     groups: &[PodGroup],
     node: impl Fn(usize) -> Option<&'a karpenter_model::problem::Node>,
@@ -136,7 +137,7 @@ pub(crate) fn summary<'a>(
     }
     let counts = |runs: &mut dyn Iterator<Item = karpenter_model::plan::PodRun>| {
         let mut counts = Counts::new();
-        runs.for_each(|run| *counts.entry(first_alike(&specs, run.group)).or_insert(0) += run.count);
+        runs.for_each(|run| *counts.entry(first_equal_group(&specs, run.group)).or_insert(0) += run.count);
         counts
     };
     let plan = &outcome.plan;

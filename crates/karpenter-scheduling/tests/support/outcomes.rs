@@ -26,7 +26,7 @@ pub(crate) struct NewNode {
     pub(crate) pods: Vec<(String, u32)>,
 }
 
-/// What a plan says, by names instead of positions.
+/// The content of a plan, by names instead of positions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Sorted.
@@ -94,7 +94,8 @@ pub(crate) fn unschedulable(problem: &Problem, plan: &Plan) -> BTreeMap<String, 
     counted(problem, &runs).into_iter().collect()
 }
 
-/// The world after the plan was carried out: its nodes are up, its pods are bound, what it left over is still pending.
+/// The problem after the plan was executed: its nodes exist, its pods are bound, unschedulable pods are still
+/// pending.
 pub(crate) fn after(problem: &Problem, plan: &Plan) -> Problem {
     let mut next = problem.clone();
     let bound = |runs: &[PodRun]| -> Vec<BoundPod> {

@@ -1,8 +1,9 @@
-//! Random problems for property tests, as short recipes: a recipe prints in a few lines, shrinks well, and builds the
-//! same problem every time.
+//! Random problems for property tests, as short recipes: a recipe prints in a few lines, shrinks well, and
+//! always builds the same problem.
 //!
-//! Covers one to three pools, small catalogs over one to three zones, a few existing nodes with bound pods, daemons, and
-//! deployments that carry any mix of constraints, also on each other's pods. Recipes need not be satisfiable.
+//! Covers one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound
+//! pods, DaemonSets, and Deployments with any mix of constraints, also on pods of each other. Recipes need
+//! not be satisfiable.
 
 #![allow(dead_code)]
 
@@ -21,7 +22,7 @@ use proptest::prelude::*;
 use crate::builders;
 use crate::builders::{GIB, ZONES, all_of, near, spread, wants};
 
-/// Enough for these sizes; a property looks at many problems, not at one for long.
+/// Enough for these sizes; a property checks many problems, none of them for long.
 const EFFORT: u64 = 100;
 
 pub(crate) const TEAM: &str = "example.com/team";
@@ -41,10 +42,10 @@ pub(crate) struct TypeRecipe {
     pub(crate) cpus: i64,
     pub(crate) gib_per_cpu: i64,
     pub(crate) arm: bool,
-    /// Tenths added to or taken from the usual price.
+    /// Tenths added to or subtracted from the usual price.
     pub(crate) price_tenths: i64,
-    /// Bits: (zone, capacity type) pairs that are sold out.
-    pub(crate) sold_out: u8,
+    /// Bits: (zone, capacity type) pairs that are unavailable.
+    pub(crate) unavailable_in: u8,
 }
 
 #[derive(Debug, Clone)]
@@ -53,7 +54,7 @@ pub(crate) struct PoolRecipe {
     pub(crate) taint: Option<Effect>,
     /// Bits: spot, on demand.
     pub(crate) capacity_types: u8,
-    /// Bits; 0 leaves the zone open.
+    /// Bits; 0 leaves the zone undecided.
     pub(crate) zones: u8,
     pub(crate) team: Team,
     pub(crate) cpu_limit: Option<i64>,
@@ -61,7 +62,7 @@ pub(crate) struct PoolRecipe {
     pub(crate) min_types: Option<u32>,
 }
 
-/// What a pool says about the custom label.
+/// The requirement of a NodePool on the custom label.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Team {
     Silent,
@@ -105,7 +106,8 @@ pub(crate) struct DaemonRecipe {
     pub(crate) port: Option<u16>,
 }
 
-/// One constraint or preference of a pod. `app` 0 is the pod's own application, others are other deployments.
+/// One constraint or preference of a pod. `app` 0 is the application of the pod, others are other
+/// Deployments.
 #[derive(Debug, Clone)]
 pub(crate) enum Feature {
     SelectZone(usize),
@@ -164,12 +166,12 @@ fn any_type() -> impl Strategy<Value = TypeRecipe> {
         -2..=2i64,
         prop_oneof![3 => Just(0u8), 1 => any::<u8>()],
     )
-        .prop_map(|(cpus, gib_per_cpu, arm, price_tenths, sold_out)| TypeRecipe {
+        .prop_map(|(cpus, gib_per_cpu, arm, price_tenths, unavailable_in)| TypeRecipe {
             cpus,
             gib_per_cpu,
             arm,
             price_tenths,
-            sold_out,
+            unavailable_in,
         })
 }
 
@@ -257,7 +259,7 @@ pub(crate) fn any_recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
-/// Recipes about spreads over hosts: more pods, most of them spread, and often nothing else to think about.
+/// Recipes about hostname spreads: more pods, most of them with a spread, and often no other constraint.
 pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     let spread = || {
         (1..=4u32, option::weighted(0.1, 2..=6u32))
@@ -287,7 +289,7 @@ pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
-/// As [`any_recipe`], with more nodes than waiting pods.
+/// As [`any_recipe`], with more nodes than pending pods.
 pub(crate) fn any_crowded_recipe() -> impl Strategy<Value = Recipe> {
     (any_recipe(), vec(any_node(), 1..=8)).prop_map(|(mut recipe, nodes)| {
         recipe.deployments.iter_mut().for_each(|deployment| deployment.count = deployment.count.min(3));
@@ -315,9 +317,10 @@ impl Recipe {
         }
     }
 
-    /// The recipe without the mixes in which upstream is known to accept what the scheduler will refuse: its spread
-    /// reads only the first required node affinity term and takes `PreferNoSchedule` for a taint that keeps pods away,
-    /// and it lets a self-affinity start anew where the matching pods are out of the pod's reach.
+    /// The recipe without combinations in which upstream accepts what kube-scheduler rejects: its spread
+    /// reads only the first required node affinity term and treats `PreferNoSchedule` like a hard taint, and
+    /// it lets a self-affinity start in another domain if the pod cannot use the domains of the matching
+    /// pods.
     pub(crate) fn without_upstream_deviations(mut self) -> Self {
         let apps = self.deployments.len();
         let bound: Vec<usize> =
@@ -360,7 +363,7 @@ impl Recipe {
                     move |(kind, capacity_type)| {
                         let factor = if kind == 0 { 0.3 + 0.05 * zone_index as f64 } else { 1.0 };
                         let mut offering = builders::offering(zone, capacity_type, price * factor);
-                        offering.available = recipe.sold_out & (1 << (2 * zone_index + kind)) == 0;
+                        offering.available = recipe.unavailable_in & (1 << (2 * zone_index + kind)) == 0;
                         offering
                     },
                 )
@@ -516,7 +519,8 @@ impl Recipe {
             Feature::SpreadCapacityType { skew } => {
                 spec.spread.push(spread(labels::CAPACITY_TYPE, &own_app, *skew));
             }
-            // The scheduler reads several required terms together, upstream one by one; one term means the same to both.
+            // kube-scheduler evaluates several required terms together, upstream one by one; with one term
+            // both agree.
             Feature::Near { zonal, app } => spec.affinity = vec![term(zonal, app)],
             Feature::Apart { zonal, app } => spec.anti_affinity.push(term(zonal, app)),
             Feature::PreferNear { zonal, app } => spec.preferred_affinity.push((1, term(zonal, app))),

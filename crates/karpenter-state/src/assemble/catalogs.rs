@@ -1,6 +1,6 @@
-//! Which instance types each pool can choose from.
+//! The instance types of each NodePool.
 //!
-//! Pools that come to the same settings share one catalog.
+//! NodePools with the same settings share one catalog.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use karpenter_model::labels;
 use crate::convert::node_class::aws_node_class;
 use crate::notes::Note;
 
-/// Where instance types come from.
+/// The source of instance types.
 #[derive(Debug, Clone)]
 pub enum CatalogChoice {
-    /// A list given by the user, in kwok's format, for every pool.
+    /// A list from the user, in kwok's format, for every NodePool.
     InstanceTypes(Arc<Vec<InstanceType>>),
-    /// The generic kwok list for every pool.
+    /// The generic kwok list for every NodePool.
     Kwok,
-    /// AWS, with the settings of each pool's EC2NodeClass over these.
+    /// AWS, with the settings of each NodePool's EC2NodeClass applied to these.
     Aws(Box<AwsNodeClass>),
-    /// AWS with these settings for pools that refer to an EC2NodeClass, the generic kwok list for all others.
+    /// AWS with these settings for NodePools that reference an EC2NodeClass, the generic kwok list for all
+    /// others.
     ByNodeClass(Box<AwsNodeClass>),
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Catalogs<'a> {
     noted_classes: BTreeSet<&'a str>,
 }
 
-/// What a catalog was made from; equal origins give equal catalogs.
+/// The settings of a catalog; equal settings give equal catalogs.
 #[derive(PartialEq)]
 enum Origin {
     Given,
@@ -49,7 +50,7 @@ impl<'a> Catalogs<'a> {
         Self { choice, classes, made: Vec::new(), noted_classes: BTreeSet::new() }
     }
 
-    /// The index of the pool's catalog.
+    /// The index of the NodePool's catalog.
     pub(crate) fn for_pool(&mut self, pool: &NodePool, notes: &mut Vec<Note>) -> usize {
         match self.choice {
             CatalogChoice::InstanceTypes(types) => self.index_of(Origin::Given, || types.clone()),

@@ -1,4 +1,4 @@
-//! Where each pod of the input goes: onto its node, into the queue, or out of the picture.
+//! Classifies the pods of the input: bound to a node, pending, or ignored.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use karpenter_model::problem::{BoundPod, Daemon, Mobility, PodGroup, PodNames};
 use karpenter_model::reason::Reason;
 use rustc_hash::FxHashMap;
 
-use super::alike::are_alike;
+use super::equality::convert_to_equal_specs;
 use crate::buffers;
 use crate::convert::node::NodeDrafts;
 use crate::convert::pod::{PodConverter, PodSource, uses_resource_claims};
-use crate::expand::{ExpandedNames, Expansion, expand, name_of, namespace_of};
+use crate::default_spread::SpreadOwner;
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::pod::{Phase, Pod};
 use crate::pods::{is_owned_by, is_terminal, is_terminating, nominated_node};
 use crate::requests::RequestSource;
-use crate::spreads::SpreadOwner;
+use crate::workloads::{ExpandedNames, Expansion, expand, name_of, namespace_of};
 
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -44,19 +44,19 @@ fn is_mirror(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
 
-/// Whether a pod of a node that goes away needs another place.
+/// Whether a pod of a deleted node has to be rescheduled.
 fn is_reschedulable(pod: &Pod) -> bool {
     let returns = !is_terminating(pod) || is_owned_by(pod, "apps/v1", "StatefulSet");
     returns && !is_daemon(pod) && !is_mirror(pod) && !is_protected(pod)
 }
 
-/// A time limit counts as running: without a clock its end cannot be told.
+/// A duration counts as active: without a clock its end is not known.
 fn is_protected(pod: &Pod) -> bool {
     let value = pod.annotation(DO_NOT_DISRUPT);
     value.is_some_and(|value| value == "true" || parse_go_duration(value).is_ok_and(|nanos| nanos > 0))
 }
 
-/// Puts bound pods on their nodes and returns the pods that need a place, grouped by equal spec.
+/// Adds bound pods to their nodes and returns the pending pods, grouped by equal spec.
 pub(super) fn place(
     objects: &Objects,
     drafts: &mut NodeDrafts,
@@ -109,7 +109,7 @@ pub(super) fn place(
     pending.into_groups()
 }
 
-/// Pods that stand for capacity buffers. A buffer that leads nowhere is told.
+/// The virtual pods of capacity buffers. A buffer that cannot be resolved gets a note.
 pub(super) fn buffered(
     objects: &Objects,
     converter: &mut PodConverter<'_>,
@@ -141,7 +141,7 @@ pub(super) fn buffered(
     groups
 }
 
-/// The latest pod of each controller and what it was converted to.
+/// The latest pod of each controller and its converted spec.
 #[derive(Default)]
 pub(crate) struct Replicas<'a> {
     latest: FxHashMap<(&'a str, &'a str, &'a str), (&'a Pod, Arc<PodSpec>)>,
@@ -158,7 +158,7 @@ impl<'a> Replicas<'a> {
         let (kind, name) = owner.map_or(("", ""), |owner| (owner.kind.as_str(), owner.name.as_str()));
         let key = (pod.namespace(), kind, name);
         if let Some((latest, spec)) = self.latest.get(&key)
-            && are_alike(latest, pod)
+            && convert_to_equal_specs(latest, pod)
         {
             return spec.clone();
         }
@@ -168,13 +168,13 @@ impl<'a> Replicas<'a> {
     }
 }
 
-/// When a pod was made, and its name.
+/// Creation time and name of a pod.
 type AgedName = (i64, Arc<str>);
 
 /// Pods by spec, in order of first appearance.
 #[derive(Default)]
 struct Pending {
-    /// Equal specs are the same allocation, so its address tells groups apart.
+    /// Equal specs are the same allocation, so its address identifies a group.
     by_spec: FxHashMap<usize, usize>,
     groups: Vec<(Arc<PodSpec>, Vec<AgedName>)>,
 }
@@ -190,7 +190,7 @@ impl Pending {
         self.groups[position].1.push(name);
     }
 
-    /// Oldest first within a group, so that a plan that leaves some pods out leaves out the newest.
+    /// Oldest first within a group, so that unschedulable pods of a group are the newest.
     fn into_groups(self) -> Vec<PodGroup> {
         let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<AgedName>)| {
             pods.sort_unstable();
@@ -202,7 +202,7 @@ impl Pending {
     }
 }
 
-/// The pods that workloads still have to make.
+/// The pods that workloads have not created yet.
 pub(super) fn expanded(objects: &Objects, converter: &mut PodConverter<'_>) -> Vec<PodGroup> {
     let mut groups = Vec::new();
     for expansion in expand(objects) {
@@ -240,7 +240,7 @@ fn expansion_source<'a>(expansion: &'a Expansion<'_>, name: &'a str) -> PodSourc
         spec: expansion.spec,
         requests: RequestSource::Template(expansion.spec),
         claim_templates: expansion.claim_templates,
-        spread_owner: expansion.selector.map_or(SpreadOwner::Nobody, SpreadOwner::Selecting),
+        spread_owner: expansion.selector.map_or(SpreadOwner::None, SpreadOwner::Selecting),
     }
 }
 
@@ -256,8 +256,8 @@ fn group(expansion: &Expansion<'_>, spec: Arc<PodSpec>, positions: &[usize]) -> 
     PodGroup { spec, names, created_at_secs: expansion.created_at_secs }
 }
 
-/// One spec per DaemonSet: that of its newest living pod, which shows what admission made of the template, or else
-/// the template's.
+/// One spec per DaemonSet: that of its newest active pod, which includes changes by admission, or else that
+/// of the template.
 pub(crate) fn daemons<'a>(
     pods: impl Iterator<Item = &'a Pod>,
     sets: impl Iterator<Item = &'a DaemonSet>,
@@ -295,7 +295,7 @@ pub(crate) fn daemons<'a>(
             }),
         };
         if uses_claims {
-            // Whatever else is said about the pod: this decides whether nodes reserve capacity for it.
+            // This decides whether nodes reserve capacity for the pod, so it replaces any other refusal.
             Arc::make_mut(&mut spec).refusal = Some(Reason::DynamicResources);
         }
         daemons.push(Daemon { name: name.into(), spec });
@@ -303,7 +303,8 @@ pub(crate) fn daemons<'a>(
     daemons
 }
 
-/// The controller pins each daemon pod to its node by affinity; the next one will not be pinned there.
+/// The DaemonSet controller pins each pod to its node by affinity; a pod for another node does not have that
+/// affinity.
 fn with_node_affinity_of(living: &RawPodSpec, template: &RawPodSpec) -> RawPodSpec {
     let required = |spec: &RawPodSpec| {
         let node_affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;

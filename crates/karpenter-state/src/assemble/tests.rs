@@ -54,7 +54,7 @@ fn a_pool_is_converted_field_by_field() {
 }
 
 #[test]
-fn pools_that_take_no_new_nodes_are_left_out_with_a_note() {
+fn pools_that_cannot_launch_are_left_out_with_a_note() {
     for (text, why) in [
         (POOL.replace("spec:\n  template", "spec:\n  replicas: 3\n  template"), PoolLeftOut::Static),
         (
@@ -104,7 +104,7 @@ fn catalogs_follow_the_choice_and_are_shared() {
 }
 
 #[test]
-fn a_missing_node_class_means_defaults_and_a_note() {
+fn missing_node_class_uses_defaults_and_adds_a_note() {
     let (problem, notes) = assemble(&objects(RICH_POOL), &CatalogChoice::Aws(Box::<AwsNodeClass>::default()));
     let kind = "EC2NodeClass".to_owned();
     assert_eq!(notes, [Note::NodeClassMissing { pool: "rich".to_owned(), kind, name: "default".to_owned() }]);

@@ -50,7 +50,7 @@ fn outcome(spec: &str) -> Result<i32, (&'static str, String)> {
 }
 
 #[test]
-fn sizes_are_the_largest_wish_within_the_limits() {
+fn replicas_are_the_largest_setting_within_the_limits() {
     let of = |rest: &str| outcome(&format!("scalableRef: {{kind: Deployment, name: web}}{rest}"));
     let cases = [
         ("", 0),
@@ -65,20 +65,20 @@ fn sizes_are_the_largest_wish_within_the_limits() {
         (", limits: {cpu: 4, memory: 2Gi}", 2),
         (", replicas: 5, limits: {cpu: 1}", 2),
         (", replicas: 1, limits: {cpu: 100}", 1),
-        // Limits of what the pods do not request do not limit them.
+        // Limits of resources that the pods do not request have no effect.
         (", replicas: 5, limits: {example.com/gpu: 1}", 5),
         (", replicas: 5, limits: {cpu: 0}", 0),
     ];
     for (rest, expected) in cases {
         assert_eq!(of(rest), Ok(expected), "{rest}");
     }
-    // A share of nothing is no wish.
+    // A share of zero replicas counts as not set.
     assert_eq!(outcome("scalableRef: {kind: StatefulSet, name: db}, percentage: 50"), Ok(0));
     assert_eq!(outcome("podTemplateRef: {name: shape}, replicas: 2"), Ok(2));
 }
 
 #[test]
-fn references_that_lead_nowhere_are_named() {
+fn unresolved_references_are_reported() {
     let cases = [
         (
             "podTemplateRef: {name: other}, replicas: 1",
@@ -114,7 +114,7 @@ fn references_that_lead_nowhere_are_named() {
 }
 
 #[test]
-fn virtual_pods_are_pods_of_the_template_that_need_nothing_real() {
+fn virtual_pods_have_the_template_without_volume_claims() {
     let objects = objects(WORLD);
     let buffer = buffer("scalableRef: {kind: Deployment, name: web}, replicas: 2");
     let resolved = resolve(&buffer, &objects).expect("resolved");

@@ -39,7 +39,7 @@ fn each_annotation_sets_its_own_control_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
+fn invalid_annotation_is_reported_and_uses_the_safe_value() {
     let defaults = Controls::default();
     let moves_nothing = Controls { max_moves_per_hour: Some(0), ..defaults.clone() };
     let cases = [
@@ -65,7 +65,7 @@ fn what_cannot_be_read_is_told_and_does_no_more_than_was_meant() {
     let (_, errors) = controls(&pool(&[("dry-run", "yes")]));
     assert_eq!(
         errors[0].to_string(),
-        "nodepool general: annotation karpenter.sh/consolidation-dry-run: \"yes\" cannot be used; \
+        "nodepool general: annotation karpenter.sh/consolidation-dry-run: \"yes\" is invalid; \
          valid: \"true\" or \"false\"; it counts as true"
     );
 }
@@ -91,14 +91,14 @@ fn share_of_hostname_spreads_is_read_from_its_annotation() {
     assert_eq!(of(None), (None, vec![]));
     assert_eq!(of(Some("0")), (Some(0), vec![]));
     assert_eq!(of(Some("100")), (Some(100), vec![]));
-    let words = "nodepool general: annotation karpenter.sh/hostname-spread-share: \"half\" cannot be used; valid: a whole \
+    let words = "nodepool general: annotation karpenter.sh/hostname-spread-share: \"half\" is invalid; valid: a whole \
                  number of percent from 0 to 100, such as 10; the value of --hostname-spread-share is used";
     assert_eq!(of(Some("half")), (None, vec![("InvalidHostnameSpreadShare", words.to_owned())]));
 }
 
 #[test]
-fn of_two_names_for_the_same_the_stricter_value_counts() {
-    for (long, short, is_enabled, told) in [
+fn contradicting_annotations_use_the_stricter_value() {
+    for (long, short, is_enabled, message) in [
         ("enabled", "enabled", true, 0),
         ("disabled", "disabled", false, 0),
         ("enabled", "disabled", false, 1),
@@ -106,12 +106,16 @@ fn of_two_names_for_the_same_the_stricter_value_counts() {
         ("enabled", "maybe", false, 1),
     ] {
         let (controls, errors) = controls(&pool(&[("many-to-many", long), ("m-to-n", short)]));
-        assert_eq!((controls.is_many_to_many_enabled, errors.len()), (is_enabled, told), "{long}, {short}");
+        assert_eq!(
+            (controls.is_many_to_many_enabled, errors.len()),
+            (is_enabled, message),
+            "{long}, {short}"
+        );
     }
     let (_, errors) = controls(&pool(&[("many-to-many", "enabled"), ("m-to-n", "disabled")]));
     assert_eq!(
         errors[0].to_string(),
-        "nodepool general: annotation karpenter.sh/consolidation-m-to-n: \"disabled\" cannot be used; valid: the same \
+        "nodepool general: annotation karpenter.sh/consolidation-m-to-n: \"disabled\" is invalid; valid: the same \
          as of karpenter.sh/consolidation-many-to-many, or one of the two alone; both count as disabled"
     );
 }

@@ -1,4 +1,4 @@
-//! Constraints between pods: topology spread and (anti-)affinity, with selectors and namespaces resolved.
+//! Constraints between pods: topology spread and (anti-)affinity, with resolved selectors and namespaces.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::intern::Interner;
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The namespaces of an input with their labels. A namespace that is only mentioned is known by its name label alone.
+/// The namespaces of an input with their labels. A namespace without an object has only its name label.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     labels: BTreeMap<Arc<str>, Labels>,
@@ -71,7 +71,7 @@ pub(crate) fn selector(raw: &RawSelector, interner: &mut Interner) -> LabelSelec
             "In" => Match::In(values),
             "NotIn" => Match::NotIn(values),
             "Exists" => Match::Exists,
-            // Other operators were refused when the object was read.
+            // Other operators were rejected when the object was read.
             _ => Match::DoesNotExist,
         };
         selector.require(interner.get(&expression.key), expectation);
@@ -99,7 +99,8 @@ pub(crate) fn spread(
     }
 }
 
-/// Keys the pod does not carry are left out: a pod made from a template lacks what its controller will add.
+/// Keys that the pod does not have are ignored: a pod from a template lacks the labels that its controller
+/// will add.
 fn require_same(selector: &mut LabelSelector, owner: &Owner<'_>, keys: Option<&Vec<String>>) {
     for key in keys.into_iter().flatten() {
         if let Some((key, value)) = owner.labels.get_key_value(key.as_str()) {
@@ -137,7 +138,7 @@ pub(crate) fn term(
     }
 }
 
-/// Heaviest first; equal weights keep their order.
+/// Highest weight first; equal weights keep their order.
 pub(crate) fn weighted(
     raw: Option<&Vec<WeightedPodAffinityTerm>>,
     owner: &Owner<'_>,

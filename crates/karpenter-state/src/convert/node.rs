@@ -1,8 +1,8 @@
-//! Nodes and the NodeClaims behind them, merged into what the planner may place pods on.
+//! Nodes and their NodeClaims, merged into the nodes of a problem.
 //!
-//! A claim speaks for its node until the node has registered; until the node is initialised, taints that will go away
-//! are not seen and missing amounts are filled in from the claim. A claim without a node counts as a node that is
-//! still on its way. Nodes that are being deleted are kept apart: their pods have to move.
+//! Until the node has registered, the labels and taints of the claim are used. Until the node is initialized,
+//! startup and ephemeral taints are ignored and missing amounts come from the claim. A claim without a node
+//! counts as an in-flight node. Nodes that are being deleted are marked: their pods have to move.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::intern::Interner;
 
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const REBOOTING: &str = "karpenter.sh/rebooting";
-/// Taints of a node on its way up, by key and effect.
+/// Taints of a node that is not initialized, by key and effect.
 const EPHEMERAL_TAINTS: [(&str, Effect); 5] = [
     ("node.kubernetes.io/not-ready", Effect::NoSchedule),
     ("node.kubernetes.io/not-ready", Effect::NoExecute),
@@ -33,14 +33,14 @@ const EPHEMERAL_TAINTS: [(&str, Effect); 5] = [
 ];
 const READINESS_PREFIX: &str = "readiness.k8s.io/";
 
-/// A node before pods are put on it.
+/// A node without its pods.
 #[derive(Debug)]
 pub(crate) struct NodeDraft {
     pub(crate) node: Node,
-    /// Capacity, with `nodes: 1`: what the node takes of its pool's limits.
+    /// Capacity, with `nodes: 1`: the node's usage of the limits of its NodePool.
     pub(crate) capacity: ResourceList,
     pub(crate) is_deleting: bool,
-    /// Positions in the lists that the draft was made from.
+    /// Positions in the lists of nodes and claims.
     pub(crate) node_at: Option<usize>,
     pub(crate) claim_at: Option<usize>,
 }
@@ -48,9 +48,9 @@ pub(crate) struct NodeDraft {
 #[derive(Debug, Default)]
 pub(crate) struct NodeDrafts {
     pub(crate) drafts: Vec<NodeDraft>,
-    /// Position of the draft by the name pods use in `spec.nodeName`.
+    /// Position of the draft by node name, as in `spec.nodeName` of pods.
     pub(crate) by_node_name: FxHashMap<String, usize>,
-    /// Positions of claims that have neither a node nor any known size.
+    /// Positions of claims that have neither a node nor allocatable.
     pub(crate) unlaunched_claims: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn convert_nodes<N: Borrow<RawNode>, C: Borrow<NodeClaim>, S: Borrow<
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let position = index.find(node);
         if let Some(position) = position {
-            // Several nodes for one claim break an invariant; the first one counts as the claim's.
+            // Several nodes with one claim violate an invariant; the first one gets the claim.
             if std::mem::replace(&mut claim_has_node[position], true) {
                 continue;
             }
@@ -152,7 +152,7 @@ struct Merged<'a> {
 
 impl Merged<'_> {
     fn draft(mut self, name: &str, csi: Option<&CSINode>, interner: &mut Interner) -> NodeDraft {
-        // Until the kubelet has labelled it, a managed node says less than its claim.
+        // Until the kubelet has set its labels, a managed node has less information than its claim.
         if self.claim.is_some() && !self.is_initialized() && !self.node_has_label(labels::INSTANCE_TYPE) {
             self.node = None;
         }
@@ -238,7 +238,7 @@ impl Merged<'_> {
             let (key, value) = (interner.get(UNSCHEDULABLE), interner.get(""));
             found.push(Taint { key, value, effect: Effect::NoSchedule });
         }
-        // Pods displaced by a reboot wait for the node, so it is seen as it will be afterwards.
+        // Pods displaced by a reboot wait for the node, so it is converted as it will be afterwards.
         let is_rebooting = self.claim_condition_is_true("Rebooting");
         if !self.is_initialized() || is_rebooting {
             let startup: &[RawTaint] =
@@ -252,7 +252,7 @@ impl Merged<'_> {
         found
     }
 
-    /// The node's own amounts; while it is coming up, what it does not report yet is taken from the claim.
+    /// The amounts of the node; until it is initialized, missing amounts come from the claim.
     fn amounts(
         &self,
         of_node: impl Fn(
@@ -283,7 +283,7 @@ fn is_ephemeral(taint: &Taint) -> bool {
         || EPHEMERAL_TAINTS.iter().any(|(key, effect)| *key == &*taint.key && *effect == taint.effect)
 }
 
-/// A driver that publishes no count has no limit.
+/// A driver without a count has no limit.
 fn volume_limits(csi: Option<&CSINode>, interner: &mut Interner) -> BTreeMap<Arc<str>, u32> {
     let drivers = csi.map_or(&[][..], |csi| &csi.spec.drivers);
     drivers
@@ -295,7 +295,7 @@ fn volume_limits(csi: Option<&CSINode>, interner: &mut Interner) -> BTreeMap<Arc
         .collect()
 }
 
-/// Drivers that each node has registered, with or without a limit.
+/// The drivers that each node has registered, with or without a limit.
 pub(crate) fn published_drivers<S: Borrow<CSINode>>(csi_nodes: &[S]) -> FxHashMap<&str, &[CSINodeDriver]> {
     let published = csi_nodes.iter().map(Borrow::<CSINode>::borrow);
     published.filter_map(|csi| Some((csi.metadata.name.as_deref()?, csi.spec.drivers.as_slice()))).collect()

@@ -1,6 +1,6 @@
-//! EC2NodeClasses: the settings that change what an instance type offers.
+//! EC2NodeClasses: the settings that change the capacity or offerings of an instance type.
 //!
-//! Only those; what matters at launch alone (user data, tags, roles) is not looked at.
+//! Settings that matter at launch only (user data, tags, roles) are ignored.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use karpenter_catalog::aws::{AmiFamily, AwsNodeClass, AwsZone, BlockDevice, Netw
 use karpenter_model::quantity::Quantity;
 use serde_json::Value;
 
-/// A setting that was not understood and is taken as not given.
+/// A setting that could not be parsed and is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedSetting {
     pub path: String,
     pub why: String,
 }
 
-/// The class's settings over `base`, which holds what a manifest cannot say (prices, operator settings).
+/// The settings of the class applied to `base`, which has what a manifest cannot state (prices, operator
+/// settings).
 pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass, Vec<SkippedSetting>) {
     let mut class = base.clone();
     let mut skipped = Vec::new();
@@ -56,7 +57,7 @@ pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass,
     (class, skipped)
 }
 
-/// A class whose subnets were resolved knows its zones, and with them its region.
+/// A class with resolved subnets has its zones, and from them its region.
 fn read_subnets(raw: &EC2NodeClass, class: &mut AwsNodeClass) {
     let subnets = raw.status.as_ref().map_or(&[][..], |status| &status.subnets);
     let zones: BTreeMap<&str, Option<&String>> =

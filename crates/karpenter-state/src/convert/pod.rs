@@ -1,7 +1,7 @@
-//! Pods: everything that decides where one may run.
+//! Pods: everything that decides where a pod can run.
 //!
-//! Equal pods come out as the same `Arc`, so a hundred thousand replicas cost one spec. A pod that Karpenter would
-//! ignore keeps its spec and carries the reason.
+//! Equal pods share one `Arc`, so a hundred thousand replicas need one spec. A pod that Karpenter would
+//! ignore keeps its spec and has the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use rustc_hash::FxHashSet;
 use super::affinity::{self, Namespaces, Owner};
 use super::requirement;
 use super::volumes::{ClaimSource, Unusable, VolumeIndex};
+use crate::default_spread::{DefaultSpreads, SpreadOwner};
 use crate::intern::Interner;
 use crate::requests::{RequestSource, effective_requests};
-use crate::spreads::{DefaultSpreads, SpreadOwner};
 
-/// A pod as read, or as its workload would make it.
+/// A pod as read, or as its workload would create it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PodSource<'a> {
     pub(crate) namespace: &'a str,
@@ -35,12 +35,12 @@ pub(crate) struct PodSource<'a> {
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     pub(crate) spec: &'a RawPodSpec,
     pub(crate) requests: RequestSource<'a>,
-    /// Claims that the workload makes for each of its pods.
+    /// Claim templates of the workload, for each of its pods.
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
     pub(crate) spread_owner: SpreadOwner<'a>,
 }
 
-/// What conversion looks up besides the pod itself.
+/// The lookup tables of the conversion.
 #[derive(Debug)]
 pub(crate) struct PodConverter<'a> {
     pub(crate) interner: Interner,
@@ -239,7 +239,7 @@ fn host_ports(raw: &RawPodSpec, interner: &mut Interner) -> BTreeSet<HostPort> {
         raw.containers.iter().chain(sidecars(raw)).filter_map(|container| container.ports.as_ref()).flatten();
     ports
         .filter_map(|port| {
-            // A pod on the host's network listens on the host whether it says so or not.
+            // A container on the host network listens on the host even without a hostPort.
             let implied = on_host_network.then_some(port.container_port);
             let number = port.host_port.filter(|number| *number != 0).or(implied)?;
             Some(HostPort {
@@ -265,7 +265,7 @@ pub(crate) fn uses_resource_claims(raw: &RawPodSpec) -> bool {
 pub(crate) struct Priorities {
     classes: BTreeMap<String, i32>,
     default: i32,
-    /// Classes that pods name but the input does not have.
+    /// Classes that pods name but the input lacks.
     unknown: std::cell::RefCell<BTreeSet<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! NodePools: which ones may be planned for, and what their nodes look like.
+//! NodePools: which ones can launch nodes, and the properties of their nodes.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use super::{capacity, node_labels, requirement, taints};
 use crate::controls::spread_share;
 use crate::intern::Interner;
 
-/// Why a pool cannot take new nodes from a plan.
+/// Why a plan cannot launch nodes of a NodePool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolLeftOut {
-    /// `spec.replicas` is set: its size is fixed.
+    /// `spec.replicas` is set: the number of nodes is fixed.
     Static,
     Deleting,
-    /// Its Ready condition is not true.
+    /// The condition Ready is not true.
     NotReady,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for PoolLeftOut {
 
 pub(crate) fn left_out(pool: &RawPool) -> Option<PoolLeftOut> {
     let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    // A manifest that has not been applied yet has no conditions, and is planned as if it were ready.
+    // A manifest that was not applied has no conditions and counts as ready.
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
     if pool.metadata.deletion_timestamp.is_some() {
         Some(PoolLeftOut::Deleting)
@@ -48,7 +48,7 @@ pub(crate) fn left_out(pool: &RawPool) -> Option<PoolLeftOut> {
     }
 }
 
-/// The label by which nodes name their NodeClass.
+/// The label with the node class of a node.
 pub(crate) fn node_class_label(group: &str, kind: &str) -> String {
     format!("{group}/{}", kind.to_lowercase())
 }

@@ -1,4 +1,4 @@
-//! Node requirements of pods and volumes, and the rules by which Karpenter refuses one.
+//! Node requirements of pods and volumes, and the rules by which Karpenter rejects them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
 use crate::intern::Interner;
 
-/// Label domains that only Karpenter and its providers may write to.
+/// Label domains that only Karpenter and its providers may use.
 const RESTRICTED_DOMAINS: [&str; 3] = ["karpenter.sh", "karpenter.k8s.aws", "karpenter.kwok.sh"];
 const CAPACITY_TYPES: [&str; 3] =
     [labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT, labels::CAPACITY_TYPE_RESERVED];
@@ -25,8 +25,9 @@ pub(crate) fn requirement(
     Requirement::new(interner.get(labels::normalize(key)), operator, values)
 }
 
-/// What a pod asks for. A key with dots is read as that of today, and asks for nodes of the API before v1 as well, which
-/// alone carry it; unless it keeps the pod away from a value, which any other node does too.
+/// The requirements of a pod for one expression. A key with dots of the v1alpha5 API is converted to the v1
+/// key and additionally requires a node of a Provisioner, because only these have the label. Operators that
+/// exclude values need no such requirement.
 pub(crate) fn wanted(
     key: &str,
     operator: Operator,
@@ -42,7 +43,7 @@ pub(crate) fn wanted(
     std::iter::once(itself).chain(old_nodes)
 }
 
-/// The expressions of a term; unknown operators are left out (they are reported where they matter).
+/// The expressions of a term; unknown operators are ignored here (they are reported where they matter).
 pub(crate) fn term(term: &NodeSelectorTerm, interner: &mut Interner) -> Requirements {
     let expressions = term.match_expressions.iter().flatten();
     expressions
@@ -55,7 +56,7 @@ pub(crate) fn term(term: &NodeSelectorTerm, interner: &mut Interner) -> Requirem
         .collect()
 }
 
-/// Why Karpenter would not plan a pod with this required term.
+/// Why Karpenter does not plan a pod with this required term.
 pub(crate) fn term_error(term: &NodeSelectorTerm, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     if term.match_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
         return Some(
@@ -76,7 +77,7 @@ fn expression_error(expression: &NodeSelectorRequirement, well_known: &BTreeSet<
     }
 }
 
-/// Why Karpenter would not plan a pod with this requirement.
+/// Why Karpenter does not plan a pod with this requirement.
 pub(crate) fn requirement_error(
     key: &str,
     operator: Operator,
@@ -117,7 +118,7 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     if key == labels::HOSTNAME {
         return Some(format!("label {key} is restricted: it is not known before a node exists"));
     }
-    // Pods may choose among pools of the API before v1 by it; other pools do not have it.
+    // Pods may select NodePools of Provisioners by it; other NodePools do not have the label.
     if well_known.contains(key) || key == PROVISIONER_NAME {
         return None;
     }
@@ -125,10 +126,10 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     let is_restricted = RESTRICTED_DOMAINS.iter().any(|restricted| {
         domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     });
-    is_restricted.then(|| format!("label {key} is restricted: domain {domain} is Karpenter's own"))
+    is_restricted.then(|| format!("label {key} is restricted: domain {domain} belongs to Karpenter"))
 }
 
-/// `name` or `prefix/name`, as label keys are.
+/// `name` or `prefix/name`, like label keys.
 pub(crate) fn is_qualified_name(key: &str) -> bool {
     match key.split_once('/') {
         Some((prefix, name)) => is_dns_subdomain(prefix) && !name.is_empty() && is_label_value(name),

@@ -1,9 +1,9 @@
-//! Volumes: which claims a pod needs, whether they can be used, where they can be reached and which driver attaches
-//! them.
+//! Volumes: the claims of a pod, whether they can be used, in which topology they are accessible and which
+//! driver attaches them.
 //!
-//! A claim that exists is judged as a cluster would judge it. A claim that a workload or an ephemeral volume will
-//! only make later is taken as it will be made: what its storage class says about places counts, and where the input
-//! has no storage class at all the claim constrains nothing.
+//! An existing claim is checked like in a cluster. For a claim that a workload or an ephemeral volume will
+//! create later, the allowed topologies of its storage class count; if the input has no storage class, the
+//! claim constrains nothing.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -24,10 +24,10 @@ use crate::intern::Interner;
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// Places of several volumes multiply; beyond this many combinations the rest is not looked at.
+/// The maximum number of combinations of topologies of several volumes; further ones are ignored.
 const ALTERNATIVES_MAX: usize = 1_024;
 
-/// Provisioners that were once part of Kubernetes, and the drivers that took over.
+/// In-tree provisioners and the CSI drivers that replaced them.
 const IN_TREE_PROVISIONERS: [(&str, &str); 7] = [
     ("kubernetes.io/aws-ebs", EBS_DRIVER),
     ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
@@ -45,7 +45,7 @@ pub(crate) struct VolumeIndex<'a> {
     volumes: FxHashMap<&'a str, &'a PersistentVolume>,
     classes: FxHashMap<&'a str, &'a StorageClass>,
     default_class: Option<&'a str>,
-    /// Attachments of other drivers cannot run out, so they need not tell pods apart.
+    /// Attachments of other drivers are unlimited, so they are ignored.
     limited_drivers: BTreeSet<Arc<str>>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> VolumeIndex<'a> {
         }
     }
 
-    /// Where the pod's volumes can be reached and what they attach, or why the pod has to wait.
+    /// The topologies and attachments of a pod's volumes, or why the pod is unschedulable.
     pub(crate) fn resolve(
         &self,
         source: ClaimSource<'_>,
@@ -142,7 +142,7 @@ impl<'a> VolumeIndex<'a> {
         Ok(resolved)
     }
 
-    /// A claim that is made for each pod: the existing one if it was made already.
+    /// A claim that is created for each pod: the existing one if there is one.
     fn add_made(
         &self,
         namespace: &str,
@@ -245,7 +245,7 @@ fn driver_of_volume(volume: &PersistentVolume) -> Option<&str> {
     csi.or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER))
 }
 
-/// `None`: reachable from anywhere.
+/// `None`: accessible from everywhere.
 fn class_alternatives(class: &StorageClass, interner: &mut Interner) -> Option<Vec<Requirements>> {
     let terms = class.allowed_topologies.as_ref().filter(|terms| !terms.is_empty())?;
     let convert = |term: &k8s_openapi::api::core::v1::TopologySelectorTerm| {
@@ -263,7 +263,7 @@ fn volume_alternatives(volume: &PersistentVolume, interner: &mut Interner) -> Op
     if required.node_selector_terms.is_empty() {
         return None;
     }
-    // A volume on a node's own disk goes away with the node; its pods may be planned elsewhere.
+    // A local volume is deleted with its node; its pods may be planned elsewhere.
     let follows_node = spec.local.is_some() || spec.host_path.is_some();
     let convert = |term| {
         let mut requirements = requirement::term(term, interner);
@@ -275,7 +275,8 @@ fn volume_alternatives(volume: &PersistentVolume, interner: &mut Interner) -> Op
     Some(required.node_selector_terms.iter().map(convert).collect())
 }
 
-/// Every pair of places that go together; if none do, all pairs, so that the conflict shows when the pod is placed.
+/// Every compatible pair of topologies; if none is compatible, all pairs, so that the conflict shows when the
+/// pod is placed.
 fn combine(present: &mut Vec<Requirements>, further: Option<Vec<Requirements>>) {
     let Some(further) = further else { return };
     if present.is_empty() {

@@ -9,10 +9,10 @@ fn pod(annotations: Value, priority: Option<i32>) -> Pod {
 }
 
 #[test]
-fn what_owners_state_moves_the_cost_of_a_pod_within_bounds() {
+fn annotations_and_priority_change_the_eviction_cost_within_bounds() {
     let unit = (1_i64 << 27).to_string();
     let (ours, theirs) = (ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST);
-    // The last two are what users state and what a controller of ours wrote.
+    // The last two values: with annotations of users, and with managed ones.
     let cases = [
         (json!({}), None, 1.0, 1.0),
         (json!({theirs: unit}), None, 2.0, 1.0),
@@ -28,13 +28,13 @@ fn what_owners_state_moves_the_cost_of_a_pod_within_bounds() {
     ];
     for (annotations, priority, of_users, managed) in cases {
         let pod = pod(annotations.clone(), priority);
-        assert_eq!(eviction_cost(&pod, DeletionCosts::OfUsers), of_users, "{annotations} {priority:?}");
+        assert_eq!(eviction_cost(&pod, DeletionCosts::SetByUsers), of_users, "{annotations} {priority:?}");
         assert_eq!(eviction_cost(&pod, DeletionCosts::Managed), managed, "{annotations} {priority:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_read_is_known() {
+fn invalid_cost_annotation_is_reported() {
     let (ours, theirs) = (ANNOTATION_DISRUPTION_COST, ANNOTATION_POD_DELETION_COST);
     let cases = [
         (json!({}), None, None),
@@ -45,18 +45,18 @@ fn what_cannot_be_read_is_known() {
     ];
     for (annotations, of_users, managed) in cases {
         let pod = pod(annotations.clone(), None);
-        assert_eq!(unreadable_cost(&pod, DeletionCosts::OfUsers), of_users, "{annotations}");
+        assert_eq!(unreadable_cost(&pod, DeletionCosts::SetByUsers), of_users, "{annotations}");
         assert_eq!(unreadable_cost(&pod, DeletionCosts::Managed), managed, "{annotations}");
     }
 }
 
 #[test]
-fn a_node_costs_one_and_what_its_pods_add() {
+fn reschedule_cost_is_one_plus_the_cost_of_pods() {
     let worthless = pod(json!({}), Some(-2_147_483_648));
     let ordinary = pod(json!({}), None);
     let mut ended = pod(json!({}), None);
     ended.status.phase = crate::pod::Phase::Succeeded;
-    let cost = |pods: &[&Pod]| reschedule_cost(pods.iter().copied(), DeletionCosts::OfUsers);
+    let cost = |pods: &[&Pod]| reschedule_cost(pods.iter().copied(), DeletionCosts::SetByUsers);
     assert_eq!(cost(&[]), 1.0);
     assert_eq!(cost(&[&worthless]), 1.0);
     assert_eq!(cost(&[&ordinary, &ordinary, &worthless, &ended]), 3.0);

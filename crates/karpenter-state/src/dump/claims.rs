@@ -1,4 +1,4 @@
-//! NodeClaims that a dump leaves out, made from the nodes that carry a pool's label.
+//! NodeClaims that a dump lacks, created from nodes with the label of a NodePool.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use karpenter_api::types::{
 use karpenter_model::labels;
 use rustc_hash::FxHashMap;
 
-use crate::expand::name_of;
 use crate::notes::Note;
 use crate::objects::Objects;
 use crate::pod::Pod;
 use crate::pods;
+use crate::workloads::name_of;
 
-/// Claims by what nodes know of them.
+/// Claims by provider id and node name.
 pub(super) struct Index<'a> {
     by_provider_id: FxHashMap<&'a str, &'a NodeClaim>,
     by_node_name: FxHashMap<&'a str, &'a NodeClaim>,
@@ -53,7 +53,7 @@ pub(super) fn is_leaving(claim: &NodeClaim) -> bool {
         || conditions.iter().any(|one| one.type_ == "InstanceTerminating" && is_true(one))
 }
 
-/// Gives a claim to every node of a pool that has none.
+/// Adds a claim for every node of a NodePool that has none.
 pub(super) fn add_missing(objects: &mut Objects, notes: &mut Vec<Note>) {
     let index = Index::of(objects.node_claims.iter());
     let pools: FxHashMap<&str, &NodePool> =
@@ -75,7 +75,7 @@ pub(super) fn add_missing(objects: &mut Objects, notes: &mut Vec<Note>) {
     }
 }
 
-/// When the newest pod of each node came. When one left cannot be seen.
+/// The start of the newest pod of each node. When a pod left is not visible.
 fn last_pod_events(pods: &[Pod]) -> FxHashMap<&str, Timestamp> {
     let mut newest: FxHashMap<&str, Timestamp> = FxHashMap::default();
     for pod in pods.iter().filter(|pod| !pods::is_owned_by_daemon_set(pod)) {

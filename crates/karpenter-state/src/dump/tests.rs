@@ -33,13 +33,13 @@ fn pod(name: &str, spec: &str, status: &str) -> String {
 
 fn fleet(text: &str) -> (Fleet, Vec<Note>) {
     let objects = objects(text);
-    let now = newest_time(&objects).expect("there is a time");
+    let now = captured_at(&objects).expect("there is a time");
     let dump = read_dump(objects, &CatalogChoice::Kwok, now);
     (assemble_fleet(&dump.live, &dump.input).fleet, dump.notes)
 }
 
 #[test]
-fn a_node_without_a_claim_gets_one_from_its_labels_and_its_pool() {
+fn node_without_claim_gets_one_from_labels_and_pool() {
     let pool = POOL
         .replace("nodeClassRef", "expireAfter: 1h\n      terminationGracePeriod: 30s\n      nodeClassRef");
     let text = format!(
@@ -59,7 +59,7 @@ fn a_node_without_a_claim_gets_one_from_its_labels_and_its_pool() {
 }
 
 #[test]
-fn what_the_controller_wrote_about_moved_pods_counts() {
+fn move_annotations_of_the_controller_are_read() {
     let moved = r#"{"2026-01-01T10:59:59Z": 5, "2026-01-01T11:30:00Z": 2, "2026-01-01T12:00:00Z": 1}"#;
     let annotated = format!("{{name: general, annotations: {{karpenter.sh/pods-moved: '{moved}'}}}}");
     let pool = POOL.replace("{name: general}", &annotated);
@@ -84,7 +84,7 @@ fn what_the_controller_wrote_about_moved_pods_counts() {
 }
 
 #[test]
-fn pods_without_a_node_wait_unless_something_else_is_in_store_for_them() {
+fn pods_without_node_are_pending_unless_gated_or_nominated() {
     let text = format!(
         "{POOL}---{NODE}{}{}{}{}{}",
         pod("waits", "", "phase: Pending"),
@@ -109,7 +109,7 @@ fn pods_without_a_node_wait_unless_something_else_is_in_store_for_them() {
 }
 
 #[test]
-fn costs_that_are_no_numbers_are_noted() {
+fn invalid_cost_annotations_are_noted() {
     let stated = |name: &str, cost: &str| {
         let annotations = format!("uid: uid-{name}, annotations: {{karpenter.sh/disruption-cost: '{cost}'}}");
         pod(name, "nodeName: n1", "phase: Running").replace(&format!("uid: uid-{name}"), &annotations)
@@ -120,7 +120,7 @@ fn costs_that_are_no_numbers_are_noted() {
 }
 
 #[test]
-fn pods_of_nodes_on_their_way_out_wait_for_a_place() {
+fn pods_of_deleted_nodes_are_pending() {
     let leaving = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
     let text = format!("{POOL}---{leaving}{}", pod("p", "nodeName: n1", "phase: Running"));
     let (fleet, notes) = fleet(&text);
@@ -130,7 +130,7 @@ fn pods_of_nodes_on_their_way_out_wait_for_a_place() {
 }
 
 #[test]
-fn pools_that_launch_nothing_still_price_their_nodes() {
+fn pools_that_cannot_launch_still_price_their_nodes() {
     let fixed = POOL.replace("spec:\n  template", "spec:\n  replicas: 1\n  template");
     let (fleet, notes) = fleet(&format!("{fixed}---{NODE}"));
     assert_eq!(notes[0], Note::PoolLaunchesNothing { pool: "general".to_owned(), why: PoolLeftOut::Static });
@@ -138,6 +138,6 @@ fn pools_that_launch_nothing_still_price_their_nodes() {
 }
 
 #[test]
-fn a_dump_without_any_time_has_no_moment() {
-    assert_eq!(newest_time(&read(POOL).objects), None);
+fn dump_without_timestamps_has_no_capture_time() {
+    assert_eq!(captured_at(&read(POOL).objects), None);
 }

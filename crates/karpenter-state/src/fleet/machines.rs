@@ -1,4 +1,4 @@
-//! Every claim of this provider as a machine: what its conditions, its node and its labels say.
+//! Every claim of this provider with the facts from its conditions, node and labels.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as RawNode;
@@ -13,25 +13,26 @@ use rustc_hash::FxHashSet;
 
 use super::FleetInput;
 use super::pools::Pools;
+use crate::cluster_input::{ClusterInput, Host};
 use crate::controls::seconds_up;
-use crate::expand::{created_at_secs, name_of};
-use crate::live::{Host, Live};
+use crate::workloads::{created_at_secs, name_of};
 
 pub(super) struct Machines<'a> {
     input: &'a FleetInput,
     pools: &'a Pools<'a>,
-    /// Claims that have pods on their way.
+    /// Claims with nominated pods.
     expecting: FxHashSet<&'a str>,
     machines: Vec<(Machine, Host)>,
 }
 
 impl<'a> Machines<'a> {
-    pub(super) fn new(live: &'a Live, input: &'a FleetInput, pools: &'a Pools<'a>) -> Self {
-        let expecting = live.expected.iter().map(|(claim, _)| claim.as_str()).collect();
-        Self { input, pools, expecting, machines: Vec::with_capacity(live.node_claims.len()) }
+    pub(super) fn new(cluster: &'a ClusterInput, input: &'a FleetInput, pools: &'a Pools<'a>) -> Self {
+        let expecting = cluster.expected.iter().map(|(claim, _)| claim.as_str()).collect();
+        Self { input, pools, expecting, machines: Vec::with_capacity(cluster.node_claims.len()) }
     }
 
-    /// `at` is `None` for a machine on its way out, which is not in the problem. A host without a claim is nobody's.
+    /// `at` is `None` for a node that is being deleted, which is not in the problem. Hosts without a claim
+    /// are not managed.
     pub(super) fn add(&mut self, at: Option<usize>, node: &mut Node, host: &Host, occupants: Vec<Occupant>) {
         let Some(claim) = host.claim.as_deref() else { return };
         let (mut machine, is_settling) = self.machine(at.is_none(), node, claim, host.node.as_deref());
@@ -57,7 +58,7 @@ impl<'a> Machines<'a> {
         let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
         let pool = label(labels::NODEPOOL);
         let quiet_since = quiet_since(claim);
-        // The old rules let pods move to any node.
+        // The v1alpha5 rules let pods move to any node.
         let has_old_rules = pool.as_deref().is_some_and(|pool| self.pools.has_old_rules(pool));
         let settles_for = pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool));
         let is_settling = settles_for.filter(|_| !has_old_rules).is_some_and(|after| {
@@ -107,14 +108,15 @@ impl<'a> Machines<'a> {
         (machine, is_settling)
     }
 
-    /// By the claims' names.
+    /// Sorted by the names of the claims.
     pub(super) fn finish(mut self) -> (Vec<Machine>, Vec<Host>) {
         self.machines.sort_by(|(one, _), (other, _)| one.claim.cmp(&other.claim));
         self.machines.into_iter().unzip()
     }
 }
 
-/// Pods that a node on its way out still has to evict and that budgets protect. Nobody plans with them here.
+/// Pods that a deleted node still has to evict and that PodDisruptionBudgets protect. They are not part of a
+/// plan.
 fn left_over(mut occupants: Vec<Occupant>) -> Vec<Occupant> {
     occupants.retain(|one| one.is_active && one.is_evictable && !one.budgets.is_empty());
     for one in &mut occupants {
@@ -140,14 +142,14 @@ fn seconds(time: Option<Timestamp>) -> i64 {
     time.map_or(0, Timestamp::as_second)
 }
 
-/// The last coming or going of a pod, or when the node began to take pods.
+/// The last time a pod was bound or removed, or when the node was initialized.
 fn quiet_since(claim: &NodeClaim) -> Option<Timestamp> {
     let initialized = true_condition(claim, "Initialized")?;
     let last_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
     last_event.map(|time| time.0).or_else(|| transition(initialized)).or(Some(Timestamp::UNIX_EPOCH))
 }
 
-/// Whether less than so many nanoseconds have passed.
+/// Whether less than `nanos` nanoseconds have passed.
 fn is_within(since: Timestamp, nanos: i64, now: Timestamp) -> bool {
     now.duration_since(since).as_nanos() < i128::from(nanos)
 }

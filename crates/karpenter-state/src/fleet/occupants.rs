@@ -1,4 +1,4 @@
-//! What disruption has to know of each pod on a node, and whether the pod would have to move with it.
+//! The properties of each pod on a node for disruption, and whether the pod has to move with it.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 
 use super::FleetInput;
 use super::pod_budgets::PodBudgets;
+use crate::cluster_input::NodePods;
 use crate::cost::eviction_cost;
 use crate::intern::Interner;
-use crate::live::Aboard;
 use crate::pod::Pod;
 use crate::pods;
 
@@ -21,7 +21,8 @@ pub(super) struct Occupants<'a> {
     budgets: &'a PodBudgets<'a>,
     input: &'a FleetInput,
     now: Timestamp,
-    /// Equal specs have equal labels, and so the same budgets. Specs are shared, so their address tells them apart.
+    /// Equal specs have equal labels, and so the same budgets. Specs are shared, so their address identifies
+    /// them.
     budgets_of_spec: FxHashMap<usize, Vec<u32>>,
     owners: Interner,
 }
@@ -32,15 +33,15 @@ impl<'a> Occupants<'a> {
         Self { budgets, input, now: input.now, budgets_of_spec, owners }
     }
 
-    /// One occupant per pod of the node. Sets the pods' mobility.
-    pub(super) fn board(&mut self, node: &mut Node, aboard: &Aboard) -> Vec<Occupant> {
+    /// One entry per pod of the node. Sets the mobility of the pods.
+    pub(super) fn board(&mut self, node: &mut Node, aboard: &NodePods) -> Vec<Occupant> {
         let mut occupants = Vec::with_capacity(node.pods.len());
         for (index, (on_node, pod)) in node.pods.iter_mut().zip(&aboard.pods).enumerate() {
             let mut occupant = self.occupant(pod, &on_node.spec);
             if index < aboard.bound {
                 on_node.mobility = self.mobility(pod, &occupant);
             } else {
-                // It is not there yet, so there is nothing to move: without the node it waits on.
+                // The pod is not bound yet, so it is not moved: without the node it stays pending.
                 occupant.is_reschedulable = false;
                 occupant.is_evictable = false;
             }
@@ -77,8 +78,8 @@ impl<'a> Occupants<'a> {
             is_active: pods::is_active(pod),
             is_reschedulable: pods::is_reschedulable(pod),
             is_evictable: pods::is_evictable(pod, self.now),
-            is_kept: pods::is_kept(pod, self.now),
-            is_held: pods::is_held(pod),
+            is_kept: pods::is_do_not_disrupt(pod, self.now),
+            is_held: pods::is_do_not_evict(pod),
             is_unready: pods::is_unready(pod),
             is_virtual: pod.annotation(ANNOTATION_BUFFER_FAKE_POD).is_some(),
             eviction_cost: eviction_cost(pod, self.input.deletion_costs),

@@ -1,4 +1,4 @@
-//! Pod disruption budgets as values, and which of them select a pod.
+//! PodDisruptionBudgets as values, and which of them select a pod.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_disruption::fleet::PodBudget;
 use rustc_hash::FxHashMap;
 
-use crate::expand::{name_of, namespace_of};
 use crate::pod::Pod;
 use crate::pods;
+use crate::workloads::{name_of, namespace_of};
 
 pub(super) struct PodBudgets<'a> {
     raw: Vec<&'a PodDisruptionBudget>,
@@ -17,7 +17,7 @@ pub(super) struct PodBudgets<'a> {
 }
 
 impl<'a> PodBudgets<'a> {
-    /// By name, whatever the order they come in.
+    /// Sorted by name, independent of the input order.
     pub(super) fn new(budgets: &'a [Arc<PodDisruptionBudget>]) -> Self {
         let mut raw: Vec<&PodDisruptionBudget> = budgets.iter().map(AsRef::as_ref).collect();
         raw.sort_by_key(|one| (namespace_of(&one.metadata), name_of(&one.metadata)));
@@ -29,7 +29,7 @@ impl<'a> PodBudgets<'a> {
         Self { raw, values, by_namespace }
     }
 
-    /// Those that select the pod, ascending.
+    /// The budgets that select the pod, ascending.
     pub(super) fn of(&self, pod: &Pod) -> Vec<u32> {
         let in_namespace = self.by_namespace.get(pod.namespace()).map_or(&[][..], Vec::as_slice);
         let selects = |index: &&u32| pods::budget_selects(self.raw[**index as usize], pod);
@@ -50,7 +50,7 @@ fn value(budget: &PodDisruptionBudget) -> PodBudget {
     PodBudget {
         name: format!("{}/{}", namespace_of(&budget.metadata), name_of(&budget.metadata)).into(),
         disruptions_allowed: u32::try_from(allowed).unwrap_or(0),
-        lets_unready_go: pods::lets_unready_go(budget),
+        lets_unready_go: pods::always_allows_unready(budget),
         is_fully_blocking: pods::allows_nothing(budget),
     }
 }

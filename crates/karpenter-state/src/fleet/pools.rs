@@ -1,4 +1,4 @@
-//! Every pool as disruption sees it: its rules, what its budgets allow at this moment, and what its annotations ask for.
+//! NodePools for disruption: their rules, what their budgets allow now, and their annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use karpenter_model::resources::{NODES, ResourceList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::FleetInput;
+use crate::cluster_input::{ClusterInput, PoolInput};
 use crate::controls::{ControlError, controls, seconds_up};
 use crate::convert::pool::convert_pool;
-use crate::expand::name_of;
 use crate::intern::Interner;
-use crate::live::{Live, LivePool};
+use crate::workloads::name_of;
 
-/// A budget of a pool that cannot be evaluated. Nobody knows what its owner wanted to keep, so everything is kept.
+/// A budget of a NodePool that cannot be evaluated. Its intent is unknown, so no disruption is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "nodepool {pool}: spec.disruption.budgets: {error}; until it is corrected no budget of the pool lets a node go, whatever for"
+    "nodepool {pool}: spec.disruption.budgets: {error}; until it is corrected, no node of the nodepool is disrupted"
 )]
 pub struct PoolBudgetError {
     pub pool: String,
     pub error: BudgetError,
 }
 
-/// What pools say that cannot be used as it is.
+/// Invalid annotations and budgets of NodePools.
 #[derive(Debug, Default)]
 pub(super) struct Unusable {
     pub(super) controls: Vec<ControlError>,
@@ -40,7 +40,7 @@ pub(super) struct Unusable {
 
 pub(super) struct Pools<'a> {
     by_name: BTreeMap<&'a str, Known<'a>>,
-    /// Label keys that a template may leave open.
+    /// Label keys that a template may leave undefined.
     open: BTreeSet<Arc<str>>,
 }
 
@@ -53,11 +53,11 @@ struct Known<'a> {
 }
 
 impl<'a> Pools<'a> {
-    pub(super) fn new(live: &'a Live, input: &'a FleetInput) -> Self {
-        let launching = live.pools.iter().enumerate().map(|(index, one)| (Some(index), one));
+    pub(super) fn new(cluster: &'a ClusterInput, input: &'a FleetInput) -> Self {
+        let launching = cluster.pools.iter().enumerate().map(|(index, one)| (Some(index), one));
         let others = input.other_pools.iter().map(|one| (None, one));
         let mut by_name = BTreeMap::new();
-        for (launches_as, LivePool { pool, instance_types }) in others.chain(launching) {
+        for (launches_as, PoolInput { pool, instance_types }) in others.chain(launching) {
             let type_names = instance_types.iter().map(|one| &*one.name).collect();
             let mut offerings = instance_types.iter().flat_map(|one| &one.offerings);
             let reservation_id_label = offerings.find_map(|one| one.reservation_id_label.as_ref());
@@ -66,16 +66,16 @@ impl<'a> Pools<'a> {
             by_name.insert(name_of(&pool.metadata), known);
         }
         let mut open: BTreeSet<Arc<str>> = labels::WELL_KNOWN.into_iter().map(Arc::from).collect();
-        open.extend(live.well_known.iter().cloned());
+        open.extend(cluster.well_known.iter().cloned());
         Self { by_name, open }
     }
 
-    /// Nanoseconds; `None` for pools that are not known and for those that never consolidate.
+    /// Nanoseconds; `None` for unknown NodePools and those that never consolidate.
     pub(super) fn consolidate_after(&self, pool: &str) -> Option<i64> {
         consolidate_after(self.by_name.get(pool)?.pool)
     }
 
-    /// Whether the pool was made from a Provisioner.
+    /// Whether the NodePool was derived from a Provisioner.
     pub(super) fn has_old_rules(&self, pool: &str) -> bool {
         self.by_name.get(pool).is_some_and(|known| provisioner_of(&known.pool.metadata).is_some())
     }
@@ -84,7 +84,7 @@ impl<'a> Pools<'a> {
         self.by_name.get(pool).is_some_and(|pool| pool.type_names.contains(name))
     }
 
-    /// The label by which the provider of a pool names reservations, if the pool could launch into any.
+    /// The label of reservation ids of the provider, if the NodePool could launch into a reservation.
     pub(super) fn reservation_id_label(&self, pool: &str) -> Option<&Arc<str>> {
         self.by_name.get(pool)?.reservation_id_label
     }
@@ -129,7 +129,7 @@ impl<'a> Pools<'a> {
     }
 }
 
-/// How many machines of each pool there are, and how many of them budgets are counted from.
+/// By NodePool: the number of claims, and of nodes that budgets count.
 #[derive(Default)]
 struct Counts<'a> {
     by_pool: FxHashMap<&'a str, (usize, usize)>,
@@ -142,7 +142,7 @@ impl<'a> Counts<'a> {
             let Some(pool) = machine.pool.as_deref() else { continue };
             let (claims, nodes) = counts.by_pool.entry(pool).or_default();
             *claims += 1;
-            // A reboot makes a node uninitialised, but it is still one of those that the budget is about.
+            // A rebooting node is not initialized, but budgets still count it.
             let is_counted = machine.is_initialized || machine.is_rebooting;
             *nodes += usize::from(is_counted && !machine.is_instance_terminating);
         }
@@ -158,13 +158,14 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Absent is the default of the API, zero.
+/// If absent, the default of the API: zero.
 fn consolidate_after(pool: &NodePool) -> Option<i64> {
     let after = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
     after.map_or(Some(0), |after| after.nanos())
 }
 
-/// The TTLs of the Provisioner behind a pool, read anew every time: edits count for nodes that are there already.
+/// The TTLs of the Provisioner of a NodePool. They are read every time, because changes apply to existing
+/// nodes.
 fn old_rules(pool: &NodePool) -> Option<OldRules> {
     provisioner_of(&pool.metadata)?;
     let annotations = pool.metadata.annotations.as_ref();
@@ -177,7 +178,7 @@ fn old_rules(pool: &NodePool) -> Option<OldRules> {
     })
 }
 
-/// A policy of another version is taken as the one that disrupts least.
+/// An unknown policy counts as the one that disrupts least.
 fn policy(raw: Option<&RawPolicy>) -> ConsolidationPolicy {
     match raw {
         None | Some(RawPolicy::WhenEmptyOrUnderutilized) => ConsolidationPolicy::WhenEmptyOrUnderutilized,
@@ -192,14 +193,14 @@ fn is_ready(pool: &NodePool) -> bool {
     is_true && pool.metadata.deletion_timestamp.is_none()
 }
 
-/// Machines on their way out hold their place until they are gone.
+/// Deleted nodes count against the limit until they are gone.
 fn nodes_left(pool: &NodePool, claims: usize) -> Option<u32> {
     let limit = pool.spec.limits.as_ref()?.get(NODES)?;
     let left = limit.value_floor().saturating_sub(i64::try_from(claims).unwrap_or(i64::MAX));
     Some(u32::try_from(left.max(0)).unwrap_or(u32::MAX))
 }
 
-/// Only a static pool launches from its bare template.
+/// Only a static NodePool launches from its template without pod requirements.
 fn full_reservations(known: &Known<'_>, open: &BTreeSet<Arc<str>>) -> Option<BTreeSet<Arc<str>>> {
     known.pool.spec.replicas?;
     let pool = convert_pool(known.pool, 0, ResourceList::new(), &mut Interner::default());
@@ -226,7 +227,7 @@ fn raw_reason(reason: Reason) -> DisruptionReason {
         Reason::Unhealthy => DisruptionReason::Unhealthy,
         Reason::Empty => DisruptionReason::Empty,
         Reason::Drifted => DisruptionReason::Drifted,
-        // No budget is about expiration, and nobody asks.
+        // No budget has the reason expiration, so the value is not used.
         Reason::Underutilized | Reason::Expired => DisruptionReason::Underutilized,
     }
 }

@@ -74,19 +74,19 @@ status: {{phase: Running, {rest}}}
     )
 }
 
-fn round_with(text: &str, change: impl FnOnce(&mut Live, &mut FleetInput)) -> FleetRound {
+fn round_with(text: &str, change: impl FnOnce(&mut ClusterInput, &mut FleetInput)) -> AssembledFleet {
     let read = objects(text);
     let types = Arc::new(karpenter_catalog::kwok::generic());
     let pools = read.node_pools.into_iter();
-    let pools = pools.map(|pool| LivePool { pool: Arc::new(pool), instance_types: types.clone() });
+    let pools = pools.map(|pool| PoolInput { pool: Arc::new(pool), instance_types: types.clone() });
     let (others, pools) = pools.partition(|one| one.pool.spec.replicas.is_some());
-    let mut live = Live {
+    let mut live = ClusterInput {
         pools,
         well_known: karpenter_catalog::kwok::well_known_labels(&types).into_iter().collect(),
         nodes: read.nodes.into_iter().map(Arc::new).collect(),
         node_claims: read.node_claims.into_iter().map(Arc::new).collect(),
         bound: read.pods.into_iter().map(Arc::new).collect(),
-        ..Live::default()
+        ..ClusterInput::default()
     };
     let mut input = FleetInput {
         now: NOW.parse().expect("a time"),
@@ -98,7 +98,7 @@ fn round_with(text: &str, change: impl FnOnce(&mut Live, &mut FleetInput)) -> Fl
     assemble_fleet(&live, &input)
 }
 
-fn round(text: &str) -> FleetRound {
+fn round(text: &str) -> AssembledFleet {
     round_with(text, |_, _| {})
 }
 
@@ -116,7 +116,7 @@ fn reservation_of_machine_is_read_from_label_of_its_provider() {
 }
 
 #[test]
-fn a_machine_says_what_its_claim_its_node_and_its_labels_say() {
+fn machine_has_the_facts_of_claim_node_and_labels() {
     let drifted = format!(
         "lastPodEventTime: '2026-01-01T11:30:00Z', {}, {{type: Drifted, status: 'True', lastTransitionTime: '2026-01-01T11:45:00Z', reason: NodePoolDrifted, message: ''}}]",
         INITIALIZED.trim_end_matches(']')
@@ -149,13 +149,13 @@ fn a_machine_says_what_its_claim_its_node_and_its_labels_say() {
     );
     assert!(machine.is_initialized && machine.is_registered && machine.is_ready);
     assert!(!machine.is_leaving && !machine.is_nominated && !machine.is_instance_type_unknown);
-    // Not initialised by its claim's word: nobody knows since when it has been quiet.
+    // The claim has no condition Initialized, so the time of the last pod event is unknown.
     assert_eq!(round.fleet.machines[0].quiet_since_secs, None);
     assert_eq!(round.fleet.machines[0].drifted_since_secs, None);
 }
 
 #[test]
-fn marks_of_the_process_reach_their_machines() {
+fn marks_of_cluster_state_are_set_on_machines() {
     let text = pool("general", "", "")
         + &machine("a", "general", INITIALIZED)
         + &machine("b", "general", INITIALIZED)
@@ -234,7 +234,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 1, desiredHealthy: 0, expectedPo
 }
 
 #[test]
-fn pods_that_a_drain_still_has_to_evict_use_up_their_budget() {
+fn pods_that_a_drain_has_to_evict_count_against_their_budget() {
     let budget = "apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: all}
@@ -251,8 +251,8 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
         + &db
         + &pod("other", "node-b", "", "")
         + budget;
-    // By the process's own mark, by the claim's and by the node's.
-    let marks: [fn(&mut Live); 3] = [
+    // By the mark of the process, of the claim, and of the node.
+    let marks: [fn(&mut ClusterInput); 3] = [
         |live| {
             live.leaving.insert("a".to_owned());
         },
@@ -280,7 +280,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
 }
 
 #[test]
-fn an_expected_pod_holds_room_and_does_not_move() {
+fn nominated_pod_reserves_capacity_and_does_not_move() {
     let text = pool("general", "", "") + &machine("a", "general", INITIALIZED) + &pod("p", "node-a", "", "");
     let round = round_with(&text, |live, _| {
         let mut pod = (*live.bound.remove(0)).clone();
@@ -292,12 +292,12 @@ fn an_expected_pod_holds_room_and_does_not_move() {
     assert_eq!(machine.occupants.len(), 1);
     assert!(!machine.occupants[0].is_reschedulable);
     assert_eq!(round.fleet.problem.nodes[0].pods[0].mobility, Mobility::Stays);
-    assert_eq!(&*round.aboard[0][0].name, "p");
+    assert_eq!(&*round.pods_by_node[0][0].name, "p");
 }
 
 #[test]
-fn a_node_settles_until_its_pool_lets_it_be_disturbed() {
-    // Quiet for an hour.
+fn node_is_closed_to_movers_until_consolidate_after() {
+    // No pod event for an hour.
     let cases = [
         ("consolidateAfter: 0s", false, Some(0)),
         ("consolidateAfter: 1h", false, Some(3600)),
@@ -316,7 +316,7 @@ fn a_node_settles_until_its_pool_lets_it_be_disturbed() {
 }
 
 #[test]
-fn pools_bring_their_rules_and_what_their_budgets_allow() {
+fn pools_have_their_policy_and_allowed_disruptions() {
     let budgets = "disruption: {consolidationPolicy: Balanced, consolidateAfter: 0s, budgets: [{nodes: 50%}, {nodes: '1', reasons: [Drifted]}]}";
     let mut text = pool("general", "karpenter.sh/consolidation-dry-run: maybe", budgets);
     text += &pool("fixed", "", "replicas: 2\n  limits: {nodes: 3}");
@@ -324,7 +324,7 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
         text += &machine(name, "general", INITIALIZED);
     }
     text += &machine("f", "fixed", INITIALIZED);
-    // A fourth machine that is being ended counts for nothing but the limit.
+    // A fourth node that is terminating counts against the limit only.
     let ended = INITIALIZED.replace(
         ']',
         ", {type: InstanceTerminating, status: 'True', lastTransitionTime: '2026-01-01T11:00:00Z', reason: InstanceTerminating, message: ''}]",
@@ -342,7 +342,7 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
     assert_eq!(round.control_errors.len(), 1);
     let fixed = &round.fleet.pools["fixed"];
     assert_eq!((fixed.replicas, fixed.nodes_left, fixed.launches_as), (Some(2), Some(1), None));
-    assert!(!fixed.is_ready, "nobody said so");
+    assert!(!fixed.is_ready, "no Ready condition");
     assert_eq!((&fixed.full_reservations, &general.full_reservations), (&None, &None), "not reserved only");
     let machine = round.fleet.machines.iter().find(|machine| &*machine.claim == "f").expect("there");
     assert!(machine.price_per_hour > 0.0 && machine.at.is_some());
@@ -350,8 +350,8 @@ fn pools_bring_their_rules_and_what_their_budgets_allow() {
 }
 
 #[test]
-fn a_budget_that_cannot_be_evaluated_lets_nothing_go_and_is_told() {
-    // The pattern of the definition admits it: there is no minute 61.
+fn invalid_budget_allows_no_disruption_and_is_reported() {
+    // The pattern of the CRD accepts it, but there is no minute 61.
     let broken = "disruption: {budgets: [{nodes: 100%}, {nodes: '1', reasons: [Drifted], schedule: 61 * * * *, duration: 1h}]}";
     let mut text = pool("general", "", broken) + &pool("other", "", "disruption: {budgets: [{nodes: '2'}]}");
     text += &machine("a", "general", INITIALIZED);
@@ -359,20 +359,17 @@ fn a_budget_that_cannot_be_evaluated_lets_nothing_go_and_is_told() {
     let allowed = |pool: &str| Reason::ALL.map(|reason| round.fleet.pools[pool].allowed[&reason]);
     assert_eq!(allowed("general"), [0; 4], "whatever reason the broken one is for");
     assert_eq!(allowed("other"), [2; 4]);
-    let told: Vec<String> = round.budget_errors.iter().map(ToString::to_string).collect();
-    let [told] = told.as_slice() else { panic!("{told:?}") };
+    let message: Vec<String> = round.budget_errors.iter().map(ToString::to_string).collect();
+    let [message] = message.as_slice() else { panic!("{message:?}") };
     assert!(
-        told.starts_with("nodepool general: spec.disruption.budgets: budget 1: schedule field minute"),
-        "{told}"
+        message.starts_with("nodepool general: spec.disruption.budgets: budget 1: schedule field minute"),
+        "{message}"
     );
-    assert!(
-        told.ends_with("; until it is corrected no budget of the pool lets a node go, whatever for"),
-        "{told}"
-    );
+    assert!(message.ends_with("; until it is corrected, no node of the nodepool is disrupted"), "{message}");
 }
 
 #[test]
-fn pools_of_provisioners_bring_the_rules_before_v1_and_their_nodes_the_marks_of_that_time() {
+fn pools_of_provisioners_have_v1alpha5_rules_and_marks() {
     let ttl = "compatibility.karpenter.sh/v1alpha5-ttl-seconds-until-expired: '600'";
     let derived = |text: String| {
         text.replace(
@@ -414,7 +411,7 @@ fn pools_of_provisioners_bring_the_rules_before_v1_and_their_nodes_the_marks_of_
         );
     }
     let unreadable =
-        derived(pool("general", "", by_time)) + &marked(machine("a", "general", INITIALIZED), "lately");
+        derived(pool("general", "", by_time)) + &marked(machine("a", "general", INITIALIZED), "recently");
     assert_eq!(round(&unreadable).fleet.machines[0].old_marks.empty_since_secs, Some(0), "long ago");
     let current =
         pool("general", ttl, by_time) + &marked(machine("a", "general", INITIALIZED), "2026-01-01T11:10:00Z");

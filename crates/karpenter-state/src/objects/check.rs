@@ -1,7 +1,8 @@
-//! Values that have the right type but that no API server would store: impossible quantities, negative counts,
-//! unknown operators.
+//! Checks values that have the right type but that an API server would not store: invalid quantities,
+//! negative counts, unknown operators.
 //!
-//! Only fields that planning reads are checked. Whatever passes here can be converted without a further error.
+//! Only fields that planning reads are checked. An object that passes can be converted without further
+//! errors.
 
 use std::collections::BTreeMap;
 
@@ -275,7 +276,7 @@ fn toleration(path: &str, index: usize, toleration: &Toleration, problems: &mut 
             let value = toleration.value.as_deref().unwrap_or_default();
             if value.parse::<i64>().is_err() {
                 problems.push(
-                    Problem::new(path("value"), format!("{value:?} cannot be compared"))
+                    Problem::new(path("value"), format!("{value:?} is not an integer"))
                         .valid("an integer, for Gt and Lt"),
                 );
             }
@@ -379,8 +380,8 @@ fn selector(path: &str, selector: Option<&LabelSelector>, problems: &mut Problem
     }
 }
 
-/// What a pod requires of nodes. The planner judges the requirements; this is only about having none: no server stores
-/// an empty list, and the Kubernetes scheduler lets no node match an empty term.
+/// Checks that a pod's required terms are not empty; the planner checks the requirements. An API server does
+/// not store an empty list, and for kube-scheduler an empty term matches no node.
 fn required_terms(path: &str, terms: &[NodeSelectorTerm], problems: &mut Problems) {
     if terms.is_empty() {
         problems.push(Problem::new(path, "is empty").valid("at least one term"));
@@ -422,8 +423,8 @@ fn label_value(path: &str, value: &str, problems: &mut Problems) {
     }
 }
 
-/// Terms that decide which nodes are preferred or reachable; required terms of pods are judged by the planner, which
-/// then leaves the pod unplanned with the reason.
+/// Checks preferred terms and terms of volumes. The planner checks required terms of pods and reports the
+/// reason with the unschedulable pod.
 fn node_term(path: &str, term: &NodeSelectorTerm, problems: &mut Problems) {
     for (index, expression) in term.match_expressions.iter().flatten().enumerate() {
         label_key(&format!("{path}.matchExpressions[{index}].key"), &expression.key, problems);
@@ -452,15 +453,15 @@ fn not_negative(path: &str, number: Option<i32>, problems: &mut Problems) {
     }
 }
 
-/// Pods of one workload that can be planned. Far above what a cluster runs, and low enough that a slip of the keyboard
-/// does not take all memory.
+/// The maximum number of pods of one workload. Far above what a cluster runs, and low enough that a typing
+/// error does not exhaust memory.
 pub(super) const PODS_PER_WORKLOAD_MAX: i32 = 10_000_000;
 
 fn pod_count(path: &str, number: Option<i32>, problems: &mut Problems) {
     not_negative(path, number, problems);
     if let Some(number) = number.filter(|number| *number > PODS_PER_WORKLOAD_MAX) {
         problems.push(
-            Problem::new(path, format!("{number} pods are more than can be planned"))
+            Problem::new(path, format!("{number} pods exceed the supported maximum"))
                 .valid(format!("0 to {PODS_PER_WORKLOAD_MAX}")),
         );
     }

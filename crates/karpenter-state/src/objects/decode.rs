@@ -1,26 +1,25 @@
-//! From a plain value to a typed object, with every unknown field named.
+//! Decodes a JSON value into a typed object and reports unknown fields.
 
 use karpenter_api::error::{FieldError, Rule};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::careful::{self, Read};
 use super::problem::{Problem, Severity};
+use super::strict_reader::{self, Read};
 
 pub(super) struct Decoded<T> {
     pub(super) object: Option<T>,
     pub(super) problems: Vec<(Severity, Problem)>,
 }
 
-/// An object of one of Kubernetes' own kinds.
+/// An object of a Kubernetes kind.
 pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
-    let Read { result, unknown } = careful::read::<T>(value);
-    // Written by old clients, dropped by every server for years.
+    let Read { result, unknown } = strict_reader::read::<T>(value);
+    // Written by old clients and dropped by every API server for years.
     let unknown =
         unknown.into_iter().filter(|place| place != "metadata.selfLink" && place != "metadata.clusterName");
-    let mut problems: Vec<(Severity, Problem)> = unknown
-        .map(|place| (Severity::Warning, Problem::new(place, "unknown field, not looked at")))
-        .collect();
+    let mut problems: Vec<(Severity, Problem)> =
+        unknown.map(|place| (Severity::Warning, Problem::new(place, "unknown field, ignored"))).collect();
     match result {
         Ok(object) => Decoded { object: Some(object), problems },
         Err((place, words)) => {
@@ -30,16 +29,18 @@ pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     }
 }
 
-/// An object of one of this project's kinds: defaulted and checked as the API server and the controllers would.
+/// An object of a kind of this project: defaulted and validated like by the API server and the controllers.
 pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Decoded<T> {
     let mut problems = Vec::new();
     let admitted = match karpenter_api::validate::validate(value, None) {
         Ok(admitted) => Some(admitted),
         Err(errors) if errors.iter().all(|error| error.rule == Rule::UnknownField) => {
             problems.extend(errors.into_iter().map(|error| (Severity::Warning, field_problem(error))));
-            // The types drop what they do not know, so what is left is checked without it.
-            let known =
-                careful::read::<T>(value).result.ok().and_then(|known| serde_json::to_value(known).ok());
+            // Deserializing drops unknown fields, so the remaining object is validated without them.
+            let known = strict_reader::read::<T>(value)
+                .result
+                .ok()
+                .and_then(|known| serde_json::to_value(known).ok());
             known.and_then(|known| match karpenter_api::validate::validate(&known, None) {
                 Ok(admitted) => Some(admitted),
                 Err(errors) => {
@@ -56,7 +57,7 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
             None
         }
     };
-    let object = admitted.and_then(|admitted| match careful::read::<T>(&admitted).result {
+    let object = admitted.and_then(|admitted| match strict_reader::read::<T>(&admitted).result {
         Ok(object) => Some(object),
         Err((path, message)) => {
             problems.push((Severity::Error, type_problem(path, &message)));
@@ -70,34 +71,34 @@ pub(super) fn field_problem(error: FieldError) -> Problem {
     Problem { path: error.path, message: error.message, valid: error.valid }
 }
 
-/// serde says "…, expected …"; the second half is what would be valid.
+/// serde's message is "…, expected …"; the second half is the valid value.
 fn type_problem(path: String, message: &str) -> Problem {
     match message.split_once(", expected ") {
-        // An unquoted `on`, `no` or `1` is the usual cause.
+        // Usually caused by an unquoted `on`, `no` or `1`.
         Some((wrong, "a string")) => {
-            Problem::new(path, wrong).valid("a string, in quotes where it looks like something else")
+            Problem::new(path, wrong).valid("a string; quote it if it looks like another type")
         }
-        Some((wrong, expected)) => Problem::new(path, wrong).valid(in_plain_words(expected)),
+        Some((wrong, expected)) => Problem::new(path, wrong).valid(manifest_type_name(expected)),
         None => Problem::new(path, message),
     }
 }
 
-/// The generated types name Rust's types; a manifest has others.
-fn in_plain_words(expected: &str) -> &str {
+/// The generated types have names of Rust types; use those of a manifest.
+fn manifest_type_name(expected: &str) -> &str {
     match expected {
-        "i32" => "a whole number of at most 32 bits",
-        "i64" => "a whole number of at most 64 bits",
+        "i32" => "a 32-bit integer",
+        "i64" => "a 64-bit integer",
         "f64" => "a number",
         "Quantity" => "a quantity such as 2, 500m or 1.5Gi",
-        "IntOrString" => "a whole number or a string",
+        "IntOrString" => "an integer or a string",
         "a sequence" => "a list",
         other => other,
     }
 }
 
-/// Fills in what an API server would: the namespace, a name for `generateName`, quantities written as numbers.
+/// Sets defaults like an API server: the namespace, a name for `generateName`, and quantities as text.
 pub(super) fn complete(value: &mut Value, kind: &str, namespaced: bool, document: usize) {
-    // `allocatable` of a CSINode holds plain numbers.
+    // `allocatable` of a CSINode has plain numbers.
     if kind != "CSINode" {
         quantities_as_text(value);
     }
@@ -117,7 +118,7 @@ pub(super) fn complete(value: &mut Value, kind: &str, namespaced: bool, document
     }
 }
 
-/// `cpu: 2` is a valid quantity for an API server, but the generated types take only text.
+/// `cpu: 2` is a valid quantity for an API server, but the generated types accept text only.
 fn quantities_as_text(value: &mut Value) {
     const MAPS: [&str; 6] =
         ["requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"];
@@ -147,7 +148,7 @@ fn number_as_text(value: &mut Value) {
     }
 }
 
-/// Rewrites a ReplicationController as a ReplicaSet: a plain map of labels becomes a selector.
+/// Rewrites a ReplicationController as a ReplicaSet: its map of labels becomes a selector.
 pub(super) fn replication_controller(value: &mut Value) -> Result<(), Problem> {
     let Some(object) = value.as_object_mut() else { return Ok(()) };
     object.insert("apiVersion".to_owned(), Value::String("apps/v1".to_owned()));

@@ -1,11 +1,11 @@
-//! What is wrong with an object, and where it came from.
+//! Errors and warnings about objects, and where the objects came from.
 
 use std::fmt;
 use std::sync::Arc;
 
 use karpenter_api::error::one_line;
 
-/// The place of an object in the input.
+/// The location of an object in the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub source: Arc<str>,
@@ -32,19 +32,19 @@ impl fmt::Display for Origin {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// The object is used; something in it is not understood.
+    /// The object is used; a part of it is ignored.
     Warning,
     /// The object is left out.
     Error,
 }
 
-/// One finding about one object.
+/// An error or warning about one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectError {
     pub origin: Origin,
     /// `Kind namespace/name`.
     pub object: String,
-    /// The field, as in `spec.containers[0].resources.requests.cpu`; empty for the whole object.
+    /// The field, for example `spec.containers[0].resources.requests.cpu`; empty for the whole object.
     pub path: String,
     pub message: String,
     pub valid: Option<String>,
@@ -67,7 +67,7 @@ impl fmt::Display for ObjectError {
 
 impl std::error::Error for ObjectError {}
 
-/// A finding before it is known which object it belongs to.
+/// An error or warning before its object is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) path: String,

@@ -46,7 +46,7 @@ fn overlays_correct_the_catalog_of_the_pools_they_select() {
 }
 
 #[test]
-fn conflicts_are_told() {
+fn conflicts_are_noted() {
     let both = overlay("a", "requirements: [], price: '1'") + &overlay("b", "requirements: [], price: '2'");
     let (corrected, notes) = plan(&both);
     assert_eq!(notes, [Note::NodeOverlaysConflicting { names: vec!["a".to_owned()] }]);

@@ -25,7 +25,7 @@ fn container(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// Whatever is dropped, a pod occupies what it did, and is limited as it was.
+/// A trimmed pod has the same requests and limits as before.
 fn kept(spec: Value, status: Value) -> Pod {
     let raw = raw("p", &spec, &status);
     let before = (pod_requests(&raw), pod_limits(&raw));
@@ -43,7 +43,7 @@ fn status_of(container: &str, cpu: &str) -> Value {
 }
 
 #[test]
-fn all_that_decides_where_a_pod_can_go_is_kept() {
+fn fields_that_decide_placement_are_kept() {
     let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}});
     let spec = json!({
@@ -58,7 +58,7 @@ fn all_that_decides_where_a_pod_can_go_is_kept() {
         {"type": "Initialized", "status": "True"},
     ]);
     let pod = kept(spec, json!({"phase": "Pending", "conditions": conditions, "podIP": "10.0.0.1"}));
-    let annotations: Vec<&String> = pod.kin.annotations.keys().collect();
+    let annotations: Vec<&String> = pod.shared_meta.annotations.keys().collect();
     assert_eq!(annotations, ["controller.kubernetes.io/pod-deletion-cost", "karpenter.sh/do-not-disrupt"]);
     let left = serde_json::to_value(&*pod.spec).expect("JSON");
     assert_eq!(left["affinity"], affinity);
@@ -73,48 +73,55 @@ fn all_that_decides_where_a_pod_can_go_is_kept() {
     let scheduled = pod.status.scheduled.expect("a condition");
     assert!(scheduled.is_false && !scheduled.is_true && scheduled.since.is_some());
     assert_eq!(pod.resource_version().as_deref(), Some("7"));
-    assert!(crate::pods::is_waiting(&pod));
+    assert!(crate::pods::is_provisionable(&pod));
 }
 
 #[test]
-fn sizes_in_the_status_are_kept_only_while_they_differ_from_the_spec() {
+fn resources_in_status_are_kept_only_if_they_differ_from_spec() {
     let spec =
         json!({"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
     let as_asked = json!({"containerStatuses": [status_of("c", "2")]});
-    assert_eq!(kept(spec.clone(), as_asked).status.held, None);
-    // The same amount in other words.
-    assert_eq!(kept(spec.clone(), json!({"containerStatuses": [status_of("c", "2000m")]})).status.held, None);
+    assert_eq!(kept(spec.clone(), as_asked).status.actual_resources, None);
+    // The same amount, written differently.
+    assert_eq!(
+        kept(spec.clone(), json!({"containerStatuses": [status_of("c", "2000m")]})).status.actual_resources,
+        None
+    );
     for (size, reason) in [("1", "Deferred"), ("3", "Deferred"), ("1", "Infeasible")] {
         let status = json!({"conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
             "containerStatuses": [status_of("c", size)]});
         let pod = kept(spec.clone(), status);
-        assert_eq!(pod.status.held.is_some(), (size, reason) != ("1", "Deferred"), "{size} {reason}");
+        assert_eq!(
+            pod.status.actual_resources.is_some(),
+            (size, reason) != ("1", "Deferred"),
+            "{size} {reason}"
+        );
     }
 }
 
 #[test]
-fn siblings_share_what_they_were_made_from() {
+fn pods_of_one_workload_share_their_parts() {
     let spec = |node: &str, cpu: &str| json!({"nodeName": node, "containers": [container("c", cpu)]});
-    let mut family = Family::default();
+    let mut family = PodInterner::default();
     let mut keep = |name: &str, spec: Value| family.keep(raw(name, &spec, &json!({"phase": "Running"})));
     let (one, two, three) =
         (keep("a", spec("n1", "1")), keep("b", spec("n2", "1")), keep("c", spec("n2", "2")));
     assert_eq!([&*one.name, &*two.name], ["a", "b"]);
     assert_eq!([one.node_name.as_deref(), two.node_name.as_deref()], [Some("n1"), Some("n2")]);
-    assert!(Arc::ptr_eq(&one.spec, &two.spec) && Arc::ptr_eq(&one.kin, &two.kin));
-    assert!(!Arc::ptr_eq(&one.spec, &three.spec) && Arc::ptr_eq(&one.kin, &three.kin));
-    assert!(one.is_like(&two) && !one.is_like(&three));
+    assert!(Arc::ptr_eq(&one.spec, &two.spec) && Arc::ptr_eq(&one.shared_meta, &two.shared_meta));
+    assert!(!Arc::ptr_eq(&one.spec, &three.spec) && Arc::ptr_eq(&one.shared_meta, &three.shared_meta));
+    assert!(one.has_equal_spec(&two) && !one.has_equal_spec(&three));
     assert!(
-        one.is_like(&Pod::from(raw("z", &spec("n9", "1"), &json!({})))),
+        one.has_equal_spec(&Pod::from(raw("z", &spec("n9", "1"), &json!({})))),
         "without an address in common too"
     );
-    // An older one is remembered while others come.
+    // An earlier part is remembered while others are added.
     assert!(Arc::ptr_eq(&keep("d", spec("n3", "1")).spec, &one.spec));
 }
 
 #[test]
-fn what_nobody_keeps_is_forgotten() {
-    let mut family = Family::default();
+fn unreferenced_parts_are_dropped() {
+    let mut family = PodInterner::default();
     let mut kept = Vec::new();
     for number in 0..2_000 {
         let mut raw = raw("p", &json!({"containers": []}), &json!({}));
@@ -130,7 +137,7 @@ fn what_nobody_keeps_is_forgotten() {
 }
 
 #[test]
-fn daemons_on_nodes_are_alike_although_each_is_pinned_to_its_node() {
+fn daemon_set_pods_share_a_spec_although_pinned_to_nodes() {
     let pinned = |node: &str, bound: bool| {
         let terms = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]);
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
@@ -140,22 +147,24 @@ fn daemons_on_nodes_are_alike_although_each_is_pinned_to_its_node() {
         owners.for_each(|owner| owner.kind = "DaemonSet".to_owned());
         Pod::from(raw)
     };
-    assert!(pinned("n1", true).is_like(&pinned("n2", true)));
+    assert!(pinned("n1", true).has_equal_spec(&pinned("n2", true)));
     assert_eq!(pinned("n1", true).spec.affinity, None);
-    assert!(!pinned("n1", false).is_like(&pinned("n2", false)));
+    assert!(!pinned("n1", false).has_equal_spec(&pinned("n2", false)));
 }
 
 #[test]
-fn a_pod_that_was_written_keeps_what_it_shares() {
-    let mut family = Family::default();
+fn written_pod_reuses_shared_parts() {
+    let mut family = PodInterner::default();
     let raw = || raw("p", &json!({"containers": [{"name": "main"}]}), &json!({}));
     let (old, sibling) = (family.keep(raw()), family.keep(raw()));
     let mut written = Pod::from(raw());
-    written.share_with(&old);
-    assert!(Arc::ptr_eq(&written.kin, &sibling.kin) && Arc::ptr_eq(&written.spec, &sibling.spec));
+    written.reuse_shared_parts(&old);
+    assert!(
+        Arc::ptr_eq(&written.shared_meta, &sibling.shared_meta) && Arc::ptr_eq(&written.spec, &sibling.spec)
+    );
     let mut other = raw();
     other.metadata.labels.get_or_insert_default().insert("new".into(), "label".into());
     let mut other = Pod::from(other);
-    other.share_with(&old);
-    assert!(!Arc::ptr_eq(&other.kin, &old.kin) && Arc::ptr_eq(&other.spec, &old.spec));
+    other.reuse_shared_parts(&old);
+    assert!(!Arc::ptr_eq(&other.shared_meta, &old.shared_meta) && Arc::ptr_eq(&other.spec, &old.spec));
 }

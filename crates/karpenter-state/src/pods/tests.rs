@@ -42,10 +42,10 @@ fn condition(status: &str, reason: &str) -> Value {
 }
 
 #[test]
-fn only_pods_that_the_scheduler_gave_up_on_wait() {
+fn only_unschedulable_pods_are_provisionable() {
     let cases = [
         (json!({}), true),
-        // The status is not looked at.
+        // The status of the condition is ignored.
         (condition("True", "Unschedulable"), true),
         (condition("False", "SchedulingGated"), false),
         (json!({"status": {"conditions": null}}), false),
@@ -60,12 +60,12 @@ fn only_pods_that_the_scheduler_gave_up_on_wait() {
         (json!({"status": {"phase": "Failed"}}), false),
     ];
     for (patch, expected) in cases {
-        assert_eq!(is_waiting(&pod(patch.clone())), expected, "{patch}");
+        assert_eq!(is_provisionable(&pod(patch.clone())), expected, "{patch}");
     }
 }
 
 #[test]
-fn pods_that_must_move_with_their_node() {
+fn reschedulable_pods_are_detected() {
     let mut ending_set = owner("apps/v1", "StatefulSet");
     merge(&mut ending_set, &deleted_at("2026-01-01T11:59:59Z"));
     let cases = [
@@ -106,7 +106,7 @@ fn do_not_disrupt_is_true_or_a_positive_duration_since_the_start() {
 }
 
 #[test]
-fn tolerating_the_taint_of_a_leaving_node_keeps_a_pod_out_of_the_drain() {
+fn pod_that_tolerates_disrupted_taint_is_not_drained() {
     let key = labels::TAINT_DISRUPTED;
     let cases = [
         (json!({"operator": "Exists"}), true),
@@ -126,7 +126,7 @@ fn tolerating_the_taint_of_a_leaving_node_keeps_a_pod_out_of_the_drain() {
 }
 
 #[test]
-fn a_pod_that_does_not_end_is_not_waited_for_after_a_minute() {
+fn stuck_terminating_pod_is_ignored_after_a_minute() {
     for (time, expected) in [("2026-01-01T11:59:00Z", true), ("2026-01-01T11:58:59Z", false)] {
         let pod = pod(deleted_at(time));
         assert_eq!(is_drainable(&pod, now()), expected, "{time}");
@@ -138,7 +138,7 @@ fn a_pod_that_does_not_end_is_not_waited_for_after_a_minute() {
 }
 
 #[test]
-fn budgets_that_never_allow_an_eviction_keep_a_pod_where_it_is() {
+fn fully_blocking_budget_prevents_rescheduling() {
     let budget = |spec: Value| -> PodDisruptionBudget {
         let mut object = json!({"metadata": {"name": "b", "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": "web"}}}});
@@ -164,7 +164,7 @@ fn budgets_that_never_allow_an_eviction_keep_a_pod_where_it_is() {
 }
 
 #[test]
-fn a_blocking_budget_says_nothing_about_pods_it_is_not_asked_about() {
+fn blocking_budget_does_not_affect_unevictable_pods() {
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": {"name": "b", "namespace": "default"},
         "spec": {"maxUnavailable": 0, "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -187,19 +187,19 @@ fn a_blocking_budget_says_nothing_about_pods_it_is_not_asked_about() {
 }
 
 #[test]
-fn a_pod_is_held_by_the_old_annotation_while_it_lives() {
+fn active_pod_is_protected_by_do_not_evict() {
     let held = |value: &str| json!({"metadata": {"annotations": {"karpenter.sh/do-not-evict": value}}});
-    assert!(is_held(&pod(held("true"))));
-    assert!(!is_held(&pod(held("false"))) && !is_held(&pod(json!({}))));
+    assert!(is_do_not_evict(&pod(held("true"))));
+    assert!(!is_do_not_evict(&pod(held("false"))) && !is_do_not_evict(&pod(json!({}))));
     let mut ended = held("true");
     ended["status"] = json!({"phase": "Succeeded"});
-    assert!(!is_held(&pod(ended)));
-    // It does not keep a drain waiting.
+    assert!(!is_do_not_evict(&pod(ended)));
+    // The annotation does not block a drain.
     assert!(is_evictable(&pod(held("true")), now()));
 }
 
 #[test]
-fn daemons_tolerate_a_closed_node() {
+fn daemon_set_pods_tolerate_cordoned_node() {
     for (toleration, expected) in [
         (
             json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}),

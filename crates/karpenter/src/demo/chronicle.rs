@@ -1,4 +1,4 @@
-//! Notes what happens in the cluster, by watching the same mirrors that Karpenter reads.
+//! Notes what happens in the cluster, by watching the same stores that Karpenter reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{label, name_of};
 use karpenter_cluster::mirror::Change;
-use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::pods::node_name;
+use karpenter_controllers::stores::Stores;
 use karpenter_kwok::PRICE_LABEL;
 use karpenter_state::pod::Pod;
 
@@ -68,14 +68,14 @@ struct Notes {
 }
 
 impl Chronicle {
-    pub(super) fn start(mirrors: &Mirrors, clock: Clock) -> Self {
+    pub(super) fn start(stores: &Stores, clock: Clock) -> Self {
         let chronicle = Self::default();
         let notes = chronicle.clone();
-        mirrors.node_claims.observe(move |change| notes.lock().claim(change));
+        stores.node_claims.observe(move |change| notes.lock().claim(change));
         let notes = chronicle.clone();
-        mirrors.nodes.observe(move |change| notes.lock().node(change));
+        stores.nodes.observe(move |change| notes.lock().node(change));
         let notes = chronicle.clone();
-        mirrors.pods.observe(move |change| notes.lock().pod(change, clock.now()));
+        stores.pods.observe(move |change| notes.lock().pod(change, clock.now()));
         chronicle
     }
 

@@ -9,13 +9,13 @@ use karpenter_cluster::controllers::context::label;
 use karpenter_controllers::Context;
 use karpenter_scheduling::schedule;
 use karpenter_state::pod::Pod;
-use karpenter_state::{Live, LivePool, assemble_live};
+use karpenter_state::{ClusterInput, PoolInput, assemble_cluster};
 
 use super::chronicle::Machine;
 
 /// Karpenter's nodes, by name.
 pub(super) fn nodes(context: &Context) -> Vec<Arc<Node>> {
-    let nodes = context.mirrors.nodes.list();
+    let nodes = context.stores.nodes.list();
     nodes.into_iter().filter(|node| label(&**node, labels::NODEPOOL).is_some()).collect()
 }
 
@@ -26,19 +26,19 @@ pub(super) fn price_per_hour(nodes: &[Arc<Node>]) -> f64 {
 /// No fleet that holds the pods of this moment, bought anew, can cost less.
 pub(super) async fn lower_bound_per_hour(context: &Context) -> Result<f64> {
     let mut pools = Vec::new();
-    for pool in context.mirrors.node_pools.list() {
+    for pool in context.stores.node_pools.list() {
         let instance_types = context.cloud.instance_types(&pool).await.context("the cloud sells nothing")?;
-        pools.push(LivePool { pool, instance_types });
+        pools.push(PoolInput { pool, instance_types });
     }
-    let pods = context.mirrors.pods.list().into_iter();
+    let pods = context.stores.pods.list().into_iter();
     let unbound = pods.map(|pod| Arc::new(Pod { node_name: None, ..(*pod).clone() }));
-    let live = Live {
+    let live = ClusterInput {
         pools,
         well_known: context.cloud.well_known_labels(),
         pending: unbound.collect(),
-        daemon_sets: context.mirrors.daemon_sets.list(),
-        namespaces: context.mirrors.namespaces.list(),
-        ..Live::default()
+        daemon_sets: context.stores.daemon_sets.list(),
+        namespaces: context.stores.namespaces.list(),
+        ..ClusterInput::default()
     };
-    Ok(schedule(&assemble_live(&live).problem).lower_bound_per_hour)
+    Ok(schedule(&assemble_cluster(&live).problem).lower_bound_per_hour)
 }

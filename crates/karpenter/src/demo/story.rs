@@ -67,8 +67,8 @@ async fn scale_out(world: &mut World, from: u32, to: u32) -> Result<ScaleOut> {
 async fn interrupt(world: &mut World) -> Result<Duration> {
     let nodes = fleet::nodes(world.context());
     let pods_on = |name: &str| {
-        let mirrors = &world.context().mirrors;
-        mirrors.pods.by(karpenter_controllers::mirrors::BY_NODE, name).len()
+        let stores = &world.context().stores;
+        stores.pods.by(karpenter_controllers::stores::BY_NODE, name).len()
     };
     let victim = nodes
         .iter()
@@ -81,7 +81,7 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
     world.tell(Actor::Cloud, format!("takes spot node {name} back without notice; {lost} pods ran on it"))?;
     world.kwok.vanish(&provider_id).await?;
     let begin = world.elapsed();
-    world.until("the lost node gone", |world| world.context().mirrors.nodes.get("", &name).is_none()).await?;
+    world.until("the lost node gone", |world| world.context().stores.nodes.get("", &name).is_none()).await?;
     world.until("every pod running again", |world| world.running() == MANY as usize).await?;
     Ok(world.elapsed() - begin)
 }

@@ -63,7 +63,7 @@ impl World {
         let kwok = Kwok::generic(client.clone(), clock);
         let mut operator = Operator::watch(client.clone(), Arc::new(kwok.clone()), clock, Options::default());
         operator.start().await;
-        let chronicle = Chronicle::start(&operator.context().mirrors, clock);
+        let chronicle = Chronicle::start(&operator.context().stores, clock);
         Ok(Self {
             client,
             kwok,

@@ -18,7 +18,7 @@ use karpenter_disruption::fleet::Fleet;
 use karpenter_disruption::propose::{Proposal, Why, propose, why_not};
 use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_model::problem::ReservedMode;
-use karpenter_state::dump::newest_time;
+use karpenter_state::dump::captured_at;
 use karpenter_state::pods::node_name;
 use karpenter_state::{CatalogChoice, Objects, assemble_fleet, read_dump};
 
@@ -130,7 +130,7 @@ fn unpriced_note(fleet: &Fleet) -> Option<String> {
 
 /// The moment asked for, or the newest one that the dump shows.
 fn moment(arguments: &PlanArguments, objects: &Objects) -> Result<Timestamp> {
-    match arguments.now.or_else(|| newest_time(objects)) {
+    match arguments.now.or_else(|| captured_at(objects)) {
         Some(now) => Ok(now),
         None => bail!(
             "no object of the input carries a time; say with --now when it was taken, for example --now 2026-01-31T12:00:00Z"

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use karpenter_controllers::contained::Contained;
+use karpenter_controllers::compute::CatchPanics;
 use karpenter_model::plan::{Plan, PodRun};
 use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::validate::Violation;
-use karpenter_scheduling::validated::{Engine, EngineFault, Planned, plan_validated};
+use karpenter_scheduling::validated::{Planner, PlannerPanic, ValidatedPlan, plan_validated};
 
 /// Pods that are named of those that are left out.
 const NAMED_MAX: usize = 20;
@@ -19,7 +19,7 @@ const NAMED_MAX: usize = 20;
 /// What was decided and how long its two parts took, all attempts together.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    pub(crate) planned: Planned,
+    pub(crate) planned: ValidatedPlan,
     pub(crate) schedule: Duration,
     pub(crate) validate: Duration,
 }
@@ -66,9 +66,9 @@ fn pod_names(problem: &Problem, run: PodRun) -> impl Iterator<Item = String> {
 }
 
 /// Plans with the engine given; the problem's options say afterwards in which mode.
-pub(crate) fn decide(problem: &mut Problem, engine: &dyn Engine) -> Decision {
+pub(crate) fn decide(problem: &mut Problem, engine: &dyn Planner) -> Decision {
     let timed = Timed { engine, took: Mutex::default() };
-    let planned = plan_validated(problem, &BTreeSet::new(), &Contained(&timed));
+    let planned = plan_validated(problem, &BTreeSet::new(), &CatchPanics(&timed));
     let (schedule, validate) = timed.took.into_inner().unwrap_or_else(PoisonError::into_inner);
     problem.options.mode = planned.mode;
     Decision { planned, schedule, validate }
@@ -76,19 +76,19 @@ pub(crate) fn decide(problem: &mut Problem, engine: &dyn Engine) -> Decision {
 
 /// An engine by the clock.
 struct Timed<'a> {
-    engine: &'a dyn Engine,
+    engine: &'a dyn Planner,
     took: Mutex<(Duration, Duration)>,
 }
 
-impl Engine for Timed<'_> {
-    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+impl Planner for Timed<'_> {
+    fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
         let started = Instant::now();
         let plan = self.engine.plan(problem);
         self.took.lock().unwrap_or_else(PoisonError::into_inner).0 += started.elapsed();
         plan
     }
 
-    fn validate(&self, problem: &Problem, plan: &Plan) -> Result<Vec<Violation>, EngineFault> {
+    fn validate(&self, problem: &Problem, plan: &Plan) -> Result<Vec<Violation>, PlannerPanic> {
         let started = Instant::now();
         let violations = self.engine.validate(problem, plan);
         self.took.lock().unwrap_or_else(PoisonError::into_inner).1 += started.elapsed();
@@ -143,8 +143,8 @@ spec:
         panics: bool,
     }
 
-    impl Engine for Faulty {
-        fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+    impl Planner for Faulty {
+        fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
             let mut plan = karpenter_scheduling::schedule(problem);
             if self.modes.contains(&problem.options.mode) {
                 assert!(!self.panics, "planted");
@@ -157,7 +157,7 @@ spec:
     #[test]
     fn sound_plan_is_taken_as_it_is() {
         let mut problem = problem(Mode::Cost);
-        let decision = decide(&mut problem, &karpenter_scheduling::validated::Solver);
+        let decision = decide(&mut problem, &karpenter_scheduling::validated::DefaultPlanner);
         assert!(!decision.is_faulty());
         assert_eq!((decision.planned.plan.stats.pods, problem.options.mode), (5, Mode::Cost));
         assert_eq!(decision.lines(&problem), [""; 0]);

@@ -1,4 +1,4 @@
-//! Fleets of type instant: one request that buys machines from many offers, now or not at all.
+//! EC2 fleets of type `instant`: one synchronous request that launches instances from a list of overrides.
 
 use super::TagSpecification;
 
@@ -39,7 +39,7 @@ pub enum OnDemandAllocationStrategy {
     Prioritized,
 }
 
-/// A template, its latest version, with what it may be bought as.
+/// A launch template in its latest version, with the overrides it may be launched with.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetLaunchTemplate {
     pub launch_template_name: String,
@@ -52,7 +52,7 @@ pub struct FleetOverride {
     pub subnet_id: Option<String>,
     pub image_id: Option<String>,
     pub zone: Option<String>,
-    /// The lower, the sooner.
+    /// A lower number has precedence.
     pub priority: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ pub struct FleetAnswer {
     pub errors: Vec<FleetError>,
 }
 
-/// Machines that were bought alike.
+/// Instances that were launched from the same override.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FleetInstances {
     pub instance_ids: Vec<String>,
@@ -74,7 +74,7 @@ pub struct FleetInstances {
     pub launched_as: FleetOverride,
 }
 
-/// Why an offer of a fleet was not bought.
+/// Why an override could not be launched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FleetError {
     pub error: crate::api::AwsError,

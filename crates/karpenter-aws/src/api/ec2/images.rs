@@ -1,17 +1,17 @@
-//! Images to boot from.
+//! AMIs.
 
 use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Which images; every condition given must hold.
+/// Selects AMIs; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageQuery {
-    /// Any of these; none given asks nothing. An id that is not there just is not in the answer.
+    /// Any of these; empty means no condition. An unknown id is missing from the result.
     pub ids: Vec<String>,
-    /// The image's name; `*` and `?` stand for text and for one letter.
+    /// The AMI's name; `*` matches any text, `?` one character.
     pub name: Option<String>,
-    /// Account numbers, `self`, `amazon`; empty means anybody who lets us see.
+    /// Account ids, `self`, `amazon`; empty means every owner whose AMIs the account may use.
     pub owners: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -23,7 +23,7 @@ pub struct Image {
     /// `x86_64`, `arm64`, …
     pub architecture: String,
     pub owner_id: String,
-    /// Who it belongs to by its common name, such as `amazon`.
+    /// An alias of the owner, such as `amazon`.
     pub owner_alias: Option<String>,
     pub created_at: Option<Timestamp>,
     pub deprecated_at: Option<Timestamp>,

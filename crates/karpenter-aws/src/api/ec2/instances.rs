@@ -1,15 +1,15 @@
-//! Machines.
+//! Instances.
 
 use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Which machines; every condition given must hold.
+/// Selects instances; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceQuery {
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
-    /// Any of these; none given asks nothing.
+    /// Any of these; empty means no condition.
     pub states: Vec<InstanceState>,
 }
 
@@ -25,14 +25,14 @@ pub enum InstanceState {
 }
 
 impl InstanceState {
-    /// All that are not over.
+    /// All states except terminated.
     pub const ALIVE: [Self; 5] =
         [Self::Pending, Self::Running, Self::Stopping, Self::Stopped, Self::ShuttingDown];
 
     pub const ALL: [Self; 6] =
         [Self::Pending, Self::Running, Self::Stopping, Self::Stopped, Self::ShuttingDown, Self::Terminated];
 
-    /// As EC2 spells it.
+    /// EC2's spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -48,13 +48,13 @@ impl InstanceState {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// On its way out, or gone.
+    /// Shutting down or terminated.
     pub const fn is_ending(self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Terminated)
     }
 }
 
-/// A machine as `DescribeInstances` tells of it.
+/// An instance as returned by `DescribeInstances`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ec2Instance {
     pub id: String,
@@ -78,7 +78,7 @@ pub struct Ec2Instance {
     pub network_interface_types: Vec<String>,
     pub tenancy: Option<String>,
     pub placement_group_id: Option<String>,
-    /// 0 when it is in none.
+    /// 0 if the instance is in no partition.
     pub partition_number: Option<i32>,
     pub tags: Tags,
 }
@@ -90,28 +90,29 @@ pub struct InstanceStateChange {
     pub current: InstanceState,
 }
 
-/// A launch that is only to be authorised.
+/// A launch as a dry run, which only checks authorization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DryRunInstances {
     pub launch_template_name: String,
     pub instance_type: String,
     pub image_id: Option<String>,
-    /// Of every interface: a template with interfaces of its own takes none for the machine as a whole.
+    /// The subnet of every network interface. EC2 rejects a subnet of the instance if the launch template has network
+    /// interfaces.
     pub subnet_id: Option<String>,
-    /// Only card, device and type; the rest is the template's.
+    /// Only network card, device index and type; the launch template has the rest.
     pub network_interfaces: Vec<super::NetworkInterfaceSpec>,
     /// For `instance`, `volume`, …
     pub tag_specifications: Vec<super::TagSpecification>,
 }
 
-/// Which machines' health: those that fit the one filter.
+/// Selects instances by one condition on their status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstanceStatusQuery {
     /// `instance-status.status` is impaired.
     InstanceImpaired,
     /// `system-status.status` is impaired.
     SystemImpaired,
-    /// Something with one of these codes is scheduled, such as `instance-retirement`.
+    /// An event with one of these codes is scheduled, such as `instance-retirement`.
     EventCodes(Vec<String>),
 }
 

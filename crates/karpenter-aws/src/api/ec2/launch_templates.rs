@@ -1,10 +1,10 @@
-//! Launch templates: how a machine is made, apart from its type and place.
+//! Launch templates: the parameters of a launch, except instance type and subnet.
 
 use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Which launch templates; every condition given must hold.
+/// Selects launch templates; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchTemplateQuery {
     pub names: Vec<String>,
@@ -23,18 +23,18 @@ pub struct LaunchTemplate {
 pub struct CreateLaunchTemplate {
     pub name: String,
     pub data: LaunchTemplateData,
-    /// On the template itself.
+    /// Tags of the launch template itself.
     pub tags: Tags,
 }
 
-/// What a template says. What is absent is not sent, so that EC2's or the image's own setting holds.
+/// The content of a launch template. Absent fields are not sent, so that the default of EC2 or of the AMI applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LaunchTemplateData {
     pub image_id: String,
     /// Base64.
     pub user_data: String,
     pub instance_profile_name: Option<String>,
-    /// Only without network interfaces, which name groups of their own.
+    /// Only without network interfaces, because each interface has its own security groups.
     pub security_group_ids: Vec<String>,
     pub network_interfaces: Vec<NetworkInterfaceSpec>,
     pub block_device_mappings: Vec<BlockDeviceSpec>,
@@ -47,11 +47,11 @@ pub struct LaunchTemplateData {
     pub capacity_reservation: Option<CapacityReservationSpec>,
     /// `capacity-block` or `interruptible-capacity-reservation`.
     pub market_type: Option<String>,
-    /// By kind of resource: `network-interface`, `spot-instances-request`.
+    /// By resource type: `network-interface`, `spot-instances-request`.
     pub tag_specifications: Vec<TagSpecification>,
 }
 
-/// Tags for one kind of resource that a launch makes.
+/// Tags for one type of resource that a launch creates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TagSpecification {
     pub resource_type: String,
@@ -98,7 +98,7 @@ pub struct BlockDeviceSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MetadataOptionsSpec {
-    /// `enabled` or `disabled`, like the others that are strings, except tokens: `required` or `optional`.
+    /// The string fields are `enabled` or `disabled`, except `http_tokens`: `required` or `optional`.
     pub http_endpoint: Option<String>,
     pub http_protocol_ipv6: Option<String>,
     pub http_put_response_hop_limit: Option<i32>,

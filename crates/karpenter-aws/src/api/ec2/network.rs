@@ -1,11 +1,11 @@
-//! Subnets, security groups and placement groups: where machines may stand.
+//! Subnets, security groups and placement groups.
 
 use crate::api::{TagFilter, Tags};
 
-/// Which subnets; every condition given must hold.
+/// Selects subnets; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubnetQuery {
-    /// Any of these; none given asks nothing. An id that is not there just is not in the answer.
+    /// Any of these; empty means no condition. An unknown id is missing from the result.
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -21,11 +21,11 @@ pub struct Subnet {
     pub tags: Tags,
 }
 
-/// Which security groups; every condition given must hold.
+/// Selects security groups; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecurityGroupQuery {
     pub ids: Vec<String>,
-    /// EC2's own group names, not the tag `Name`.
+    /// Values of the attribute `group-name`, not of the tag `Name`.
     pub names: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -38,7 +38,7 @@ pub struct SecurityGroup {
     pub tags: Tags,
 }
 
-/// Which placement group: by one of the two.
+/// Selects a placement group by id or name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlacementGroupQuery {
     Id(String),
@@ -51,9 +51,9 @@ pub struct PlacementGroup {
     pub name: String,
     /// `cluster`, `partition` or `spread`.
     pub strategy: String,
-    /// Of the strategy `partition`; 0 otherwise.
+    /// Only for the strategy `partition`; otherwise 0.
     pub partition_count: i32,
-    /// Of the strategy `spread`: `rack` or `host`.
+    /// Only for the strategy `spread`: `rack` or `host`.
     pub spread_level: Option<String>,
     /// `available`, `pending`, `deleting`, `deleted`.
     pub state: String,

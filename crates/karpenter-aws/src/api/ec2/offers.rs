@@ -1,10 +1,10 @@
-//! What EC2 sells: instance types, where they are, and what spot machines cost.
+//! Instance types, the zones that offer them, and spot prices.
 
 use jiff::Timestamp;
-/// What `DescribeInstanceTypes` says about one type.
+/// One instance type as returned by `DescribeInstanceTypes`.
 pub use karpenter_catalog::aws::TypeInfo;
 
-/// A type exists in a zone.
+/// A zone offers an instance type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeOffering {
     pub instance_type: String,
@@ -16,6 +16,6 @@ pub struct SpotPrice {
     pub instance_type: String,
     pub zone: String,
     pub price_per_hour: f64,
-    /// Since when it holds.
+    /// The time from which the price is valid.
     pub at: Option<Timestamp>,
 }

@@ -1,13 +1,13 @@
-//! Capacity that was paid for ahead.
+//! Capacity reservations.
 
 use jiff::Timestamp;
 
 use crate::api::{TagFilter, Tags};
 
-/// Which reservations; every condition given must hold.
+/// Selects capacity reservations; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationQuery {
-    /// Any of these; none given asks nothing. An id that is not there fails the whole call.
+    /// Any of these; empty means no condition. One unknown id fails the whole call.
     pub ids: Vec<String>,
     pub owner_id: Option<String>,
     /// `open` or `targeted`.
@@ -26,13 +26,13 @@ pub struct CapacityReservation {
     pub instance_match_criteria: String,
     /// `default` or `capacity-block`.
     pub reservation_type: String,
-    /// EC2 may take its machines back.
+    /// EC2 may reclaim the instances.
     pub is_interruptible: bool,
     /// `active`, …
     pub state: String,
     pub tenancy: Option<String>,
     pub starts_at: Option<Timestamp>,
-    /// Open-ended reservations have none.
+    /// Absent for a reservation without an end.
     pub ends_at: Option<Timestamp>,
     pub total_count: i64,
     pub available_count: i64,

@@ -18,7 +18,7 @@ fn time() -> Option<Timestamp> {
 }
 
 #[test]
-fn every_kind_is_read() {
+fn every_message_kind_is_parsed() {
     let state = "EC2 Instance State-change Notification";
     let health = |service: &str, category: &str, ids: &[&str]| {
         let entities: Vec<Value> = ids.iter().map(|id| json!({"entityValue": id})).collect();
@@ -48,7 +48,7 @@ fn every_kind_is_read() {
         (health("EC2", "scheduledChange", &[]), Kind::ScheduledChange, &[]),
         (health("EC2", "issue", &[ID]), Kind::NoOp, &[]),
         (health("RDS", "scheduledChange", &[ID]), Kind::NoOp, &[]),
-        // Right words from the wrong place are somebody else's.
+        // A known detail type from another source is irrelevant.
         (envelope("aws.health", state, json!({"instance-id": ID, "state": "stopped"})), Kind::NoOp, &[]),
         (envelope("custom", "AWS Health Event", json!({})), Kind::NoOp, &[]),
         (envelope("aws.s3", "Object Created", json!({"deep": [[[1]]]})), Kind::NoOp, &[]),
@@ -62,7 +62,7 @@ fn every_kind_is_read() {
 }
 
 #[test]
-fn messages_of_another_version_or_without_a_type_are_not_ours() {
+fn message_of_unknown_version_or_type_is_irrelevant() {
     for body in
         ["", "{}", r#"{"version":"1","source":"aws.ec2"}"#, r#"{"Type":"Notification","Message":"x"}"#]
     {
@@ -74,7 +74,7 @@ fn messages_of_another_version_or_without_a_type_are_not_ours() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_without_being_quoted() {
+fn parse_error_does_not_quote_the_body() {
     let spot = "EC2 Spot Instance Interruption Warning";
     let with_time = |time: Value| {
         let mut body = envelope("aws.ec2", spot, json!({"instance-id": ID}));
@@ -111,13 +111,13 @@ fn what_cannot_be_read_is_told_without_being_quoted() {
 }
 
 #[test]
-fn size_and_depth_have_their_limits() {
+fn oversized_and_deeply_nested_bodies_are_survived() {
     let huge = format!("{{\"version\":\"{}\"}}", "x".repeat(BODY_BYTES_MAX));
     assert_eq!(parse(&huge), Err(Malformed::TooLarge { bytes: huge.len() }));
     let deep = 200_000;
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let nested = format!("{}1{}", open.repeat(deep), close.repeat(deep));
-        // Deep values are refused or passed over; what matters is that this returns.
+        // The result does not matter, only that the parser returns.
         let _ = parse(&nested);
         let _ = parse(&format!("{{\"version\":\"0\",\"detail\":{nested}}}"));
         let typed = format!(
@@ -135,7 +135,7 @@ fn size_and_depth_have_their_limits() {
 }
 
 #[test]
-fn instance_ids_are_told_from_other_texts() {
+fn instance_id_format_is_checked() {
     for good in ["i-0", ID, "i-12345678"] {
         assert!(is_instance_id(good), "{good}");
     }
@@ -187,7 +187,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Whatever was made of a body, only well-formed instances come out of it, each once.
+/// For any body, the result has only well-formed instance ids without duplicates.
 fn check(body: &str) {
     if let Ok(message) = parse(body) {
         let mut ids = message.instance_ids.clone();
@@ -201,17 +201,17 @@ fn check(body: &str) {
 
 proptest! {
     #[test]
-    fn no_text_crashes_the_reader(body in ".{0,400}") {
+    fn parser_survives_any_text(body in ".{0,400}") {
         check(&body);
     }
 
     #[test]
-    fn no_json_crashes_the_reader(value in json_value()) {
+    fn parser_survives_any_json(value in json_value()) {
         check(&value.to_string());
     }
 
     #[test]
-    fn no_damage_to_a_message_crashes_the_reader(
+    fn parser_survives_damaged_messages(
         which in 0usize..3, at in any::<prop::sample::Index>(), cut in 0usize..40, put in "[\\x00-\\x7f]{0,12}",
     ) {
         let bodies = [
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_value_anywhere_is_survived(value in json_value(), field in 0usize..5) {
+    fn parser_survives_unexpected_field_values(value in json_value(), field in 0usize..5) {
         let mut body = envelope("aws.ec2", "EC2 Instance State-change Notification", json!({"instance-id": ID, "state": "stopped"}));
         match field {
             0 => body["detail"] = value,

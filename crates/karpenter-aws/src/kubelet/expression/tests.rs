@@ -1,6 +1,6 @@
-//! Expressions with the answers of the Go original (karpenter-provider-aws, main at 1d927085d, package cel), computed for
-//! the variables below. Two differ: `1e300` wraps around to a negative number there, which is refused one step later,
-//! and here it is out of range; types cannot be compared here, because the `cel` crate has no `type`.
+//! Expressions with the recorded results of upstream (karpenter-provider-aws, main at 1d927085d, package cel) for the
+//! variables below. Two differ: upstream wraps `1e300` around to a negative number and rejects that in the next step,
+//! here it is out of range; and types cannot be compared here, because the `cel` crate has no `type`.
 
 use super::*;
 use Answer::*;
@@ -8,7 +8,7 @@ use Answer::*;
 enum Answer {
     /// It does not compile.
     Refused,
-    /// It compiles and has no value here.
+    /// It compiles, but its evaluation fails for these variables.
     Fails,
     Is(i64),
 }
@@ -154,7 +154,7 @@ fn expressions() -> Expressions {
 }
 
 #[tokio::test]
-async fn expressions_have_the_answers_of_the_original() {
+async fn expression_results_equal_upstream() {
     let expressions = expressions();
     let mut wrong = Vec::new();
     for (text, expected) in TABLE {
@@ -173,7 +173,7 @@ async fn expressions_have_the_answers_of_the_original() {
 }
 
 #[tokio::test]
-async fn refusals_name_what_is_wrong() {
+async fn compile_error_names_the_cause() {
     let expressions = expressions();
     for (text, expected) in [
         ("foo + 1", "compiling expression, undeclared reference to 'foo' (expression=foo + 1)"),
@@ -192,7 +192,7 @@ async fn refusals_name_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn failures_name_the_instance_type() {
+async fn evaluation_error_names_the_instance_type() {
     let error = expressions().evaluate("1.0 / 0.0", &variables()).expect_err("infinite");
     assert_eq!(
         error.to_string(),
@@ -204,7 +204,7 @@ async fn failures_name_the_instance_type() {
 
 /// The limits keep recursion within the stack of a worker thread, also without optimisation.
 #[test]
-fn hostile_expressions_are_refused_or_survived() {
+fn deep_or_long_expressions_do_not_overflow_the_stack() {
     let run = || {
         let hostile = [
             format!("{}1{}", "(".repeat(5000), ")".repeat(5000)),
@@ -231,7 +231,7 @@ fn hostile_expressions_are_refused_or_survived() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn compiled_expressions_are_kept_while_they_are_used() {
+async fn compiled_expression_is_cached_while_in_use() {
     let expressions = expressions();
     let first = expressions.compile("vcpus").expect("compiles");
     tokio::time::advance(TTL - Duration::from_secs(1)).await;

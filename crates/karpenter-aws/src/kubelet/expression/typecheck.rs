@@ -1,7 +1,7 @@
-//! The type of an expression, or why it has none.
+//! Static type check of an expression.
 //!
-//! Knows the part of CEL that makes sense for a number about an instance type. Anything else (times, types as
-//! values, messages) is refused as undeclared.
+//! It covers the part of CEL that is useful for a number about an instance type. Everything else (times, types as
+//! values, messages) is rejected as undeclared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,9 +22,9 @@ pub(super) enum Type {
     Null,
     List(Box<Type>),
     Map(Box<Type>, Box<Type>),
-    /// Known only when it is evaluated.
+    /// The type is known only at evaluation.
     Dynamic,
-    /// Of the elements of an empty list: goes with everything.
+    /// The element type of an empty list; compatible with every type.
     Open,
 }
 
@@ -41,7 +41,7 @@ impl Type {
         *self == Self::Bool || self.is_loose()
     }
 
-    /// The one type of two, if they go together.
+    /// The common type of two types, if they are compatible.
     fn joined(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Open, other) | (other, Self::Open) => Some(other.clone()),
@@ -161,7 +161,7 @@ impl Scope {
     }
 
     fn of_call(&self, call: &CallExpr) -> Checked {
-        // A method is a function whose first argument stands in front of it.
+        // The receiver of a method call is the first argument of the function.
         let arguments = self.all(call.target.as_deref().into_iter().chain(&call.args))?;
         let name = call.func_name.as_str();
         if !is_callable(name, call.target.is_some()) {
@@ -188,7 +188,7 @@ fn is_callable(name: &str, is_method: bool) -> bool {
         "startsWith" | "endsWith" | "contains" => is_method,
         "size" | "matches" => true,
         "max" | "min" | "int" | "uint" | "double" | "string" | "dyn" => !is_method,
-        // Operators have names that nobody can write.
+        // The internal names of operators are not valid identifiers in CEL.
         _ => {
             name.contains(['_', '@'])
                 && !is_method

@@ -33,7 +33,7 @@ fn resolved(value: &Value, gates: AwsFeatureGates, name: &str) -> Result<Resolve
 
 /// m5.large: 2 vCPUs, 8192 MiB, 3 interfaces with 10 addresses: 29 pods.
 #[test]
-fn expressions_become_quantities_of_their_type() {
+fn expressions_resolve_to_quantities() {
     for (value, max_pods, kube, system) in [
         (json!({}), None, json!({}), json!({})),
         (json!({ "maxPods": 7 }), Some(7), json!({}), json!({})),
@@ -100,7 +100,7 @@ fn expressions_become_quantities_of_their_type() {
 }
 
 #[test]
-fn with_the_gate_off_only_what_is_written_as_a_number_counts() {
+fn expressions_are_ignored_if_feature_gate_is_off() {
     let value = json!({
         "maxPods": "vcpus * 10",
         "kubeReserved": { "cpu": "vcpus", "memory": "1Gi" },
@@ -112,7 +112,7 @@ fn with_the_gate_off_only_what_is_written_as_a_number_counts() {
 }
 
 #[test]
-fn max_pods_without_a_value_is_an_error_and_a_reservation_is_dropped() {
+fn failed_max_pods_is_an_error_and_failed_reservation_is_dropped() {
     for (expression, message) in [
         ("vcpus / 0", "evaluating maxPods expression, evaluating expression, "),
         (
@@ -140,7 +140,7 @@ fn max_pods_without_a_value_is_an_error_and_a_reservation_is_dropped() {
 }
 
 #[test]
-fn a_class_is_checked_on_every_type() {
+fn expressions_are_checked_on_every_instance_type() {
     let expressions = expressions();
     let check = |value: &Value| {
         let parsed = parsed(value);
@@ -160,7 +160,7 @@ fn a_class_is_checked_on_every_type() {
 }
 
 #[test]
-fn settings_fill_in_what_was_not_written_as_a_number() {
+fn pod_capacity_and_cluster_dns_are_defaults() {
     for (value, pods, dns, expected_pods, expected_dns) in [
         (json!({}), 29, Some("10.100.0.10"), 29, vec!["10.100.0.10"]),
         (json!({}), 29, None, 29, vec![]),
@@ -187,7 +187,7 @@ fn settings_fill_in_what_was_not_written_as_a_number() {
 }
 
 #[test]
-fn settings_reach_the_machine() {
+fn settings_are_rendered_into_user_data() {
     let value = json!({
         "maxPods": "vcpus * 10",
         "podsPerCore": 4,

@@ -1,6 +1,6 @@
-//! `testdata/kubelet.json` holds settings with what the Go original says about them (karpenter-provider-aws, main at
-//! 1d927085d, ValidateKubeletConfig and ParseKubeletConfig). Where it finds a wrong type we use other words, and go on
-//! to the rest; all other words are equal.
+//! `testdata/kubelet.json` has settings with the recorded results of upstream (karpenter-provider-aws, main at
+//! 1d927085d, ValidateKubeletConfig and ParseKubeletConfig). For a wrong type our message differs, and validation
+//! continues with the other fields; all other messages are equal.
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
@@ -37,7 +37,7 @@ fn checked(
     check(&values(value), family, AwsFeatureGates { node_class_cel }, &expressions())
 }
 
-/// In the original's words: a value that Go could not decode.
+/// Whether upstream's message is about a value that Go could not decode.
 fn is_type_error(error: &str) -> bool {
     ["json: cannot unmarshal", "time: invalid duration", "quantities must match"]
         .iter()
@@ -45,7 +45,7 @@ fn is_type_error(error: &str) -> bool {
 }
 
 #[test]
-fn violations_are_those_of_the_original() {
+fn violations_equal_upstream() {
     let recorded = recorded();
     assert!(recorded.len() >= 100, "{}", recorded.len());
     for case in recorded {
@@ -60,7 +60,7 @@ fn violations_are_those_of_the_original() {
 }
 
 #[test]
-fn what_passes_can_be_read_and_expressions_are_known() {
+fn valid_settings_parse_and_expressions_are_detected() {
     for case in recorded() {
         let parsed = ParsedKubelet::parse(&case.kubelet);
         assert_eq!(parsed.is_ok(), case.parses, "{:?}: {parsed:?}", case.kubelet);
@@ -71,7 +71,7 @@ fn what_passes_can_be_read_and_expressions_are_known() {
 }
 
 #[test]
-fn wrong_types_are_told_with_their_place_and_all_at_once() {
+fn all_wrong_types_are_reported_with_their_path() {
     let found = violations(&values(json!({
         "podsPerCore": "3",
         "clusterDNS": [1],
@@ -103,7 +103,7 @@ fn wrong_types_are_told_with_their_place_and_all_at_once() {
 }
 
 #[test]
-fn a_share_that_is_no_number_is_refused() {
+fn eviction_threshold_of_nan_percent_is_rejected() {
     let found = violations(&values(json!({ "evictionHard": { "memory.available": "NaN%" } })));
     assert_eq!(
         found,
@@ -112,7 +112,7 @@ fn a_share_that_is_no_number_is_refused() {
 }
 
 #[test]
-fn families_refuse_what_they_would_drop() {
+fn ami_family_rejects_settings_it_does_not_apply() {
     let unmanaged = json!({ "shutdownGracePeriod": "30s", "cpuManagerPolicy": "static" });
     let two = json!({ "clusterDNS": ["10.0.0.1", "10.0.0.2"] });
     let per_core = json!({ "podsPerCore": 2 });
@@ -143,7 +143,7 @@ fn families_refuse_what_they_would_drop() {
 }
 
 #[test]
-fn both_complaints_of_a_family_are_told() {
+fn all_errors_of_an_ami_family_are_reported() {
     let both = json!({ "clusterDNS": ["a", "b", "c"], "registryBurst": 3, "podsPerCore": 1 });
     let refusal = checked(both, AmiFamily::Bottlerocket, false).expect_err("unsupported");
     assert_eq!(
@@ -155,7 +155,7 @@ fn both_complaints_of_a_family_are_told() {
 }
 
 #[test]
-fn reasons_come_in_the_order_of_the_checks() {
+fn condition_reason_follows_order_of_checks() {
     for (value, gate, expected) in [
         (json!({ "maxPodz": 1, "maxPods": "foo" }), false, Some("InvalidKubeletConfiguration")),
         (json!({ "maxPods": "foo" }), false, Some("KubeletExpressionsDisabled")),
@@ -174,7 +174,7 @@ fn reasons_come_in_the_order_of_the_checks() {
 }
 
 #[test]
-fn messages_of_expressions_and_of_several_violations() {
+fn message_names_field_of_expression_and_joins_violations() {
     let broken = json!({ "kubeReserved": { "cpu": "vcpuz * 2" } });
     let refusal = checked(broken, AmiFamily::Al2023, true).expect_err("broken");
     assert_eq!(

@@ -82,12 +82,12 @@ fn capacity_types(values: &[&str]) -> Requirement {
     Requirement::in_values(labels::CAPACITY_TYPE, values.iter().copied())
 }
 
-fn wanted(requirements: impl IntoIterator<Item = Requirement>) -> Wanted {
-    Wanted { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
+fn constraints(requirements: impl IntoIterator<Item = Requirement>) -> LaunchConstraints {
+    LaunchConstraints { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
 }
 
 /// What is left as text: names, each with its offerings as zone and price.
-fn left(types: &[InstanceType], wanted: &Wanted) -> String {
+fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     let shown = |candidates: Vec<Candidate<'_>>| {
         let texts = candidates.iter().map(|candidate| {
             let offers = candidate
@@ -98,7 +98,7 @@ fn left(types: &[InstanceType], wanted: &Wanted) -> String {
         });
         texts.collect::<Vec<_>>().join(" ")
     };
-    filter(types, wanted, true).map_or_else(|error| error.to_string(), shown)
+    filter(types, constraints, true).map_or_else(|error| error.to_string(), shown)
 }
 
 /// Nodes of an offering may be smaller than others of the type, or have what others lack.
@@ -118,7 +118,7 @@ fn offerings_whose_nodes_are_too_small_are_left_out() {
         (list("example.com/slots", 1), "a.l(c:3)"),
         (list("example.com/slots", 2), UNAVAILABLE),
     ] {
-        assert_eq!(left(&types, &Wanted { requests, ..wanted([]) }), expected);
+        assert_eq!(left(&types, &LaunchConstraints { requests, ..constraints([]) }), expected);
     }
 }
 
@@ -126,15 +126,15 @@ const UNAVAILABLE: &str = "all requested instance types were unavailable during 
 
 #[test]
 fn filters() {
-    let any = || wanted([]);
-    let all_kinds = || wanted([capacity_types(&["on-demand", "spot", "reserved"])]);
-    let mixed = || wanted([capacity_types(&["on-demand", "spot"])]);
-    let only_reserved = || wanted([capacity_types(&["reserved"])]);
-    let zone = |zone: &str| wanted([Requirement::in_values(labels::ZONE, [zone])]);
+    let any = || constraints([]);
+    let all_kinds = || constraints([capacity_types(&["on-demand", "spot", "reserved"])]);
+    let mixed = || constraints([capacity_types(&["on-demand", "spot"])]);
+    let only_reserved = || constraints([capacity_types(&["reserved"])]);
+    let zone = |zone: &str| constraints([Requirement::in_values(labels::ZONE, [zone])]);
     let with_min_values =
-        |least| wanted([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(least))]);
+        |least| constraints([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(least))]);
     let t = instance_type;
-    let table: Vec<(&str, Vec<InstanceType>, Wanted, &str)> = vec![
+    let table: Vec<(&str, Vec<InstanceType>, LaunchConstraints, &str)> = vec![
         ("nothing", vec![], any(), UNAVAILABLE),
         (
             "cheapest first, names decide between equals",
@@ -155,7 +155,7 @@ fn filters() {
         (
             "kinds are kept to",
             vec![t("a.l", &["on-demand a 1", "spot a 0.5"])],
-            wanted([capacity_types(&["spot"])]),
+            constraints([capacity_types(&["spot"])]),
             "a.l(a:0.5)",
         ),
         (
@@ -257,7 +257,7 @@ fn filters() {
         (
             "and stays when only spot is asked for",
             vec![t("a.l", &["on-demand a 1", "spot b 2"])],
-            wanted([capacity_types(&["spot"])]),
+            constraints([capacity_types(&["spot"])]),
             "a.l(b:2)",
         ),
         (
@@ -274,15 +274,15 @@ fn filters() {
              not met for label(s) (label(s)=[\"karpenter.k8s.aws/instance-family\"])",
         ),
     ];
-    for (case, types, wanted, expected) in table {
-        assert_eq!(left(&types, &wanted), expected, "{case}");
+    for (case, types, constraints, expected) in table {
+        assert_eq!(left(&types, &constraints), expected, "{case}");
     }
 }
 
 #[test]
 fn requests_must_fit() {
     let types = [instance_type("a.l", &["on-demand a 1"])];
-    let requests = |pairs: &[(&str, i64)]| Wanted {
+    let requests = |pairs: &[(&str, i64)]| LaunchConstraints {
         requirements: Requirements::new(),
         requests: pairs.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect(),
     };
@@ -302,10 +302,10 @@ fn sixty_types_are_offered_and_no_more() {
     let types: Vec<InstanceType> = (0..100)
         .map(|number| instance_type(&format!("f{number:03}.l"), &[&format!("on-demand a {}", 100 - number)]))
         .collect();
-    let candidates = filter(&types, &wanted([]), true).expect("types");
+    let candidates = filter(&types, &constraints([]), true).expect("types");
     assert_eq!(candidates.len(), INSTANCE_TYPES_MAX);
     assert_eq!(&*candidates[0].instance_type.name, "f099.l", "the cheapest are kept");
-    let counted = wanted([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(61))]);
+    let counted = constraints([Requirement::exists(aws::labels::INSTANCE_FAMILY).with_min_values(Some(61))]);
     assert!(filter(&types, &counted, true).is_err(), "values are counted after truncation");
     assert!(filter(&types, &counted, false).is_ok(), "best effort launches all the same");
 }
@@ -315,9 +315,12 @@ fn values_that_the_claim_excludes_do_not_count() {
     let types = [instance_type("a.l", &["on-demand a 1"]), instance_type("b.l", &["on-demand a 1"])];
     let requirement =
         Requirement::in_values(aws::labels::INSTANCE_FAMILY, ["a", "b"]).with_min_values(Some(2));
-    assert!(filter(&types, &wanted([requirement]), true).is_ok());
+    assert!(filter(&types, &constraints([requirement]), true).is_ok());
     let zones = Requirement::in_values(labels::ZONE, ["a"]).with_min_values(Some(2));
-    assert!(filter(&types, &wanted([zones]), true).is_err(), "the types' other zones are not the claim's");
+    assert!(
+        filter(&types, &constraints([zones]), true).is_err(),
+        "the types' other zones are not the claim's"
+    );
 }
 
 #[test]
@@ -347,18 +350,18 @@ fn the_capacity_type_of_a_launch() {
     ];
     for (case, offerings, asked, expected) in table {
         let types = [instance_type("a.l", &offerings)];
-        let wanted = wanted([capacity_types(&asked)]);
-        let candidates = filter(&types, &wanted, true).expect("types");
-        assert_eq!(capacity_type(&candidates, &wanted), expected, "{case}");
+        let constraints = constraints([capacity_types(&asked)]);
+        let candidates = filter(&types, &constraints, true).expect("types");
+        assert_eq!(capacity_type(&candidates, &constraints), expected, "{case}");
     }
 }
 
 #[test]
 fn tenancy_is_dedicated_only_when_nothing_else_is_allowed() {
     let tenancy = |values: &[&str]| {
-        wanted([Requirement::in_values(labels::AWS_INSTANCE_TENANCY, values.iter().copied())]).tenancy()
+        constraints([Requirement::in_values(labels::AWS_INSTANCE_TENANCY, values.iter().copied())]).tenancy()
     };
-    assert_eq!(wanted([]).tenancy(), "default");
+    assert_eq!(constraints([]).tenancy(), "default");
     assert_eq!(tenancy(&["default"]), "default");
     assert_eq!(tenancy(&["dedicated"]), "dedicated");
     assert_eq!(tenancy(&["dedicated", "default"]), "default");

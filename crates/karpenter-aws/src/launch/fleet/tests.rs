@@ -56,7 +56,7 @@ fn subnets() -> BTreeMap<String, LaunchSubnet> {
 }
 
 fn terms<'a>(capacity_type: &'a str, tags: &'a Tags) -> FleetTerms<'a> {
-    FleetTerms { capacity_type, reservation: None, has_own_prices: false, context: None, tags }
+    FleetTerms { capacity_type, reservation: None, has_price_overlay: false, context: None, tags }
 }
 
 #[tokio::test]
@@ -134,10 +134,14 @@ async fn targets_and_strategies() {
         ("reserved", Some(&interruptible), false, TargetCapacityType::ReservedCapacity, None, None, 1),
     ];
     let tags = Tags::new();
-    for (capacity_type, reservation, has_own_prices, target, spot, on_demand, reservation_types) in table {
-        let case = format!("{capacity_type} {reservation:?} {has_own_prices}");
-        let terms =
-            FleetTerms { reservation, has_own_prices, context: Some("ctx"), ..terms(capacity_type, &tags) };
+    for (capacity_type, reservation, has_price_overlay, target, spot, on_demand, reservation_types) in table {
+        let case = format!("{capacity_type} {reservation:?} {has_price_overlay}");
+        let terms = FleetTerms {
+            reservation,
+            has_price_overlay,
+            context: Some("ctx"),
+            ..terms(capacity_type, &tags)
+        };
         let request = fleet(&[template("lt", &types)], &subnets(), &terms).expect("offers");
         assert_eq!(request.target, target, "{case}");
         assert_eq!(request.spot_allocation_strategy, spot, "{case}");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::node_class::conditions::{
-    AMIS_READY, CAPACITY_RESERVATIONS_READY, INSTANCE_PROFILE_READY, PLACEMENT_GROUP_READY,
-    SECURITY_GROUPS_READY, SUBNETS_READY, Verdict,
+    AMIS_READY, CAPACITY_RESERVATIONS_READY, INSTANCE_PROFILE_READY, NewStatus, PLACEMENT_GROUP_READY,
+    SECURITY_GROUPS_READY, SUBNETS_READY,
 };
 use serde_json::{Value, json};
 
@@ -46,25 +46,25 @@ fn throttled() -> AwsError {
     AwsError::new("RequestLimitExceeded", "Request limit exceeded.")
 }
 
-/// What the finding of a condition comes to: its status, its reason, its message and when it is looked at again.
-fn shown(findings: &[Finding], condition: &str) -> (String, String, Next) {
-    let finding = findings.iter().find(|finding| finding.condition == condition).expect("a finding");
-    let (word, reason, message) = match &finding.verdict {
-        Verdict::True => ("True", "", String::new()),
-        Verdict::False { reason, message } => ("False", *reason, message.clone()),
-        Verdict::Unknown { reason, message } => ("Unknown", *reason, message.clone()),
-        Verdict::Unseen { reason, message } => ("Unseen", *reason, message.clone()),
-        Verdict::Unchanged => ("Unchanged", "", String::new()),
+/// What the result of a condition comes to: its status, its reason, its message and when it is looked at again.
+fn shown(results: &[ConditionResult], condition: &str) -> (String, String, Recheck) {
+    let result = results.iter().find(|result| result.condition == condition).expect("a result");
+    let (word, reason, message) = match &result.new_status {
+        NewStatus::True => ("True", "", String::new()),
+        NewStatus::False { reason, message } => ("False", *reason, message.clone()),
+        NewStatus::Unknown { reason, message } => ("Unknown", *reason, message.clone()),
+        NewStatus::NotChecked { reason, message } => ("NotChecked", *reason, message.clone()),
+        NewStatus::Unchanged => ("Unchanged", "", String::new()),
     };
-    (format!("{word} {reason}").trim_end().to_owned(), message, finding.next)
+    (format!("{word} {reason}").trim_end().to_owned(), message, result.recheck)
 }
 
 #[test]
 fn what_is_found_is_listed_and_all_is_well() {
     let (subnets, groups) = ([subnet("s1", 1), subnet("s2", 9)], groups());
     let mut status = EC2NodeClassStatus::default();
-    let findings = decide(&class(json!({})), good(&subnets, &groups), &mut status, now());
-    let order: Vec<&str> = findings.iter().map(|finding| finding.condition).collect();
+    let results = decide(&class(json!({})), good(&subnets, &groups), &mut status, now());
+    let order: Vec<&str> = results.iter().map(|result| result.condition).collect();
     let expected = [
         AMIS_READY,
         CAPACITY_RESERVATIONS_READY,
@@ -74,17 +74,17 @@ fn what_is_found_is_listed_and_all_is_well() {
         INSTANCE_PROFILE_READY,
     ];
     assert_eq!(order, expected);
-    assert!(findings.iter().all(|finding| finding.verdict == Verdict::True && finding.trouble.is_none()));
+    assert!(results.iter().all(|result| result.new_status == NewStatus::True && result.failure.is_none()));
     assert_eq!(status.amis, [image("ami-1")]);
     let ids: Vec<&str> = status.subnets.iter().map(|subnet| subnet.id.as_str()).collect();
     assert_eq!(ids, ["s2", "s1"]);
     assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
     assert_eq!(status.instance_profile.as_deref(), Some("profile"));
     // Images and groups every 5 minutes, subnets and reservations every minute.
-    assert_eq!(next_look(&findings, 7), (After::Again(MINUTE), 0));
-    assert_eq!(shown(&findings, AMIS_READY).2, Next::After(5 * MINUTE));
-    assert_eq!(shown(&findings, SECURITY_GROUPS_READY).2, Next::After(5 * MINUTE));
-    assert_eq!(shown(&findings, INSTANCE_PROFILE_READY).2, Next::OnChange);
+    assert_eq!(requeue_after(&results, 7), (After::Again(MINUTE), 0));
+    assert_eq!(shown(&results, AMIS_READY).2, Recheck::After(5 * MINUTE));
+    assert_eq!(shown(&results, SECURITY_GROUPS_READY).2, Recheck::After(5 * MINUTE));
+    assert_eq!(shown(&results, INSTANCE_PROFILE_READY).2, Recheck::OnChange);
 }
 
 #[test]
@@ -92,22 +92,22 @@ fn without_the_feature_nobody_looks_at_reservations() {
     let (subnets, groups) = ([subnet("s1", 1)], groups());
     let mut status = EC2NodeClassStatus::default();
     let observed = Observed { reservations: None, ..good(&subnets, &groups) };
-    let findings = decide(&class(json!({})), observed, &mut status, now());
-    assert!(findings.iter().all(|finding| finding.condition != CAPACITY_RESERVATIONS_READY));
+    let results = decide(&class(json!({})), observed, &mut status, now());
+    assert!(results.iter().all(|result| result.condition != CAPACITY_RESERVATIONS_READY));
 }
 
 #[test]
 fn every_failure_has_its_condition_reason_and_words() {
     type Change = fn(&mut Observed<'_>);
     // case, what goes wrong, the condition, its status and reason, its message, when it is looked at again
-    let table: [(&str, Change, &str, &str, &str, Next); 15] = [
+    let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",
             |seen| seen.images = Ok(Vec::new()),
             AMIS_READY,
             "False AMINotFound",
             "AMISelector did not match any AMIs",
-            Next::After(MINUTE),
+            Recheck::After(MINUTE),
         ),
         (
             "an alias that does not exist",
@@ -115,23 +115,23 @@ fn every_failure_has_its_condition_reason_and_words() {
             AMIS_READY,
             "False UnsupportedAlias",
             "AL2 is over",
-            Next::OnChange,
+            Recheck::OnChange,
         ),
         (
             "images may not be looked at",
             |seen| seen.images = Err(ImagesError::Aws { action: "ec2:DescribeImages", error: denied() }),
             AMIS_READY,
-            "Unseen AMIsResolutionFailed",
+            "NotChecked AMIsResolutionFailed",
             "ec2:DescribeImages: UnauthorizedOperation: You are not authorized to perform this operation.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "parameters are throttled",
             |seen| seen.images = Err(ImagesError::Aws { action: "ssm:GetParameter", error: throttled() }),
             AMIS_READY,
-            "Unseen AMIsResolutionFailed",
+            "NotChecked AMIsResolutionFailed",
             "ssm:GetParameter: RequestLimitExceeded: Request limit exceeded.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "no subnets",
@@ -139,23 +139,23 @@ fn every_failure_has_its_condition_reason_and_words() {
             SUBNETS_READY,
             "False SubnetsNotFound",
             "SubnetSelector did not match any Subnets",
-            Next::After(MINUTE),
+            Recheck::After(MINUTE),
         ),
         (
             "subnets may not be looked at",
             |seen| seen.subnets = Err(denied()),
             SUBNETS_READY,
-            "Unseen SubnetsResolutionFailed",
+            "NotChecked SubnetsResolutionFailed",
             "ec2:DescribeSubnets: UnauthorizedOperation: You are not authorized to perform this operation.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "a region that does not answer",
             |seen| seen.subnets = Err(AwsError::unreachable("no route to host")),
             SUBNETS_READY,
-            "Unseen SubnetsResolutionFailed",
+            "NotChecked SubnetsResolutionFailed",
             "ec2:DescribeSubnets: no route to host",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "no groups",
@@ -163,23 +163,23 @@ fn every_failure_has_its_condition_reason_and_words() {
             SECURITY_GROUPS_READY,
             "False SecurityGroupsNotFound",
             "SecurityGroupSelector did not match any SecurityGroups",
-            Next::After(MINUTE),
+            Recheck::After(MINUTE),
         ),
         (
             "credentials are too old",
             |seen| seen.security_groups = Err(AwsError::new("ExpiredToken", "The token expired.")),
             SECURITY_GROUPS_READY,
-            "Unseen SecurityGroupsResolutionFailed",
+            "NotChecked SecurityGroupsResolutionFailed",
             "ec2:DescribeSecurityGroups: ExpiredToken: The token expired.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "reservations may not be looked at",
             |seen| seen.reservations = Some(Err(denied())),
             CAPACITY_RESERVATIONS_READY,
-            "Unseen CapacityReservationsResolutionFailed",
+            "NotChecked CapacityReservationsResolutionFailed",
             "ec2:DescribeCapacityReservations: UnauthorizedOperation: You are not authorized to perform this operation.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "placement groups may not be looked at",
@@ -187,15 +187,15 @@ fn every_failure_has_its_condition_reason_and_words() {
             PLACEMENT_GROUP_READY,
             "False PlacementGroupResolutionFailed",
             "Failed to resolve placement group",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "placement groups are throttled",
             |seen| seen.placement_group = Err(throttled()),
             PLACEMENT_GROUP_READY,
-            "Unseen PlacementGroupResolutionFailed",
+            "NotChecked PlacementGroupResolutionFailed",
             "ec2:DescribePlacementGroups: RequestLimitExceeded: Request limit exceeded.",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "no placement group",
@@ -203,7 +203,7 @@ fn every_failure_has_its_condition_reason_and_words() {
             PLACEMENT_GROUP_READY,
             "False PlacementGroupNotFound",
             "Placement group \"my-group\" not found",
-            Next::OnChange,
+            Recheck::OnChange,
         ),
         (
             "no role",
@@ -214,7 +214,7 @@ fn every_failure_has_its_condition_reason_and_words() {
             INSTANCE_PROFILE_READY,
             "False RoleNotFound",
             "Role \"/a/r\" not found",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
         (
             "profiles may not be made",
@@ -223,9 +223,9 @@ fn every_failure_has_its_condition_reason_and_words() {
                 seen.profile = Err(ProfileError::Aws { call: "iam:CreateInstanceProfile", error });
             },
             INSTANCE_PROFILE_READY,
-            "Unseen InstanceProfileResolutionFailed",
+            "NotChecked InstanceProfileResolutionFailed",
             "iam:CreateInstanceProfile: AccessDenied: no",
-            Next::BackOff,
+            Recheck::BackOff,
         ),
     ];
     let class = class(json!({"placementGroupSelector": {"name": "my-group"}}));
@@ -235,13 +235,13 @@ fn every_failure_has_its_condition_reason_and_words() {
         let mut observed = Observed { placement_group: Ok(Some(group)), ..good(&subnets, &groups) };
         change(&mut observed);
         let mut status = EC2NodeClassStatus::default();
-        let findings = decide(&class, observed, &mut status, now());
-        let found = shown(&findings, condition);
+        let results = decide(&class, observed, &mut status, now());
+        let found = shown(&results, condition);
         assert_eq!((found.0.as_str(), found.1.as_str(), found.2), (word, message, next), "{case}");
         let troubled: Vec<&str> =
-            findings.iter().filter(|one| one.trouble.is_some()).map(|one| one.condition).collect();
+            results.iter().filter(|one| one.failure.is_some()).map(|one| one.condition).collect();
         assert_eq!(troubled, [condition], "{case}: one line in the log, and the others are not concerned");
-        assert!(findings.iter().filter_map(|one| one.trouble.as_ref()).all(|one| !one.remedy.is_empty()));
+        assert!(results.iter().filter_map(|one| one.failure.as_ref()).all(|one| !one.remedy.is_empty()));
     }
 }
 
@@ -264,9 +264,9 @@ fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there()
         security_groups: Err(throttled()),
         profile: Err(ProfileError::Aws { call: "iam:GetInstanceProfile", error: throttled() }),
     };
-    let findings = decide(&class(json!({})), failing, &mut status, now());
+    let results = decide(&class(json!({})), failing, &mut status, now());
     assert_eq!(status, listed());
-    assert_eq!(next_look(&findings, 0).0, After::Again(Duration::from_secs(1)));
+    assert_eq!(requeue_after(&results, 0).0, After::Again(Duration::from_secs(1)));
     let empty = Observed {
         images: Ok(Vec::new()),
         reservations: Some(Ok(Vec::new())),
@@ -291,14 +291,17 @@ fn reservations_are_looked_at_when_the_first_of_them_ends() {
         let list: Vec<Value> =
             ends.iter().map(|seconds| json!({"id": "cr", "endTime": end(seconds)})).collect();
         let reservations = serde_json::from_value(json!(list)).expect("reservations");
-        let (finding, _) = reservations::judge(Ok(reservations), now());
-        assert_eq!(finding.next, Next::After(Duration::from_secs(expected)), "{ends:?}");
+        let (result, _) = reservations::evaluate(Ok(reservations), now());
+        assert_eq!(result.recheck, Recheck::After(Duration::from_secs(expected)), "{ends:?}");
     }
 }
 
 #[test]
 fn hurried_looks_come_later_each_time() {
-    let hurried = [Finding::not_yet(AMIS_READY), Finding::good(SUBNETS_READY, Next::After(5 * MINUTE))];
+    let hurried = [
+        ConditionResult::pending(AMIS_READY),
+        ConditionResult::ready(SUBNETS_READY, Recheck::After(5 * MINUTE)),
+    ];
     let seconds = |after| match after {
         After::Again(wait) => Duration::as_secs(&wait),
         After::Done => 0,
@@ -306,12 +309,12 @@ fn hurried_looks_come_later_each_time() {
     let mut times = 0;
     let mut waits = Vec::new();
     for _ in 0..9 {
-        let (after, next) = next_look(&hurried, times);
+        let (after, next) = requeue_after(&hurried, times);
         times = next;
         waits.push(seconds(after));
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-    assert_eq!(next_look(&hurried, u32::MAX).0, After::Again(MINUTE));
-    assert_eq!(next_look(&hurried[1..], times), (After::Again(5 * MINUTE), 0));
-    assert_eq!(next_look(&[Finding::good(AMIS_READY, Next::OnChange)], 3), (After::Done, 0));
+    assert_eq!(requeue_after(&hurried, u32::MAX).0, After::Again(MINUTE));
+    assert_eq!(requeue_after(&hurried[1..], times), (After::Again(5 * MINUTE), 0));
+    assert_eq!(requeue_after(&[ConditionResult::ready(AMIS_READY, Recheck::OnChange)], 3), (After::Done, 0));
 }

@@ -1,4 +1,6 @@
-//! Stamps classes, and claims whose class changes the version of its hash.
+//! Writes the hash annotations of EC2NodeClasses, and migrates NodeClaims when the hash version of their class changes.
+//!
+//! Upstream: `pkg/controllers/nodeclass/hash`
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +12,7 @@ use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::{Context, writes as controller_writes};
 
 use super::{
-    CarriedOver, Stamp, TYPED, changes_version, claim_patch, class_patch, has_changed_unseen, stamp,
+    ClaimMigration, Stamp, TYPED, changes_version, claim_patch, class_patch, has_unobserved_generation, stamp,
 };
 use crate::node_class::classes::{Lookup, NodeClasses, refers_to};
 use crate::node_class::writes::ClassWrites;
@@ -21,29 +23,33 @@ pub struct NodeClassHash {
     classes: NodeClasses,
     writes: ClassWrites,
     ca_bundle: Option<String>,
-    /// Uids of classes that the older version could tell: if it cannot any more, it is because they were changed.
-    typed: Mutex<BTreeSet<String>>,
+    /// Uids of classes that had a hash of the older version: if that version does not cover them, the spec has changed.
+    had_typed_hash: Mutex<BTreeSet<String>>,
 }
 
 impl NodeClassHash {
-    /// `ca_bundle`: the cluster's certificates in base64, as nodes are given them.
+    /// `ca_bundle`: the cluster's CA certificates in base64, as in the user data of nodes.
     pub fn new(context: Context, classes: NodeClasses, ca_bundle: Option<String>) -> Self {
         let writes = ClassWrites::new(context.client.clone(), classes.mirror().clone());
-        Self { context, classes, writes, ca_bundle, typed: Mutex::default() }
+        Self { context, classes, writes, ca_bundle, had_typed_hash: Mutex::default() }
     }
 
-    /// A class that another process left in a version it cannot stay in is carried over as upstream does it, unless it
-    /// has been changed since that process looked at it.
-    fn carried_over(&self, class: &EC2NodeClass, stamp: &Stamp) -> CarriedOver {
-        let mut typed = self.typed.lock().unwrap_or_else(PoisonError::into_inner);
-        if stamp.version == TYPED || has_changed_unseen(class) {
-            typed.insert(uid_of(class).to_owned());
+    /// If another process left the class with a version that does not cover it, claims are migrated as upstream does,
+    /// unless the class has changed since that process reconciled it.
+    fn claim_migration(&self, class: &EC2NodeClass, stamp: &Stamp) -> ClaimMigration {
+        let mut had_typed_hash = self.had_typed_hash.lock().unwrap_or_else(PoisonError::into_inner);
+        if stamp.version == TYPED || has_unobserved_generation(class) {
+            had_typed_hash.insert(uid_of(class).to_owned());
         }
-        if typed.contains(uid_of(class)) { CarriedOver::Outdated } else { CarriedOver::AsTheyAre }
+        if had_typed_hash.contains(uid_of(class)) {
+            ClaimMigration::SpecChanged
+        } else {
+            ClaimMigration::SpecUnchanged
+        }
     }
 
     fn forget(&self, uid: &str) {
-        self.typed.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.had_typed_hash.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -59,22 +65,22 @@ impl NodeClassHash {
 impl Reconcile for NodeClassHash {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
         let Some(object) = self.classes.mirror().get_key(key) else { return Ok(After::Done) };
-        // One that cannot be read is told by its conditions; there is nothing to hash.
+        // The status controller reports a class that cannot be parsed.
         let Lookup::Found(class) = self.classes.get(&key.name) else { return Ok(After::Done) };
         let stamp = stamp(&class, self.ca_bundle.as_deref());
-        let carried_over = self.carried_over(&class, &stamp);
+        let claim_migration = self.claim_migration(&class, &stamp);
         if changes_version(&class, &stamp) {
-            let claims = &self.context.mirrors.node_claims;
+            let claims = &self.context.stores.node_claims;
             let mut outcome = Ok(());
             for claim in claims.list().iter().filter(|claim| refers_to(&claim.spec.node_class_ref, &key.name))
             {
-                if let Some(patch) = claim_patch(claim, &stamp, carried_over) {
+                if let Some(patch) = claim_patch(claim, &stamp, claim_migration) {
                     let written =
                         controller_writes::merge(&self.context.client, claims, &**claim, patch).await;
                     outcome = written.map(drop).and(outcome);
                 }
             }
-            // Before the class itself: once it carries the new version, nobody comes back for the claims.
+            // Claims come before the class: once the class has the new version, its claims are not migrated again.
             outcome?;
         }
         if let Some(patch) = class_patch(&class, &stamp) {

@@ -72,29 +72,29 @@ fn a_class_is_written_only_when_its_annotations_lack_something() {
 
 #[test]
 fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
-    use CarriedOver::{AsTheyAre, Outdated};
+    use ClaimMigration::{SpecChanged, SpecUnchanged};
     let wanted = Stamp { version: "v6", hash: "42".to_owned() };
     let patch = |annotations: Value| Some(json!({"metadata": {"annotations": annotations}}));
     let both = || patch(json!({VERSION: "v6", HASH: "42"}));
     let only_version = || patch(json!({VERSION: "v6"}));
     let table = [
-        (json!({VERSION: "v6", HASH: "1"}), false, AsTheyAre, None),
-        (json!({VERSION: "v6", HASH: "1"}), true, AsTheyAre, None),
-        (json!({VERSION: "v5", HASH: "1"}), false, AsTheyAre, both()),
-        (json!({VERSION: "v5", HASH: "1"}), true, AsTheyAre, only_version()),
-        (json!({}), false, AsTheyAre, both()),
-        (json!({}), true, AsTheyAre, only_version()),
-        (json!({VERSION: "v6", HASH: "1"}), false, Outdated, None),
-        (json!({VERSION: "v5", HASH: "1"}), false, Outdated, only_version()),
-        (json!({VERSION: "v5", HASH: "1"}), true, Outdated, only_version()),
-        (json!({VERSION: "v4", HASH: "1"}), false, Outdated, both()),
-        (json!({}), false, Outdated, both()),
+        (json!({VERSION: "v6", HASH: "1"}), false, SpecUnchanged, None),
+        (json!({VERSION: "v6", HASH: "1"}), true, SpecUnchanged, None),
+        (json!({VERSION: "v5", HASH: "1"}), false, SpecUnchanged, both()),
+        (json!({VERSION: "v5", HASH: "1"}), true, SpecUnchanged, only_version()),
+        (json!({}), false, SpecUnchanged, both()),
+        (json!({}), true, SpecUnchanged, only_version()),
+        (json!({VERSION: "v6", HASH: "1"}), false, SpecChanged, None),
+        (json!({VERSION: "v5", HASH: "1"}), false, SpecChanged, only_version()),
+        (json!({VERSION: "v5", HASH: "1"}), true, SpecChanged, only_version()),
+        (json!({VERSION: "v4", HASH: "1"}), false, SpecChanged, both()),
+        (json!({}), false, SpecChanged, both()),
     ];
-    for (annotations, drifted, carried_over, expected) in table {
+    for (annotations, drifted, claim_migration, expected) in table {
         assert_eq!(
-            claim_patch(&claim(annotations.clone(), drifted), &wanted, carried_over),
+            claim_patch(&claim(annotations.clone(), drifted), &wanted, claim_migration),
             expected,
-            "{annotations} {drifted} {carried_over:?}"
+            "{annotations} {drifted} {claim_migration:?}"
         );
     }
 }
@@ -116,6 +116,6 @@ fn a_change_that_nobody_has_looked_at_is_told_by_generations() {
             "status": {"conditions": conditions},
         }))
         .expect("a class");
-        assert_eq!(has_changed_unseen(&class), expected, "{conditions}");
+        assert_eq!(has_unobserved_generation(&class), expected, "{conditions}");
     }
 }

@@ -1,10 +1,10 @@
-//! Disks that the API server admits although no machine can have them.
+//! Finds block device mappings that the API server admits although EC2 rejects them.
 
 use std::collections::BTreeSet;
 
 use karpenter_api::types::BlockDeviceMapping;
 
-/// All that is wrong, in the order of the list.
+/// All problems, in the order of the list.
 pub fn problems(mappings: &[BlockDeviceMapping]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();
@@ -15,7 +15,7 @@ pub fn problems(mappings: &[BlockDeviceMapping]) -> Vec<String> {
             }
             Some(name) if !names.insert(name) => {
                 problems
-                    .push(format!("spec.blockDeviceMappings[{index}].deviceName {name:?} is there twice"));
+                    .push(format!("spec.blockDeviceMappings[{index}].deviceName {name:?} is a duplicate"));
             }
             Some(_) => {}
         }
@@ -32,7 +32,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn disks_need_a_name_of_their_own_and_a_volume() {
+    fn block_device_needs_unique_name_and_ebs() {
         let good = json!({"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}});
         let table: [(Value, &[&str]); 8] = [
             (json!([]), &[]),
@@ -56,7 +56,7 @@ mod tests {
                     "spec.blockDeviceMappings[1].ebs is missing",
                 ],
             ),
-            (json!([good, good]), &["spec.blockDeviceMappings[1].deviceName \"/dev/xvda\" is there twice"]),
+            (json!([good, good]), &["spec.blockDeviceMappings[1].deviceName \"/dev/xvda\" is a duplicate"]),
         ];
         for (given, expected) in table {
             let mappings: Vec<BlockDeviceMapping> = serde_json::from_value(given.clone()).expect("disks");

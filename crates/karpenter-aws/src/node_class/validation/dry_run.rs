@@ -1,4 +1,4 @@
-//! A launch that is only tried out: what is asked, and what the answers mean.
+//! The dry run of a launch: builds its requests and interprets the answers.
 
 use karpenter_api::types::{EC2NodeClass, SubnetStatus};
 
@@ -8,9 +8,9 @@ use crate::api::ec2::{
     OnDemandAllocationStrategy, TagSpecification, TargetCapacityType,
 };
 use crate::api::{AwsError, ErrorKind, Tags};
-use crate::launch::refusals::reason_and_message;
-use crate::node_class::conditions::{Finding, Next, VALIDATION_SUCCEEDED, Verdict};
-use crate::node_class::remedy::trouble;
+use crate::launch::errors::reason_and_message;
+use crate::node_class::conditions::{ConditionResult, NewStatus, Recheck, VALIDATION_SUCCEEDED};
+use crate::node_class::remedy::failure;
 
 pub const CREATE_LAUNCH_TEMPLATE_AUTH_FAILED: &str = "CreateLaunchTemplateAuthCheckFailed";
 pub const CREATE_FLEET_AUTH_FAILED: &str = "CreateFleetAuthCheckFailed";
@@ -19,7 +19,7 @@ pub const USER_DATA_TOO_LARGE: &str = "UserDataSizeLimitExceeded";
 pub const INSTANCE_PROFILE_NOT_FOUND: &str = "InstanceProfileNotFound";
 pub const DRY_RUN_FAILED: &str = "DryRunFailed";
 
-/// Which call of the try-out.
+/// A call of the dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     CreateLaunchTemplate,
@@ -45,31 +45,33 @@ impl Call {
     }
 }
 
-/// What a call showed.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum CheckResult {
     Allowed,
-    /// Worth remembering.
-    Refused(Outcome, Finding),
-    /// Not worth remembering: the next try may show something else.
-    Undecided(Finding),
+    /// EC2 would reject the launch; cached.
+    Refused(Outcome, ConditionResult),
+    /// Not worth remembering: the recheck try may show something else.
+    Inconclusive(ConditionResult),
 }
 
-/// What the error of a call means for the class; `None` is no error.
-pub fn judge(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> Shown {
-    let Some(error) = error.filter(|error| error.kind != ErrorKind::DryRunOk) else { return Shown::Allowed };
+/// The result of a call for the class; `None` is no error.
+pub fn evaluate(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> CheckResult {
+    let Some(error) = error.filter(|error| error.kind != ErrorKind::DryRunOk) else {
+        return CheckResult::Allowed;
+    };
     if call == Call::RunInstances && error.is_instance_profile_not_found() {
-        return Shown::Undecided(profile_not_found(class, error));
+        return CheckResult::Inconclusive(profile_not_found(class, error));
     }
     if error.is_throttled() || error.is_transient() {
-        return Shown::Undecided(Finding::not_yet(VALIDATION_SUCCEEDED));
+        return CheckResult::Inconclusive(ConditionResult::pending(VALIDATION_SUCCEEDED));
     }
-    let told = trouble(call.action(), error);
+    let failure = failure(call.action(), error);
     let refused = |reason, what: String| {
         let message = format!("{what}: {}", reason_and_message(&error.to_string()).1);
         let outcome = Outcome::Refused { reason, message };
-        let finding = outcome.finding(Some(told.clone()));
-        Shown::Refused(outcome, finding)
+        let result = outcome.result(Some(failure.clone()));
+        CheckResult::Refused(outcome, result)
     };
     if call == Call::CreateLaunchTemplate && error.is_user_data_too_large() {
         let what = format!("{} rejected the rendered user data as too large", call.action());
@@ -78,31 +80,39 @@ pub fn judge(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> Show
     if error.kind == ErrorKind::Unauthorized {
         return refused(call.auth_failed(), format!("Controller isn't authorized to call {}", call.action()));
     }
-    Shown::Undecided(Finding::unseen(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, told))
+    CheckResult::Inconclusive(ConditionResult::not_checked(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, failure))
 }
 
-/// Nothing can be tried out, because nothing could be launched.
-pub fn nothing_to_launch(message: &str) -> Finding {
-    let remedy = "check that nodepools of the class allow types whose architecture its images have";
+/// The dry run is impossible, because no instance type can be launched.
+pub fn nothing_to_launch(message: &str) -> ConditionResult {
+    let remedy =
+        "check that the nodepools of the nodeclass allow instance types of the architecture of its AMIs";
     let error = message.to_owned();
-    let trouble = crate::node_class::conditions::Trouble { error, remedy: remedy.to_owned() };
-    Finding {
-        next: Next::After(super::PERIOD),
-        ..Finding::unseen(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, trouble)
+    let failure = crate::node_class::conditions::Failure { error, remedy: remedy.to_owned() };
+    ConditionResult {
+        recheck: Recheck::After(super::PERIOD),
+        ..ConditionResult::not_checked(VALIDATION_SUCCEEDED, DRY_RUN_FAILED, failure)
     }
 }
 
-/// A profile that we made shows up by itself; one that the class names may not be there at all.
-fn profile_not_found(class: &EC2NodeClass, error: &AwsError) -> Finding {
-    let Some(name) = &class.spec.instance_profile else { return Finding::not_yet(VALIDATION_SUCCEEDED) };
+/// A profile that Karpenter created becomes visible after a while; one that the class names may not exist.
+fn profile_not_found(class: &EC2NodeClass, error: &AwsError) -> ConditionResult {
+    let Some(name) = &class.spec.instance_profile else {
+        return ConditionResult::pending(VALIDATION_SUCCEEDED);
+    };
     let message = format!("Instance profile {name:?} not found");
-    let verdict = Verdict::False { reason: INSTANCE_PROFILE_NOT_FOUND, message };
-    let mut trouble = trouble(Call::RunInstances.action(), error);
-    trouble.remedy = "create the instance profile, or correct spec.instanceProfile".to_owned();
-    Finding { condition: VALIDATION_SUCCEEDED, verdict, next: Next::BackOff, trouble: Some(trouble) }
+    let new_status = NewStatus::False { reason: INSTANCE_PROFILE_NOT_FOUND, message };
+    let mut failure = failure(Call::RunInstances.action(), error);
+    failure.remedy = "create the instance profile, or correct spec.instanceProfile".to_owned();
+    ConditionResult {
+        condition: VALIDATION_SUCCEEDED,
+        new_status,
+        recheck: Recheck::BackOff,
+        failure: Some(failure),
+    }
 }
 
-/// One on-demand machine of the type, in any of the class's subnets.
+/// The `CreateFleet` dry run: one on-demand instance of the type, in any subnet of the class.
 pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags: &Tags) -> CreateFleet {
     let overrides = subnets.iter().map(|subnet| FleetOverride {
         instance_type: instance_type.to_owned(),
@@ -126,7 +136,7 @@ pub fn fleet(template: &str, instance_type: &str, subnets: &[SubnetStatus], tags
     }
 }
 
-/// The same machine in one subnet, as the template says.
+/// The `RunInstances` dry run: one instance of the template in one subnet.
 pub fn instances(
     template: &str,
     instance_type: &str,

@@ -1,7 +1,8 @@
-//! With which type, image and tenancy a launch is tried out.
+//! Chooses instance type, AMI and tenancy of the dry run.
 //!
-//! One that the class's pools could buy, with a plain image if there is a choice: images for accelerators may need
-//! larger disks than the class gives them. For Windows, and where no pool fits, well-known small types.
+//! The instance type is one that a NodePool of the class allows, with an AMI without accelerator drivers if there is
+//! one: AMIs with drivers may need larger volumes than the class has. For Windows, and if no NodePool matches, the
+//! fallback types are used.
 
 use std::sync::Arc;
 
@@ -12,18 +13,19 @@ use karpenter_model::requirements::{Requirement, Requirements};
 
 use crate::node_class::image_of_type::{image_of_type, requirements};
 
+/// Instance types for Windows and for classes without a matching NodePool, in order of preference.
 const FALLBACKS: [&str; 2] = ["m5.large", "m6g.large"];
 pub const TENANCY_DEFAULT: &str = "default";
 pub const TENANCY_DEDICATED: &str = "dedicated";
 
-/// What a launch is tried out with.
+/// Instance type and AMI of the dry run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice<'a> {
     pub instance_type: &'a InstanceType,
     pub image_id: &'a str,
 }
 
-/// `None` if no type can boot any of the class's images.
+/// `None` if no instance type is compatible with any AMI of the class.
 pub fn choose<'a>(
     types: &'a [InstanceType],
     pools: &[Arc<NodePool>],
@@ -57,7 +59,7 @@ pub fn choose<'a>(
     plain_images.find_map(|image| of_image(&image.id)).or_else(|| choices.first().copied())
 }
 
-/// Whether machines of the class's pools may have to stand alone on their host.
+/// `dedicated` if a NodePool of the class allows dedicated tenancy.
 pub fn tenancy(pools: &[Arc<NodePool>]) -> &'static str {
     let may_be_dedicated = pools.iter().any(|pool| {
         let wanted = requirements(&pool.spec.template.spec.requirements);
@@ -76,7 +78,7 @@ fn pool_requirements(pool: &NodePool) -> Requirements {
     wanted
 }
 
-/// What an image without drivers for accelerators asks of a type.
+/// Requirements of an AMI without accelerator drivers.
 fn plain_requirements() -> Requirements {
     [labels::AWS_INSTANCE_GPU_COUNT, labels::AWS_INSTANCE_ACCELERATOR_COUNT]
         .into_iter()

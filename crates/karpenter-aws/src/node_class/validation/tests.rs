@@ -9,7 +9,7 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::requirements::{Requirement, Requirements};
 use serde_json::{Value, json};
 
-use super::dry_run::{Call, Shown, judge};
+use super::dry_run::{Call, CheckResult, evaluate};
 use crate::api::Tags;
 use crate::node_class::conditions::record;
 
@@ -19,22 +19,22 @@ fn class(spec: Value) -> EC2NodeClass {
 }
 
 /// Status and reason, for tables.
-fn shown(finding: &Finding) -> String {
-    match &finding.verdict {
-        Verdict::True => "True".to_owned(),
-        Verdict::False { reason, .. } => format!("False {reason}"),
-        Verdict::Unknown { reason, .. } => format!("Unknown {reason}"),
-        Verdict::Unseen { reason, .. } => format!("Unseen {reason}"),
-        Verdict::Unchanged => "Unchanged".to_owned(),
+fn shown(result: &ConditionResult) -> String {
+    match &result.new_status {
+        NewStatus::True => "True".to_owned(),
+        NewStatus::False { reason, .. } => format!("False {reason}"),
+        NewStatus::Unknown { reason, .. } => format!("Unknown {reason}"),
+        NewStatus::NotChecked { reason, .. } => format!("NotChecked {reason}"),
+        NewStatus::Unchanged => "Unchanged".to_owned(),
     }
 }
 
-fn message(finding: &Finding) -> &str {
-    match &finding.verdict {
-        Verdict::False { message, .. }
-        | Verdict::Unknown { message, .. }
-        | Verdict::Unseen { message, .. } => message,
-        Verdict::True | Verdict::Unchanged => "",
+fn message(result: &ConditionResult) -> &str {
+    match &result.new_status {
+        NewStatus::False { message, .. }
+        | NewStatus::Unknown { message, .. }
+        | NewStatus::NotChecked { message, .. } => message,
+        NewStatus::True | NewStatus::Unchanged => "",
     }
 }
 
@@ -61,18 +61,21 @@ fn a_launch_is_tried_out_once_everything_it_needs_is_known() {
         let types = ec2_node_class_conditions(false);
         let mut set = ConditionSet::open(types, &metadata, &mut conditions, Timestamp::UNIX_EPOCH);
         for (condition, status) in kinds.into_iter().zip(statuses) {
-            let verdict = match status {
-                ConditionStatus::True => Verdict::True,
-                ConditionStatus::False => Verdict::False { reason: "No", message: String::new() },
+            let new_status = match status {
+                ConditionStatus::True => NewStatus::True,
+                ConditionStatus::False => NewStatus::False { reason: "No", message: String::new() },
                 ConditionStatus::Unknown => continue,
             };
-            record(&mut set, &Finding { condition, verdict, next: Next::OnChange, trouble: None });
+            record(
+                &mut set,
+                &ConditionResult { condition, new_status, recheck: Recheck::OnChange, failure: None },
+            );
         }
-        let finding = of_dependencies(&set);
-        assert_eq!(finding.as_ref().map(shown).as_deref(), expected, "{statuses:?}");
-        if let Some(finding) = finding {
-            assert_eq!(finding.next, Next::After(PERIOD));
-            assert_eq!(message(&finding), AWAITING);
+        let result = of_dependencies(&set);
+        assert_eq!(result.as_ref().map(shown).as_deref(), expected, "{statuses:?}");
+        if let Some(result) = result {
+            assert_eq!(result.recheck, Recheck::After(PERIOD));
+            assert_eq!(message(&result), AWAITING);
         }
     }
 }
@@ -106,7 +109,7 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
         ),
         (
             "disks",
-            disks.expect("a finding"),
+            disks.expect("a result"),
             "False InvalidBlockDeviceMappings",
             "spec.blockDeviceMappings[0].deviceName is missing; spec.blockDeviceMappings[0].ebs is missing",
         ),
@@ -118,12 +121,12 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
         ),
         ("unreadable", unreadable("bad size"), "False InvalidSpecification", "spec cannot be read: bad size"),
     ];
-    for (case, finding, expected, words) in table {
-        assert_eq!(shown(&finding), expected, "{case}");
-        assert_eq!(message(&finding), words, "{case}");
-        assert_eq!(finding.condition, VALIDATION_SUCCEEDED);
-        let is_told = finding.verdict != Verdict::Unchanged;
-        assert_eq!(finding.trouble.is_some_and(|trouble| !trouble.remedy.is_empty()), is_told, "{case}");
+    for (case, result, expected, words) in table {
+        assert_eq!(shown(&result), expected, "{case}");
+        assert_eq!(message(&result), words, "{case}");
+        assert_eq!(result.condition, VALIDATION_SUCCEEDED);
+        let is_told = result.new_status != NewStatus::Unchanged;
+        assert_eq!(result.failure.is_some_and(|failure| !failure.remedy.is_empty()), is_told, "{case}");
     }
     assert_eq!(of_block_devices(&class(json!({}))), None);
     let expressions = [
@@ -132,7 +135,7 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
             Ok(Some(kubelet("KubeletExpressionEvaluationFailed"))),
             Some("False KubeletExpressionEvaluationFailed"),
         ),
-        (Err(NotYet), Some("Unchanged")),
+        (Err(TypesNotDiscovered), Some("Unchanged")),
     ];
     for (answer, expected) in expressions {
         assert_eq!(of_expressions(answer).as_ref().map(shown).as_deref(), expected);
@@ -243,7 +246,7 @@ fn answers_to_a_try_out_have_upstream_s_reasons_and_words() {
             &role,
             Some(AwsError::new("InvalidParameter", "belong to different networks")),
             false,
-            "Unseen DryRunFailed",
+            "NotChecked DryRunFailed",
             "ec2:RunInstances: InvalidParameter: belong to different networks".to_owned(),
         ),
         (
@@ -251,25 +254,25 @@ fn answers_to_a_try_out_have_upstream_s_reasons_and_words() {
             &role,
             Some(AwsError::new("ExpiredToken", "too old")),
             false,
-            "Unseen DryRunFailed",
+            "NotChecked DryRunFailed",
             "ec2:CreateFleet: ExpiredToken: too old".to_owned(),
         ),
     ];
     for (call, spec, error, is_remembered, expected, words) in table {
         let case = format!("{call:?} {error:?}");
-        let (remembered, found) = match judge(call, &class(spec.clone()), error.as_ref()) {
-            Shown::Allowed => (true, None),
-            Shown::Refused(outcome, finding) => {
-                assert_eq!(outcome.finding(finding.trouble.clone()), finding, "{case}");
-                (true, Some(finding))
+        let (remembered, found) = match evaluate(call, &class(spec.clone()), error.as_ref()) {
+            CheckResult::Allowed => (true, None),
+            CheckResult::Refused(outcome, result) => {
+                assert_eq!(outcome.result(result.failure.clone()), result, "{case}");
+                (true, Some(result))
             }
-            Shown::Undecided(finding) => (false, Some(finding)),
+            CheckResult::Inconclusive(result) => (false, Some(result)),
         };
         assert_eq!(remembered, is_remembered, "{case}");
         assert_eq!(found.as_ref().map_or("allowed".to_owned(), shown), expected, "{case}");
         assert_eq!(found.as_ref().map_or("", message), words, "{case}");
-        let next = found.map(|finding| finding.next);
-        let expected_next = if is_remembered { Next::After(PERIOD) } else { Next::BackOff };
+        let next = found.map(|result| result.recheck);
+        let expected_next = if is_remembered { Recheck::After(PERIOD) } else { Recheck::BackOff };
         assert!(next.is_none_or(|next| next == expected_next), "{case}: {next:?}");
     }
 }
@@ -455,7 +458,7 @@ fn an_outcome_is_remembered_until_something_that_matters_changes() {
         ..EC2NodeClassStatus::default()
     };
     let tags = Tags::from([("team".to_owned(), "a".to_owned())]);
-    let base = remembered::key(&base_class, &status, &tags);
+    let base = cache::key(&base_class, &status, &tags);
     type Change = fn(&mut EC2NodeClass, &mut EC2NodeClassStatus, &mut Tags);
     let table: [(&str, Change, bool); 12] = [
         ("nothing", |_, _, _| {}, true),
@@ -499,6 +502,6 @@ fn an_outcome_is_remembered_until_something_that_matters_changes() {
     for (case, change, is_same) in table {
         let (mut class, mut status, mut tags) = (base_class.clone(), status.clone(), tags.clone());
         change(&mut class, &mut status, &mut tags);
-        assert_eq!(remembered::key(&class, &status, &tags) == base, is_same, "{case}");
+        assert_eq!(cache::key(&class, &status, &tags) == base, is_same, "{case}");
     }
 }

@@ -1,5 +1,5 @@
-//! Commands of the AWS CLI, for a shell. They may be run again: what is there is not made twice, and what was changed
-//! about the wishes is changed.
+//! A shell script of AWS CLI commands. The script is idempotent: it keeps existing resources and updates their
+//! settings.
 
 use serde_json::{Value, json};
 
@@ -46,12 +46,12 @@ queue() {
 }
 "#;
 
-/// A document as one word of a command, with the shell's variables filled in.
+/// A document as one argument of a command, with shell variables.
 fn word(document: &Value) -> String {
     format!("\"$(cat <<EOF\n{document:#}\nEOF\n)\"")
 }
 
-/// Commands of the AWS CLI, for a shell.
+/// A shell script of AWS CLI commands.
 pub fn cli(wishes: &Wishes) -> String {
     let target = Target {
         wishes: wishes.clone(),
@@ -110,7 +110,7 @@ pub fn cli(wishes: &Wishes) -> String {
 
 fn controller_role(target: &Target, controller: &Controller, script: &mut String) {
     let name = controller_role_name(&target.wishes.cluster);
-    // Who may assume it can have changed.
+    // The trust policy may have changed.
     script.push_str(&format!(
         "\ntrust={}\n\
          role '{name}' / \"$trust\"\n\

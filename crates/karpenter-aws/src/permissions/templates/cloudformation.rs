@@ -1,4 +1,4 @@
-//! A stack for CloudFormation.
+//! A CloudFormation template.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::super::queue::RETENTION_SECS;
 use super::super::{RULES, Target, Wishes, controller_role_name, policies, queue_policy};
 use super::{SPOT_ROLE_HELP, SPOT_SERVICE, node_policy_arns, node_trust};
 
-/// Wherever a text has one of CloudFormation's variables, the stack fills it in.
+/// Wraps every string with a CloudFormation variable in `Fn::Sub`.
 fn substituted(value: Value) -> Value {
     match value {
         Value::String(text) if text.contains("${AWS::") => json!({ "Fn::Sub": text }),
@@ -18,7 +18,7 @@ fn substituted(value: Value) -> Value {
     }
 }
 
-/// A whole stack: the roles of nodes, the controller's policies and role, the queue and what fills it.
+/// The template: node roles, controller policies and role, interruption queue and event rules.
 pub fn cloudformation(wishes: &Wishes) -> Value {
     let target = Target {
         wishes: wishes.clone(),
@@ -72,7 +72,7 @@ pub fn cloudformation(wishes: &Wishes) -> Value {
     let spot_role = json!({
         "Type": "AWS::IAM::ServiceLinkedRole",
         "Condition": "MakesSpotRole",
-        // Others in the account may have come to need it.
+        // Other users of the account may need the role by then.
         "DeletionPolicy": "Retain",
         "Properties": {"AWSServiceName": SPOT_SERVICE},
     });

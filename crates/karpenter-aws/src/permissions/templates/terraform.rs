@@ -16,12 +16,12 @@ impl Resources {
     }
 }
 
-/// Terraform's JSON syntax: to be saved as `karpenter.tf.json`.
+/// Terraform's JSON syntax, for a file `karpenter.tf.json`.
 pub fn terraform(wishes: &Wishes) -> Value {
     let target = Target {
         wishes: wishes.clone(),
         partition: "${data.aws_partition.current.partition}".to_owned(),
-        // `name` in version 5 of the provider, `region` in 6, and this in both.
+        // The attribute is `name` in version 5 of the provider and `region` in version 6; `id` exists in both.
         region: "${data.aws_region.current.id}".to_owned(),
         account: "${data.aws_caller_identity.current.account_id}".to_owned(),
         url_suffix: "${data.aws_partition.current.dns_suffix}".to_owned(),

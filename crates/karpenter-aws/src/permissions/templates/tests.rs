@@ -16,7 +16,7 @@ fn statement<'a>(policies: &'a [Policy], id: &str) -> &'a super::super::Statemen
     statements.find(|statement| statement.id == id).expect("a statement")
 }
 
-/// Every name of a template that AWS limits, with the limit.
+/// Every resource name in the templates, with its length limit.
 fn names(wishes: &Wishes) -> Vec<(String, usize)> {
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     let (stack, plan) = (cloudformation(wishes), terraform(wishes));
@@ -49,7 +49,7 @@ fn names(wishes: &Wishes) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn names_are_within_what_aws_allows() {
+fn names_are_within_length_limits() {
     for length in [4, 47, 64, 81, 100] {
         let controller = Controller {
             trust: Trust::PodIdentity,
@@ -58,7 +58,7 @@ fn names_are_within_what_aws_allows() {
         };
         let wishes = Wishes { controller: Some(controller), ..Wishes::of(&"c".repeat(length)) };
         let names = names(&wishes);
-        // Two roles, six policies and a queue in each; rules have no names in a stack.
+        // Each format has two roles, six policies and a queue; rules have no names in CloudFormation.
         assert_eq!(names.len(), 3 * (2 + 6 + 1) + 2 * RULES.len());
         for (name, limit) in names {
             assert!(name.len() <= limit, "{name} has {} characters, {limit} are allowed", name.len());
@@ -67,7 +67,7 @@ fn names_are_within_what_aws_allows() {
 }
 
 #[test]
-fn only_the_roles_that_were_named_can_be_passed() {
+fn only_named_roles_can_be_passed() {
     let roles = ["nodes", "team/a/batch"].map(|text| RoleName::parse(text).expect("a role"));
     let wishes = Wishes { node_roles: roles.into(), ..Wishes::of("shop") };
     let policies = policies(&target(wishes.clone()));
@@ -96,7 +96,7 @@ fn only_the_roles_that_were_named_can_be_passed() {
 }
 
 #[test]
-fn queues_and_parameters_can_be_others() {
+fn custom_queue_and_parameters_are_allowed() {
     let parameters = ["/images/nodes", "arn:aws:ssm:us-west-2:444455556666:parameter/shared"];
     let wishes = Wishes {
         queue: "interruptions".to_owned(),
@@ -121,9 +121,9 @@ fn queues_and_parameters_can_be_others() {
 }
 
 #[test]
-fn the_role_of_the_controller_is_for_one_service_account() {
+fn controller_role_trusts_one_service_account() {
     let plain = cloudformation(&Wishes::of("shop"));
-    assert_eq!(plain["Resources"]["KarpenterControllerRole"], Value::Null, "nobody asked for it");
+    assert_eq!(plain["Resources"]["KarpenterControllerRole"], Value::Null, "not requested");
     let of = |trust| {
         let controller = Controller {
             trust,

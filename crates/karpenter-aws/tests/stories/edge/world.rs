@@ -23,7 +23,7 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -200,9 +200,9 @@ impl World {
         let aws = FakeAws::new(clock, "us-west-2");
         aws.world(|world| world.queues.entry(QUEUE.to_owned()).or_default().clear());
         let cloud = Arc::new(Cloud(Mutex::default()));
-        let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
-        mirrors.synced().await;
-        let context = Context::new(client.clone(), mirrors, cloud.clone(), clock);
+        let (stores, _) = Stores::watch(&client, cloud.node_class_kinds());
+        stores.synced().await;
+        let context = Context::new(client.clone(), stores, cloud.clone(), clock);
         let closed = Arc::new(Closed::default());
         let handler = Handler::new(context.clone(), closed.clone());
         Self { client, clock, aws, cloud, context, closed, handler, stop: Stop::default(), refused }

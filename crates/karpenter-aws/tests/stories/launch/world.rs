@@ -145,7 +145,7 @@ impl World {
         cluster_cidr.resolve().await.unwrap();
         let subnets = Arc::new(Subnets::new(Arc::clone(ec2), clock, Duration::from_secs(60)));
         let metrics = LaunchMetrics::new(&registry);
-        let kubelet_of = ClassKubelet {
+        let kubelet_configs = ClassKubelet {
             types: types.clone(),
             gates: AwsFeatureGates::default(),
             expressions: Expressions::new(clock),
@@ -164,7 +164,7 @@ impl World {
             unavailable,
             reservations: reservations.counts().clone(),
             placement_groups,
-            kubelet_of: Arc::new(kubelet_of),
+            kubelet_configs: Arc::new(kubelet_configs),
             metrics: metrics.clone(),
             recorder: Some(recorder.clone()),
             settings: LaunchSettings {

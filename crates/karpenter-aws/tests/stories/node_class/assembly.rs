@@ -56,7 +56,7 @@ pub(crate) async fn assemble(
     types.discover().await.expect("types");
     let metrics = LaunchMetrics::new(&Registry::new());
     let cluster_cidr = ClusterCidr::new(apis.eks.clone(), "cluster");
-    let kubelet_of =
+    let kubelet_configs =
         ClassKubelet { types: types.clone(), gates, expressions: Expressions::new(clock), cluster_dns: None };
     let launcher = Launcher::new(LaunchParts {
         ec2: ec2.clone(),
@@ -74,7 +74,7 @@ pub(crate) async fn assemble(
         unavailable,
         reservations: reservations.counts().clone(),
         placement_groups,
-        kubelet_of: Arc::new(kubelet_of),
+        kubelet_configs: Arc::new(kubelet_configs),
         metrics: metrics.clone(),
         recorder: None,
         settings: LaunchSettings { reserved_capacity: true, min_values_are_strict: true },

@@ -10,7 +10,7 @@ use karpenter_aws::api::ec2::{
     ReservationQuery,
 };
 use karpenter_aws::api::{AwsApis, AwsFuture, TagFilter};
-use karpenter_aws::node_class::{ImagesError, KubeletProblem, NotYet, Sources, TemplateRequest};
+use karpenter_aws::node_class::{ImagesError, KubeletProblem, Sources, TemplateRequest, TypesNotDiscovered};
 use karpenter_cloud::CloudError;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::requirements::{Requirement, Requirements};
@@ -87,7 +87,7 @@ impl Sources for Plain {
     fn expression_problem<'a>(
         &'a self,
         _: &'a EC2NodeClass,
-    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, NotYet>> {
+    ) -> BoxFuture<'a, Result<Option<KubeletProblem>, TypesNotDiscovered>> {
         std::future::ready(Ok(None)).boxed()
     }
 

@@ -23,7 +23,7 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::harness::{self, Queue, Stop};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
+use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -141,15 +141,15 @@ impl World {
         let client = Client::new(server, "default");
         define_kinds(&client).await;
         let cloud: Arc<dyn CloudProvider> = Arc::new(NoCloud);
-        let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
-        mirrors.synced().await;
-        let mut context = Context::new(client.clone(), mirrors, cloud, clock);
+        let (stores, _) = Stores::watch(&client, cloud.node_class_kinds());
+        stores.synced().await;
+        let mut context = Context::new(client.clone(), stores, cloud, clock);
         let aws = FakeAws::new(clock, "us-west-2");
         let apis = aws.apis();
         let plain = Arc::new(Plain::new(apis.clone()));
         let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, Duration::from_secs(60)));
         let profiles = Arc::new(Profiles::new(apis.iam.clone(), clock, "cluster", "us-west-2"));
-        let classes = NodeClasses::of(&context.mirrors).expect("the kind is watched");
+        let classes = NodeClasses::of(&context.stores).expect("the kind is watched");
         let mut sources: Arc<dyn Sources> = plain.clone();
         if let Some(live) = live {
             if let Some(prepare) = live.prepare.take() {
@@ -157,7 +157,7 @@ impl World {
             }
             let objects = Arc::new(WatchedObjects {
                 classes: classes.clone(),
-                pools: context.mirrors.node_pools.clone(),
+                pools: context.stores.node_pools.clone(),
             });
             let (whole, provider) = assemble(&apis, clock, live.gates, subnets.clone(), objects).await;
             sources = Arc::new(whole);

@@ -174,7 +174,7 @@ async fn begin_plan(world: &World) {
     pods.create(&PostParams::default(), &pod).await.expect("created");
     world.pass(Duration::from_secs(1)).await;
     let (context, now) = (world.context(), world.clock.now());
-    let seen = context.mirrors.pods.list().into_iter().filter(|pod| &*pod.name == "seen").collect::<Vec<_>>();
+    let seen = context.stores.pods.list().into_iter().filter(|pod| &*pod.name == "seen").collect::<Vec<_>>();
     context.metrics.pods.acknowledge(seen.iter().map(|pod| &**pod), now);
     context.metrics.plans.begin("provisioner", 1, now);
 }

@@ -36,7 +36,7 @@ impl Disruption {
             .targets
             .iter()
             .map(|target| {
-                let claim = self.context.mirrors.node_claims.get("", &target.id.name);
+                let claim = self.context.stores.node_claims.get("", &target.id.name);
                 let is_escalated = case_of(target).is_some_and(|case| case.is_escalated);
                 disrupted_node(target, claim.as_deref(), is_escalated)
             })

@@ -10,13 +10,13 @@ use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use karpenter_disruption::propose::{MethodOutcome, Proposal, Standing, Why};
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
-use karpenter_state::{ControlError, FleetRound, PoolBudgetError};
+use karpenter_state::{AssembledFleet, ControlError, PoolBudgetError};
 
 use crate::context::Context;
 use crate::disruption::Disruption;
 use crate::disruption::observe::deletion_costs;
 use crate::disruption::order::Target;
-use crate::events::Notice;
+use crate::events::ObjectEvent;
 use crate::node::annotation_notice;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
@@ -28,7 +28,7 @@ impl Disruption {
     /// What one look at the cluster brought to light.
     pub(in crate::disruption) async fn tell_pass(
         &self,
-        round: &FleetRound,
+        round: &AssembledFleet,
         proposal: &Proposal,
         took: &[(Method, Duration)],
     ) {
@@ -69,7 +69,7 @@ impl Disruption {
         }
         for standing in &proposal.standings {
             let about = standing_notices(&self.context, round, standing);
-            if about.iter().any(|notice| context.recorder.would_tell(notice)) {
+            if about.iter().any(|notice| context.recorder.is_due(notice)) {
                 told += 1;
                 notices.extend(about);
             }
@@ -81,7 +81,11 @@ impl Disruption {
     }
 
     /// What annotations of pods on our nodes do, or that they do nothing.
-    pub(in crate::disruption) async fn tell_annotations(&self, round: &FleetRound, annotated: &[Arc<Pod>]) {
+    pub(in crate::disruption) async fn tell_annotations(
+        &self,
+        round: &AssembledFleet,
+        annotated: &[Arc<Pod>],
+    ) {
         let now = self.context.clock.now();
         let ours = our_nodes(round);
         let on_ours = annotated
@@ -89,12 +93,12 @@ impl Disruption {
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
         let notices = on_ours.filter_map(|pod| annotation_notice(pod, now));
         let notices = notices.map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY));
-        let new = notices.filter(|notice| self.context.recorder.would_tell(notice));
+        let new = notices.filter(|notice| self.context.recorder.is_due(notice));
         self.publish(new.take(TOLD_NODES_MAX).collect()).await;
     }
 
     /// Pods on our nodes whose owners said what moving them costs, in vain. One line for all of them.
-    pub(in crate::disruption) fn tell_costs(&self, round: &FleetRound, misvalued: &[Arc<Pod>]) {
+    pub(in crate::disruption) fn tell_costs(&self, round: &AssembledFleet, misvalued: &[Arc<Pod>]) {
         if misvalued.is_empty() {
             return;
         }
@@ -105,7 +109,7 @@ impl Disruption {
         let Some(first) = on_ours.next() else { return };
         let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
         let others = on_ours.count();
-        if self.context.complaints.is_due("costs of pods", "", self.context.clock.now()) {
+        if self.context.log_throttle.is_due("costs of pods", "", self.context.clock.now()) {
             tracing::warn!(
                 pod = format!("{}/{}", first.namespace(), first.name),
                 annotation,
@@ -117,11 +121,11 @@ impl Disruption {
     }
 
     /// Annotations and budgets that cannot be used are told on their pool, which is where they can be corrected.
-    fn unusable_notices(&self, round: &FleetRound) -> Vec<Notice> {
-        let pools = &self.context.mirrors.node_pools;
+    fn unusable_notices(&self, round: &AssembledFleet) -> Vec<ObjectEvent> {
+        let pools = &self.context.stores.node_pools;
         let notice = |pool: &str, reason: &'static str, words: String| {
             let pool = pools.get("", pool)?;
-            Some(Notice::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
+            Some(ObjectEvent::warning(&*pool, reason, words).repeat_after(UNCONSOLIDATABLE_EVERY))
         };
         let controls = round.control_errors.iter();
         let controls =
@@ -129,16 +133,16 @@ impl Disruption {
         let budgets = round.budget_errors.iter();
         let budgets = budgets
             .map(|error: &PoolBudgetError| (&error.pool, "InvalidDisruptionBudget", error.to_string()));
-        let notices: Vec<Notice> =
+        let notices: Vec<ObjectEvent> =
             controls.chain(budgets).filter_map(|(pool, reason, words)| notice(pool, reason, words)).collect();
-        for notice in notices.iter().filter(|notice| self.context.recorder.would_tell(notice)) {
+        for notice in notices.iter().filter(|notice| self.context.recorder.is_due(notice)) {
             tracing::warn!("{}", notice.message);
         }
         notices
     }
 
     /// What would be done if pools were not on a dry run: told as often as what stands against a node.
-    fn tell_rehearsals(&self, round: &FleetRound, proposal: &Proposal, notices: &mut Vec<Notice>) {
+    fn tell_rehearsals(&self, round: &AssembledFleet, proposal: &Proposal, notices: &mut Vec<ObjectEvent>) {
         let rehearsed = &self.context.metrics.disruption.rehearsed_nodes;
         rehearsed.reset();
         for rehearsal in &proposal.rehearsals {
@@ -152,9 +156,9 @@ impl Disruption {
                 format!("Would be disrupted, but its NodePool is on a dry run: {what}")
             };
             let about = self.about_targets(&order, "ConsolidationDryRun", text);
-            let about: Vec<Notice> =
+            let about: Vec<ObjectEvent> =
                 about.into_iter().map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY)).collect();
-            if about.iter().any(|notice| self.context.recorder.would_tell(notice)) {
+            if about.iter().any(|notice| self.context.recorder.is_due(notice)) {
                 self.record("would ", "dry-run", &order, round);
             }
             notices.extend(about);
@@ -162,7 +166,7 @@ impl Disruption {
     }
 }
 
-fn our_nodes(round: &FleetRound) -> BTreeSet<&str> {
+fn our_nodes(round: &AssembledFleet) -> BTreeSet<&str> {
     round.fleet.machines.iter().filter_map(|machine| machine.node.as_deref()).collect()
 }
 
@@ -173,7 +177,7 @@ fn asked<'a>(proposal: &Proposal, took: &'a [(Method, Duration)]) -> &'a [(Metho
 }
 
 /// Pools whose budgets let nothing through although there is something to disrupt.
-fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<Notice> {
+fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<ObjectEvent> {
     let wanted: BTreeSet<Reason> = proposal
         .outcomes
         .iter()
@@ -186,17 +190,17 @@ fn budget_notices(disruption: &Disruption, proposal: &Proposal) -> Vec<Notice> {
         .filter(|((_, reason), budget)| wanted.contains(reason) && budget.is_blocking());
     blocking
         .filter_map(|((pool, reason), _)| {
-            let pool = disruption.context.mirrors.node_pools.get("", pool)?;
+            let pool = disruption.context.stores.node_pools.get("", pool)?;
             let reason = reason.as_str();
             let text =
                 format!("No allowed disruptions for disruption reason {reason} due to blocking budget");
-            Some(Notice::normal(&*pool, "DisruptionBlocked", text).repeat_after(BUDGET_EVERY))
+            Some(ObjectEvent::normal(&*pool, "DisruptionBlocked", text).repeat_after(BUDGET_EVERY))
         })
         .collect()
 }
 
 /// A standing is told on the node and on the claim; that a whole pool is not repaired on the pool as well.
-fn standing_notices(context: &Context, round: &FleetRound, standing: &Standing) -> Vec<Notice> {
+fn standing_notices(context: &Context, round: &AssembledFleet, standing: &Standing) -> Vec<ObjectEvent> {
     let Some(kind) = standing.event() else { return Vec::new() };
     let Some(host) = round.machines.get(standing.machine) else { return Vec::new() };
     let text = standing.why.to_string();
@@ -205,13 +209,13 @@ fn standing_notices(context: &Context, round: &FleetRound, standing: &Standing) 
         EventKind::Unconsolidatable => ("Unconsolidatable", false, UNCONSOLIDATABLE_EVERY),
         EventKind::NodeRepairBlocked => ("NodeRepairBlocked", true, UNCONSOLIDATABLE_EVERY),
     };
-    let claim = host.claim.as_deref().map(|claim| Notice::normal(claim, reason, text.clone()));
-    let node = host.node.as_deref().map(|node| Notice::normal(node, reason, text.clone()));
+    let claim = host.claim.as_deref().map(|claim| ObjectEvent::normal(claim, reason, text.clone()));
+    let node = host.node.as_deref().map(|node| ObjectEvent::normal(node, reason, text.clone()));
     let pool = match &standing.why {
-        Why::RepairHalted { pool } => context.mirrors.node_pools.get("", pool),
+        Why::RepairHalted { pool } => context.stores.node_pools.get("", pool),
         _ => None,
     };
-    let pool = pool.map(|pool| Notice::normal(&*pool, reason, text));
+    let pool = pool.map(|pool| ObjectEvent::normal(&*pool, reason, text));
     let notices = node.into_iter().chain(claim).chain(pool);
-    notices.map(|notice| Notice { is_warning, ..notice.repeat_after(every) }).collect()
+    notices.map(|notice| ObjectEvent { is_warning, ..notice.repeat_after(every) }).collect()
 }

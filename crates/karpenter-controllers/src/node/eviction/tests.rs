@@ -89,9 +89,9 @@ fn the_earlier_end_counts_and_deletion_beats_asking() {
 
 #[test]
 fn pauses_grow_to_ten_seconds() {
-    let pauses: Vec<u128> = (1..=9).map(|failures| back_off(failures).as_millis()).collect();
+    let pauses: Vec<u128> = (1..=9).map(|failures| launch_backoff(failures).as_millis()).collect();
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
-    assert_eq!(back_off(u32::MAX), BACK_OFF_MAX);
+    assert_eq!(launch_backoff(u32::MAX), BACK_OFF_MAX);
 }
 
 #[test]

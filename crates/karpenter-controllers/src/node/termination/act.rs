@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::decide::{DRAINED, Drain, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
-use crate::events::Notice;
+use crate::events::ObjectEvent;
 use crate::node::eviction::Manner;
 use crate::nodeclaim::INSTANCE_TERMINATING;
 use crate::writes;
@@ -39,11 +39,11 @@ impl NodeTermination {
     ) -> kube::Result<Option<Arc<Node>>> {
         if let Some(by) = terminate_by {
             let message = format!("All pods will be deleted by {by}");
-            let notice = Notice::warning(&**node, "TerminationGracePeriodExpiring", message);
+            let notice = ObjectEvent::warning(&**node, "TerminationGracePeriodExpiring", message);
             self.context.recorder.publish(notice).await;
         }
         let Some(patch) = closing_patch(node) else { return Ok(Some(node.clone())) };
-        let nodes = &self.context.mirrors.nodes;
+        let nodes = &self.context.stores.nodes;
         let closed = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
         if closed.is_some() {
             tracing::info!(
@@ -78,7 +78,7 @@ impl NodeTermination {
                 .await?;
                 let message =
                     format!("Awaiting deletion of bound volumeattachments ({})", attachments.join(", "));
-                let notice = Notice::normal(&*facts.node, "AwaitingVolumeDetachment", message);
+                let notice = ObjectEvent::normal(&*facts.node, "AwaitingVolumeDetachment", message);
                 self.context.recorder.publish(notice).await;
                 Ok(After::Again(DRAIN_POLL))
             }
@@ -98,7 +98,7 @@ impl NodeTermination {
             self.evictions.add(pod, node, Manner::Evict, reason);
         }
         let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
-        self.context.recorder.publish(Notice::warning(&*facts.node, "FailedDraining", message)).await;
+        self.context.recorder.publish(ObjectEvent::warning(&*facts.node, "FailedDraining", message)).await;
     }
 
     /// Counts a node once: when its claim is about to be told.
@@ -153,7 +153,7 @@ impl NodeTermination {
         let now = self.context.clock.now();
         let metadata = &claim.metadata;
         change(&mut ConditionSet::open(NODE_CLAIM_CONDITIONS, metadata, &mut new.conditions, now));
-        let claims = &self.context.mirrors.node_claims;
+        let claims = &self.context.stores.node_claims;
         let written = writes::status_unchanged(&self.context.client, claims, &**claim, &old, &new).await?;
         Ok(Some(written.map_or_else(|| claim.clone(), Arc::new)))
     }
@@ -164,7 +164,7 @@ impl NodeTermination {
         node: &Node,
         claim: Option<&NodeClaim>,
     ) -> kube::Result<After> {
-        let nodes = &self.context.mirrors.nodes;
+        let nodes = &self.context.stores.nodes;
         let left: Vec<&String> = node
             .metadata
             .finalizers

@@ -25,8 +25,8 @@ pub async fn commit(
     condition: &str,
     bound_secs: Option<i64>,
 ) -> kube::Result<bool> {
-    let Context { client, mirrors, clock, .. } = context;
-    // Read anew: a restart must not be asked for twice because a mirror lags.
+    let Context { client, stores, clock, .. } = context;
+    // Read anew: a restart must not be asked for twice because a store lags.
     let Some(current) = Api::<NodeClaim>::all(client.clone()).get_opt(name_of(claim)).await? else {
         return Ok(false);
     };
@@ -42,7 +42,7 @@ pub async fn commit(
         set.set_true_with_reason(DISRUPTION_REASON, reason, reason);
         set.set_true_with_reason(REBOOTING, REQUESTED, &format!("rebooting for {condition}"));
     });
-    let claims = &mirrors.node_claims;
+    let claims = &stores.node_claims;
     let written = writes::status_unchanged(client, claims, &current, &current.status, &wanted.status).await?;
     if written.is_none() {
         return Ok(false);
@@ -65,5 +65,5 @@ async fn write_bound(
     }
     let value = wanted.map_or(Value::Null, Value::String);
     let patch = json!({"metadata": {"annotations": {key: value}}});
-    writes::merge_unchanged(&context.client, &context.mirrors.node_claims, &claim, patch).await
+    writes::merge_unchanged(&context.client, &context.stores.node_claims, &claim, patch).await
 }

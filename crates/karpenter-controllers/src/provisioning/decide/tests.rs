@@ -3,21 +3,21 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodePool;
 use karpenter_model::problem::Options;
-use karpenter_scheduling::validated::Solver;
+use karpenter_scheduling::validated::DefaultPlanner;
 use karpenter_state::pod::Pod;
-use karpenter_state::{Live, LivePool};
+use karpenter_state::{ClusterInput, PoolInput};
 use serde_json::{Value, json};
 
 use super::{Decided, FailureKind, decide};
 
-fn pool(name: &str, requirements: Value) -> LivePool {
+fn pool(name: &str, requirements: Value) -> PoolInput {
     let class = json!({"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"});
     let pool: NodePool = serde_json::from_value(json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name, "uid": name},
         "spec": {"template": {"spec": {"nodeClassRef": class, "requirements": requirements}}},
     }))
     .expect("a pool");
-    LivePool { pool: Arc::new(pool), instance_types: Arc::new(karpenter_catalog::kwok::generic()) }
+    PoolInput { pool: Arc::new(pool), instance_types: Arc::new(karpenter_catalog::kwok::generic()) }
 }
 
 fn pod(name: &str, spec: Value) -> Arc<Pod> {
@@ -27,9 +27,9 @@ fn pod(name: &str, spec: Value) -> Arc<Pod> {
     Arc::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("a pod"))
 }
 
-fn plan(pools: Vec<LivePool>, pending: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) -> Decided {
-    let live = Live { pools, pending, nodes, ..Live::default() };
-    let decided = decide(&live, Options::default(), &[], &Solver);
+fn plan(pools: Vec<PoolInput>, pending: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) -> Decided {
+    let live = ClusterInput { pools, pending, nodes, ..ClusterInput::default() };
+    let decided = decide(&live, Options::default(), &[], &DefaultPlanner);
     assert_eq!(decided.faults.found, []);
     decided
 }
@@ -71,7 +71,7 @@ fn pods_without_a_place_are_told_apart() {
     let mut seen: Vec<_> = decided
         .failures
         .iter()
-        .map(|failure| (names(&failure.pods).join(","), failure.kind, failure.is_told))
+        .map(|failure| (names(&failure.pods).join(","), failure.kind, failure.is_reported))
         .collect();
     seen.sort_by(|one, other| one.0.cmp(&other.0));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A budget that nobody can evaluate keeps its pool's nodes, and does not do so in silence.
+//! A budget that cannot be evaluated blocks the disruption of its NodePool, and the NodePool gets a warning event.
 
 use karpenter_api::types::NodePool;
 use serde_json::json;
@@ -8,10 +8,10 @@ use crate::disruption::world::World;
 use crate::heard::Heard;
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_that_cannot_be_read_keeps_nodes_and_is_told_on_the_pool() {
+async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepool() {
     let heard = Heard::listen();
     let world = World::start().await;
-    // The definition admits it, and the first budget alone would let everything go.
+    // The CRD admits this schedule. The first budget alone would set_disruption every disruption.
     let budgets = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "61 * * * *", "duration": "1h"}]);
     world.pool(json!({"consolidateAfter": "0s", "budgets": budgets}), json!({})).await;
     world.deploy("web", 1, 900, json!({})).await;
@@ -26,7 +26,7 @@ async fn a_schedule_that_cannot_be_read_keeps_nodes_and_is_told_on_the_pool() {
     let begin = "nodepool general: spec.disruption.budgets: budget 1: schedule field minute";
     assert!(words.starts_with(begin), "{words}");
     world.sleep(600).await;
-    assert_eq!(world.claim_names().await.len(), 1, "nobody knows what is to be kept");
+    assert_eq!(world.claim_names().await.len(), 1, "an invalid budget blocks disruption");
     assert_eq!(world.decisions(), Vec::<String>::new());
     assert_eq!(heard.lines(Level::WARN, begin).len(), 1, "{:?}", heard.lines(Level::WARN, ""));
     let mended = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "1 * * * *", "duration": "1h"}]);

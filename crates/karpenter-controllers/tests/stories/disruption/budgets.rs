@@ -1,15 +1,15 @@
-//! How many nodes may go at once, and when.
+//! Disruption budgets: how many nodes are disrupted at once, and when.
 
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
 
-use crate::disruption::support::apart;
-use crate::disruption::world::{World, is_closed};
+use crate::disruption::support::anti_affinity;
+use crate::disruption::world::{World, has_disrupted_taint};
 
-async fn emptied(disruption: Value, nodes: usize) -> World {
+async fn world_with_empty_nodes(disruption: Value, nodes: usize) -> World {
     let world = World::start().await;
     world.pool(disruption, json!({})).await;
-    world.deploy("web", nodes, 900, apart()).await;
+    world.deploy("web", nodes, 900, anti_affinity()).await;
     world.until_running("web", nodes).await;
     world.until_settled(nodes).await;
     world.delete_deployment("web").await;
@@ -18,8 +18,9 @@ async fn emptied(disruption: Value, nodes: usize) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_zero_keeps_everything_until_it_is_lifted() {
-    let world = emptied(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}), 2).await;
+async fn budget_of_zero_blocks_disruption_until_it_is_raised() {
+    let world =
+        world_with_empty_nodes(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}), 2).await;
     world.sleep(600).await;
     assert_eq!(world.claim_names().await.len(), 2);
     let told = world.events("DisruptionBlocked").await;
@@ -34,36 +35,37 @@ async fn a_budget_of_zero_keeps_everything_until_it_is_lifted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_the_empty_nodes_go_at_once() {
-    let world = emptied(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "50%"}]}), 4).await;
-    let mut closed_max = 0;
+async fn budget_of_half_disrupts_half_of_the_empty_nodes_at_once() {
+    let world =
+        world_with_empty_nodes(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "50%"}]}), 4).await;
+    let mut tainted_max = 0;
     while !world.claims().await.is_empty() {
         let nodes = world.nodes().await;
-        closed_max = closed_max.max(nodes.iter().filter(|node| is_closed(node)).count());
+        tainted_max = tainted_max.max(nodes.iter().filter(|node| has_disrupted_taint(node)).count());
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         assert!(world.seconds() < 1800, "{:?}", world.decisions());
     }
-    assert_eq!(closed_max, 2, "{:?}", world.decisions());
+    assert_eq!(tainted_max, 2, "{:?}", world.decisions());
     world.stop().await;
 }
 
-/// One at a time, but nobody waits for the end of one to think of the next: the rest before a second look is spent while
-/// others go.
+/// With a budget of one, further commands are validated while the first one runs: the validation delay of 15 s does
+/// not add up.
 #[tokio::test(start_paused = true)]
-async fn the_next_are_ready_when_a_budget_opens() {
+async fn commands_awaiting_budget_start_as_soon_as_it_allows() {
     let one_by_one = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]});
-    let world = emptied(one_by_one.clone(), 6).await;
+    let world = world_with_empty_nodes(one_by_one.clone(), 6).await;
     let began = world.seconds();
     world.until_settled(0).await;
     let took = world.seconds() - began;
     assert_eq!(world.decisions().len(), 6, "one at a time: {:?}", world.decisions());
-    assert!(took < 60, "six rests of 15 s would be 90 s; took {took} s");
+    assert!(took < 60, "six validation delays of 15 s would be 90 s; took {took} s");
     world.stop().await;
 
-    // Nodes that are not empty: their pods fit on others.
+    // Nodes with pods that fit on other nodes.
     let world = World::start().await;
     world.pool(one_by_one, json!({})).await;
-    world.deploy("wide", 6, 900, apart()).await;
+    world.deploy("wide", 6, 900, anti_affinity()).await;
     world.until_running("wide", 6).await;
     world.until_settled(6).await;
     world.deploy("narrow", 6, 20, json!({})).await;
@@ -74,24 +76,24 @@ async fn the_next_are_ready_when_a_budget_opens() {
     world.sleep(60).await;
     let began = world.seconds();
     world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}})).await;
-    let mut closed_max = 0;
+    let mut tainted_max = 0;
     while world.claims().await.len() > 1 {
         let nodes = world.nodes().await;
-        closed_max = closed_max.max(nodes.iter().filter(|node| is_closed(node)).count());
+        tainted_max = tainted_max.max(nodes.iter().filter(|node| has_disrupted_taint(node)).count());
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         assert!(world.seconds() < began + 600, "{:?}", world.decisions());
     }
     let took = world.seconds() - began;
-    assert_eq!(closed_max, 1, "{:?}", world.decisions());
+    assert_eq!(tainted_max, 1, "{:?}", world.decisions());
     assert!(took < 75, "took {took} s: {:?}", world.decisions());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_schedule_blocks_while_it_lasts() {
-    // The world begins at noon.
+async fn budget_schedule_blocks_disruption_while_it_is_active() {
+    // The simulated clock starts at noon.
     let budgets = json!([{"nodes": "0", "schedule": "0 12 * * *", "duration": "30m"}]);
-    let world = emptied(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
+    let world = world_with_empty_nodes(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
     world.sleep(29 * 60 - world.seconds()).await;
     assert_eq!(world.claim_names().await.len(), 2);
     world.until_settled(0).await;
@@ -100,9 +102,9 @@ async fn a_schedule_blocks_while_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_for_another_reason_does_not_count() {
+async fn budget_for_another_reason_is_ignored() {
     let budgets = json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%", "reasons": ["Empty"]}]);
-    let world = emptied(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
+    let world = world_with_empty_nodes(json!({"consolidateAfter": "0s", "budgets": budgets}), 2).await;
     world.until_settled(0).await;
     assert!(world.seconds() < 120, "{}", world.seconds());
     world.stop().await;

@@ -1,4 +1,4 @@
-//! Somebody taints every new node, so that no pod ever stays: nodes come and go, and do not pile up.
+//! Another controller taints every new node, so that no pod can run: the number of nodes stays bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::disruption::world::World;
 
-/// Upstream's bound.
-const NODES_BELOW: usize = 35;
+/// Upper limit for the number of nodes at the same time, from upstream's test.
+const NODES_MAX: usize = 35;
 
 fn is_of_pool(node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     labels.is_some_and(|labels| labels.contains_key("karpenter.sh/nodepool"))
 }
 
-/// Taints whatever node of a pool it sees.
+/// Taints every node of a NodePool.
 async fn taint_all(nodes: Mirror<Node>, api: Api<Node>) {
     let mut changes = nodes.subscribe();
     while let Some(change) = changes.recv().await {
@@ -33,12 +33,12 @@ async fn taint_all(nodes: Mirror<Node>, api: Api<Node>) {
         let version = node.metadata.resource_version.clone();
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
         let name = node.metadata.name.clone().unwrap_or_default();
-        // Who was too late is told of the newer node.
+        // On a conflict the watch delivers the newer node, and it is tried again.
         let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     }
 }
 
-/// The most nodes at once within five minutes, and how many there were in all.
+/// Returns the maximum number of nodes at the same time within five minutes, and the number of all nodes.
 async fn run_away(capacity_type: &str, disruption: Value) -> (usize, usize) {
     let world = World::start().await;
     let pool = world.pool(disruption, json!({})).await;
@@ -67,15 +67,15 @@ async fn run_away(capacity_type: &str, disruption: Value) -> (usize, usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_do_not_pile_up_when_they_are_consolidated_at_once() {
+async fn node_count_stays_bounded_with_immediate_consolidation() {
     let disruption = json!({"consolidateAfter": "0s", "consolidationPolicy": "WhenEmptyOrUnderutilized"});
     let (most, all) = run_away("spot", disruption).await;
-    assert!(most < NODES_BELOW && all > 1, "{most} at once, {all} in all");
+    assert!(most < NODES_MAX && all > 1, "{most} at once, {all} in all");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_do_not_pile_up_when_they_go_only_empty() {
+async fn node_count_stays_bounded_with_when_empty_policy() {
     let disruption = json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"});
     let (most, all) = run_away("on-demand", disruption).await;
-    assert!(most < NODES_BELOW && all > 1, "{most} at once, {all} in all");
+    assert!(most < NODES_MAX && all > 1, "{most} at once, {all} in all");
 }

@@ -1,20 +1,23 @@
-//! Nodes that are empty or could be cheaper.
+//! Consolidation of empty nodes and of nodes that could be cheaper.
 
 use std::collections::BTreeSet;
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use serde_json::json;
 
-use crate::disruption::support::{allow, apart, launched_within, quick, slow, too_large};
+use crate::disruption::support::{
+    anti_affinity, client_with_slow_writes, consolidate_soon, oversized_node, replacements_created_within,
+    set_disruption,
+};
 use crate::disruption::world::{
-    World, is_closed, is_ending, is_initialized, is_of, is_running, label, node_of,
+    World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label, node_of,
 };
 
 #[tokio::test(start_paused = true)]
-async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
+async fn empty_nodes_are_deleted_after_consolidate_after_and_validation() {
     let world = World::start().await;
-    world.pool(quick(), json!({})).await;
-    world.deploy("web", 3, 900, apart()).await;
+    world.pool(consolidate_soon(), json!({})).await;
+    world.deploy("web", 3, 900, anti_affinity()).await;
     world.until_running("web", 3).await;
     world.until_settled(3).await;
     let emptied_at = {
@@ -24,7 +27,10 @@ async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
     };
     world.until_settled(0).await;
     let took = world.seconds() - emptied_at;
-    assert!((45..=75).contains(&took), "30 s of quiet, 15 s of rest, at most 10 s to be found: {took}");
+    assert!(
+        (45..=75).contains(&took),
+        "consolidateAfter of 30 s, validation after 15 s, evaluation within 10 s: {took}"
+    );
     let decisions = world.decisions();
     assert_eq!(decisions.len(), 1, "{decisions:?}");
     assert!(decisions[0].starts_with("delete 3 nodes: "), "{decisions:?}");
@@ -37,11 +43,11 @@ async fn empty_nodes_go_after_their_pools_wait_and_a_second_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_pods_fit_elsewhere_goes_and_nothing_is_launched() {
+async fn node_whose_pods_fit_elsewhere_is_deleted_without_replacement() {
     for mode in ["cost", "compat"] {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
         world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-        // Two nodes of eight CPUs, each nearly full; then most of it goes away.
+        // Two nodes with eight CPUs, each nearly full; then most of the pods are deleted.
         world.deploy("big", 2, 4100, json!({})).await;
         world.until_running("big", 2).await;
         world.until_settled(2).await;
@@ -51,8 +57,10 @@ async fn a_node_whose_pods_fit_elsewhere_goes_and_nothing_is_launched() {
         world.until_running("big", 1).await;
         let before = world.claim_names().await;
         assert_eq!(before.len(), 2, "{mode}");
-        world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
-        world.until("one node goes", async || world.claim_names().await, |names| names.len() == 1).await;
+        world.merge::<NodePool>("general", json!({"spec": {"disruption": consolidate_soon()}})).await;
+        world
+            .until("one node is deleted", async || world.claim_names().await, |names| names.len() == 1)
+            .await;
         world.until_running("web", 4).await;
         let after = world.claim_names().await;
         assert!(after.is_subset(&before), "{mode}: nothing was launched: {:?}", world.decisions());
@@ -61,7 +69,7 @@ async fn a_node_whose_pods_fit_elsewhere_goes_and_nothing_is_launched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_planned_in_the_middle_of_a_scale_in() {
+async fn no_command_is_computed_during_a_scale_in() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
     world.deploy("big", 4, 4100, json!({})).await;
@@ -71,7 +79,7 @@ async fn nothing_is_planned_in_the_middle_of_a_scale_in() {
     world.until_running("web", 8).await;
     let at_once = json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]});
     world.merge::<NodePool>("general", json!({"spec": {"disruption": at_once}})).await;
-    // One goes every second or two, and with each of them there is room for more to go.
+    // A pod is deleted every second or two, and with each of them more nodes could be consolidated.
     for left in (0..4).rev() {
         let began = world.seconds();
         world.scale("big", left).await;
@@ -79,13 +87,14 @@ async fn nothing_is_planned_in_the_middle_of_a_scale_in() {
         world.until("time goes by", async || world.seconds(), |now| *now > began).await;
     }
     let over_at = world.seconds();
-    let is_any_closed = async || world.nodes().await.iter().any(is_closed);
+    let is_any_closed = async || world.nodes().await.iter().any(has_disrupted_taint);
     assert!(!is_any_closed().await);
-    world.until("a node is closed", is_any_closed, |is_any| *is_any).await;
+    world.until("a node is tainted", is_any_closed, |is_any| *is_any).await;
     let took = world.seconds() - over_at;
-    // Two seconds without a pod that leaves, one of which may be over; then it rests for fifteen.
+    // Pod churn ends after two seconds without a leaving pod, of which one may have passed already. Validation
+    // follows 15 s later.
     assert!((16..=40).contains(&took), "{took}: {:?}", world.decisions());
-    // What was planned knows of everything: one node is enough, and no pod is moved twice.
+    // The plan considers all deleted pods: one node is enough, and no pod is moved twice.
     world.until_settled(1).await;
     let evicted = world.metric("karpenter_pods_eviction_requests_total{code=\"200\"}");
     assert_eq!(evicted, Some(6.0), "{:?}", world.decisions());
@@ -93,7 +102,7 @@ async fn nothing_is_planned_in_the_middle_of_a_scale_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
+async fn oversized_node_is_replaced_by_a_cheaper_one_that_is_launched_first() {
     for mode in ["cost", "compat"] {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
         world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
@@ -104,17 +113,17 @@ async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
         world.until_settled(1).await;
         world.delete_deployment("big").await;
         world.until_running("big", 0).await;
-        world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
-        // The replacement is there before the old node goes, and only the old one is closed.
+        world.merge::<NodePool>("general", json!({"spec": {"disruption": consolidate_soon()}})).await;
+        // The replacement exists before the old node is deleted, and only the old node is tainted.
         let old = node_of(&first[0]);
         world
             .until(
-                "the node is closed",
+                "the node is tainted",
                 async || world.nodes().await,
                 |nodes| {
-                    nodes
-                        .iter()
-                        .any(|node| !label(node, "kubernetes.io/hostname").is_empty() && is_closed(node))
+                    nodes.iter().any(|node| {
+                        !label(node, "kubernetes.io/hostname").is_empty() && has_disrupted_taint(node)
+                    })
                 },
             )
             .await;
@@ -143,24 +152,25 @@ async fn a_node_that_is_too_large_is_replaced_by_a_cheaper_one_first() {
     }
 }
 
-/// An open one would be filled by pods of other commands before its own have left their node.
+/// In cost mode a replacement is initialized only when its pods are evicted; otherwise pods of other commands would
+/// fill it first.
 #[tokio::test(start_paused = true)]
-async fn a_replacement_opens_when_its_pods_are_on_their_way() {
+async fn replacement_is_initialized_when_its_pods_are_evicted() {
     for (mode, opens_late) in [("cost", true), ("compat", false)] {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
-        too_large(&world).await;
+        oversized_node(&world).await;
         let old = world.claim_names().await;
-        allow(&world, quick()).await;
+        set_disruption(&world, consolidate_soon()).await;
         let mut is_left_before = false;
         let began = world.seconds();
         let is_old = |claim: &NodeClaim| old.contains(claim.metadata.name.as_deref().unwrap_or_default());
         loop {
             let claims = world.claims().await;
-            // Until the old node is gone for good, not only told to go.
+            // Until the old NodeClaim is removed, not only deleted.
             if !claims.iter().any(is_old) {
                 break;
             }
-            let is_leaving = claims.iter().any(is_ending);
+            let is_leaving = claims.iter().any(is_deleting);
             is_left_before |= is_leaving && claims.iter().any(|claim| !is_initialized(claim));
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             assert!(world.seconds() - began < 1800, "{mode}: {:#?}", world.decisions());
@@ -172,17 +182,17 @@ async fn a_replacement_opens_when_its_pods_are_on_their_way() {
     }
 }
 
-/// It would be kept for a minute, empty, and be paid for.
+/// A replacement whose pods are deleted would otherwise be held for a minute, empty and paid for.
 #[tokio::test(start_paused = true)]
-async fn a_replacement_that_nobody_comes_to_any_more_opens_soon_and_goes() {
+async fn replacement_whose_pods_are_deleted_is_initialized_soon_and_removed() {
     let world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     let old = world.claim_names().await;
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     let claims = async || world.claim_names().await;
     let both = world.until("a replacement", claims, |names| names.len() == 2).await;
     let replacement = both.difference(&old).next().cloned().unwrap_or_default();
-    // The pod that it was launched for has no successor.
+    // The pod that the replacement was launched for is deleted and not created again.
     world.scale("web", 0).await;
     world.until_running("web", 0).await;
     let began = world.seconds();
@@ -191,16 +201,16 @@ async fn a_replacement_that_nobody_comes_to_any_more_opens_soon_and_goes() {
         let found = claims.iter().find(|claim| claim.metadata.name.as_ref() == Some(&replacement));
         found.is_none_or(is_initialized)
     };
-    world.until("the replacement opens", is_open, |is_open| *is_open).await;
+    world.until("the replacement is initialized", is_open, |is_open| *is_open).await;
     let took = world.seconds() - began;
-    // Five seconds until the node registers, and five in which a successor might have come.
+    // Five seconds until the node registers, and five in which a new pod might have appeared.
     assert!(took <= 15, "{took}: {:#?}", world.decisions());
     world.until_settled(0).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_planned() {
+async fn fragmented_fleet_converges_and_pods_bind_where_planned() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
     world.deploy("big", 6, 5000, json!({})).await;
@@ -211,17 +221,17 @@ async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_pl
     let before = world.nodes().await.len();
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
-    world.merge::<NodePool>("general", json!({"spec": {"disruption": quick()}})).await;
+    world.merge::<NodePool>("general", json!({"spec": {"disruption": consolidate_soon()}})).await;
     world
         .until(
-            "fewer nodes and nothing under way",
+            "fewer nodes and no command in progress",
             async || {
                 let claims = world.claims().await;
                 let pods = world.pods().await;
                 let running = pods.iter().filter(|pod| is_of(pod, "web") && is_running(pod)).count();
-                (claims.len(), claims.iter().any(crate::disruption::world::is_ending), running)
+                (claims.len(), claims.iter().any(crate::disruption::world::is_deleting), running)
             },
-            |(claims, is_ending, running)| *claims < before && !is_ending && *running == 12,
+            |(claims, is_deleting, running)| *claims < before && !is_deleting && *running == 12,
         )
         .await;
     // Twelve pods of 0.7 CPU need 8.4 CPUs.
@@ -230,9 +240,9 @@ async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_pl
     let decisions = world.decisions().len();
     let bindings = world.operator.context().state.bindings();
     world.sleep(3600).await;
-    assert_eq!(world.claim_names().await, settled, "the fix-point is quiet for an hour");
+    assert_eq!(world.claim_names().await, settled, "no disruption for an hour");
     assert_eq!(world.decisions().len(), decisions, "{:#?}", world.decisions());
-    assert!(world.nodes().await.iter().all(|node| !is_closed(node)));
+    assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
     assert_eq!(world.until_running("web", 12).await.len(), 12);
     assert_eq!(bindings.elsewhere, 0, "{bindings:?} {:#?}", world.decisions());
     let standings = world.operator.context().standings.entries(None);
@@ -240,14 +250,14 @@ async fn a_fragmented_fleet_reaches_a_quiet_fix_point_and_its_pods_land_where_pl
     world.stop().await;
 }
 
-/// Commands that were found together do not wait for each other's writes.
+/// Commands of one evaluation start concurrently.
 #[tokio::test(start_paused = true)]
-async fn commands_of_one_look_begin_at_the_same_time() {
+async fn commands_of_one_evaluation_start_concurrently() {
     let mut world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-    world.deploy("big", 6, 5000, apart()).await;
+    world.deploy("big", 6, 5000, anti_affinity()).await;
     world.until_running("big", 6).await;
-    let mut alone = apart();
+    let mut alone = anti_affinity();
     alone["metadata"]["labels"] = json!({"side": "other-side"});
     let terms =
         "/spec/affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector";
@@ -257,14 +267,14 @@ async fn commands_of_one_look_begin_at_the_same_time() {
     world.until_settled(6).await;
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
-    let line = slow(world.server.clone(), std::time::Duration::from_millis(700));
+    let line = client_with_slow_writes(world.server.clone(), std::time::Duration::from_millis(700));
     let old = world.take_over(line).await;
     old.stop().await;
     world.sleep(60).await;
-    allow(&world, quick()).await;
-    let launched = async || launched_within(&world.claims().await);
+    set_disruption(&world, consolidate_soon()).await;
+    let launched = async || replacements_created_within(&world.claims().await);
     let (_, within) = world.until("six replacements", launched, |(count, _)| *count == 6).await;
-    // Closing a node, marking its claim and launching takes more than two seconds each.
+    // Tainting a node, patching its NodeClaim and launching takes more than two seconds each.
     assert!(within <= 4, "{within} seconds between the first and the last");
     world.until_settled(6).await;
     world.until_running("web", 6).await;

@@ -1,10 +1,11 @@
-//! What a pool's owner asks for by annotation, one by one: first it holds the move back, then it lets it pass.
+//! Annotations of a NodePool that restrict consolidation. Each test shows that the annotation blocks the command and
+//! that another value allows it.
 
 use karpenter_api::types::NodePool;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::disruption::support::{allow, annotate, apart, quick, too_large};
+use crate::disruption::support::{annotate, anti_affinity, consolidate_soon, oversized_node, set_disruption};
 use crate::disruption::world::World;
 
 const PREFIX: &str = "karpenter.sh/consolidation-";
@@ -13,13 +14,13 @@ fn named(name: &str, value: &str) -> Value {
     json!({format!("{PREFIX}{name}"): value})
 }
 
-/// The words that stand against the only node.
+/// The verdict of the only node.
 fn standing(world: &World) -> String {
     let entries = world.operator.context().standings.entries(None);
     entries.first().map(|entry| entry.standing.clone()).unwrap_or_default()
 }
 
-async fn until_smaller(world: &World) {
+async fn until_only_small_node(world: &World) {
     let types = async || {
         let nodes = world.nodes().await;
         let names = nodes
@@ -27,64 +28,64 @@ async fn until_smaller(world: &World) {
             .map(|node| crate::disruption::world::label(node, "node.kubernetes.io/instance-type").to_owned());
         names.collect::<Vec<_>>()
     };
-    world.until("a small node alone", types, |types| *types == ["s-1x-amd64-linux"]).await;
+    world.until("only one small node", types, |types| *types == ["s-1x-amd64-linux"]).await;
 }
 
-/// The value holds the move back with these words; the other one does not.
-async fn holds_back(name: &str, value: &str, words: &str, other: &str, disruption: Value) {
+/// Asserts that `value` of the annotation blocks the command with this verdict and that `other` allows it.
+async fn blocks_command(name: &str, value: &str, words: &str, other: &str, disruption: Value) {
     let world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     annotate(&world, named(name, value)).await;
-    allow(&world, disruption).await;
+    set_disruption(&world, disruption).await;
     world.sleep(900).await;
     assert_eq!(world.decisions(), Vec::<String>::new(), "{name}: {value}");
     assert_eq!(standing(&world), words, "{name}: {value}");
-    // Who looks at the node reads the same as who asks for its standing.
+    // The event on the node has the same text as the verdict.
     let why = world.operator.context().standings.entries(None)[0].why.clone();
     let told = world.events("Unconsolidatable").await;
     assert!(told.iter().filter(|(_, text)| *text == why).count() >= 2, "{name}: {why}: {told:#?}");
     annotate(&world, named(name, other)).await;
-    until_smaller(&world).await;
+    until_only_small_node(&world).await;
     assert_eq!(world.decisions().len(), 1, "{name}: {other}: {:#?}", world.decisions());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minimum_saving_in_percent() {
-    // 87.5 % are saved.
-    holds_back("min-saving-percent", "88", "BelowThreshold", "87", quick()).await;
+async fn min_saving_percent_blocks_smaller_savings() {
+    // The command saves 87.5 %.
+    blocks_command("min-saving-percent", "88", "BelowThreshold", "87", consolidate_soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minimum_saving_per_hour() {
-    holds_back("min-saving-per-hour", "100", "BelowThreshold", "0.01", quick()).await;
+async fn min_saving_per_hour_blocks_smaller_savings() {
+    blocks_command("min-saving-per-hour", "100", "BelowThreshold", "0.01", consolidate_soon()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_of_moves_per_hour() {
-    holds_back("max-moves-per-hour", "0", "MovesExhausted", "1", quick()).await;
+async fn max_moves_per_hour_limits_pod_moves() {
+    blocks_command("max-moves-per-hour", "0", "MovesExhausted", "1", consolidate_soon()).await;
 }
 
-/// Another process takes over.
+/// Starts another process in place of the current one.
 async fn restart(world: &mut World) {
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;
     old.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn moves_of_the_last_hour_count_for_the_next_process() {
+async fn moves_of_the_last_hour_count_after_a_restart() {
     let mut world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     annotate(&world, named("max-moves-per-hour", "1")).await;
-    allow(&world, quick()).await;
-    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    set_disruption(&world, consolidate_soon()).await;
+    world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     let moved_at = world.seconds();
-    until_smaller(&world).await;
+    until_only_small_node(&world).await;
     let pool = &world.list::<NodePool>().await[0];
     let noted =
         pool.metadata.annotations.as_ref().and_then(|all| all.get("karpenter.sh/pods-moved").cloned());
     assert!(noted.as_ref().is_some_and(|text| text.ends_with("Z\":1}")), "{noted:?}");
-    // A second node that is too large.
+    // Another oversized node.
     world.deploy("large", 1, 6000, json!({})).await;
     world.deploy("tiny", 1, 500, json!({})).await;
     world.until_running("large", 1).await;
@@ -94,17 +95,20 @@ async fn moves_of_the_last_hour_count_for_the_next_process() {
     world.until_running("large", 0).await;
     restart(&mut world).await;
     world.sleep(900).await;
-    assert_eq!(world.decisions(), Vec::<String>::new(), "the pod of this hour has moved");
+    assert_eq!(world.decisions(), Vec::<String>::new(), "the one move of this hour is used");
     let standings = world.operator.context().standings.entries(None);
     assert!(standings.iter().any(|entry| entry.standing == "MovesExhausted"), "{standings:#?}");
-    world.until("a second move", async || world.decisions().len(), |count| *count == 1).await;
+    world.until("a second command", async || world.decisions().len(), |count| *count == 1).await;
     let rested = world.seconds() - moved_at;
-    assert!((3595..3600 + 6 * 60).contains(&rested), "an hour, and a look every five minutes: {rested}");
+    assert!(
+        (3595..3600 + 6 * 60).contains(&rested),
+        "one hour, and an evaluation every five minutes: {rested}"
+    );
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cool_down_holds_for_the_next_process() {
+async fn cool_down_is_kept_after_a_restart() {
     let mut world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
     world.deploy("big", 2, 4100, json!({})).await;
@@ -115,9 +119,9 @@ async fn a_cool_down_holds_for_the_next_process() {
     world.scale("big", 1).await;
     world.until_running("big", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
-    allow(&world, quick()).await;
-    // The pods move to the node that is left, which then is much too large.
-    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    set_disruption(&world, consolidate_soon()).await;
+    // The pods move to the remaining node, which then is much too large.
+    world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     let moved_at = world.seconds();
     world.until_settled(1).await;
     assert!(world.decisions()[0].starts_with("delete 1 nodes: "), "{:?}", world.decisions());
@@ -129,23 +133,23 @@ async fn a_cool_down_holds_for_the_next_process() {
     restart(&mut world).await;
     world.sleep(900).await;
     assert_eq!((standing(&world).as_str(), world.decisions().len()), ("CoolDown", 0));
-    until_smaller(&world).await;
+    until_only_small_node(&world).await;
     let rested = world.seconds() - moved_at;
-    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and a look every five: {rested}");
+    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and an evaluation every five: {rested}");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_tells_and_does_nothing() {
+async fn dry_run_reports_commands_and_executes_none() {
     let world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     annotate(&world, named("dry-run", "true")).await;
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     world.sleep(600).await;
     assert_eq!(world.claims().await.len(), 1);
     assert_eq!(standing(&world), "DryRun");
     let told = world.events("ConsolidationDryRun").await;
-    assert_eq!(told.len(), 2, "on node and claim, once: {told:?}");
+    assert_eq!(told.len(), 2, "one event on node and NodeClaim each: {told:?}");
     let words = "Would be disrupted, but its NodePool is on a dry run: Underutilized/dry-run: replace: ";
     assert!(told.iter().all(|(_, text)| text.starts_with(words)), "{told:?}");
     let decisions = world.decisions();
@@ -154,41 +158,44 @@ async fn a_dry_run_tells_and_does_nothing() {
     let rehearsed = "karpenter_nodepools_dry_run_nodes{nodepool=\"general\",reason=\"underutilized\"}";
     assert_eq!(world.metric(rehearsed), Some(1.0));
     annotate(&world, named("dry-run", "false")).await;
-    until_smaller(&world).await;
-    world.until("nothing is rehearsed", async || world.metric(rehearsed), |count| count.is_none()).await;
+    until_only_small_node(&world).await;
+    world.until("no command in dry run", async || world.metric(rehearsed), |count| count.is_none()).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_does_not_keep_what_has_drifted() {
+async fn dry_run_does_not_block_drift() {
     let world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     let before = world.claim_names().await;
     annotate(&world, named("dry-run", "true")).await;
     crate::disruption::support::drift(&world).await;
-    world.until("it goes", async || world.claim_names().await, |names| names.is_disjoint(&before)).await;
+    world
+        .until("the node is replaced", async || world.claim_names().await, |names| names.is_disjoint(&before))
+        .await;
     world.until_running("web", 1).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_k_of_a_balanced_pool() {
-    let mut balanced = quick();
+async fn threshold_k_of_balanced_policy_decides() {
+    let mut balanced = consolidate_soon();
     balanced["consolidationPolicy"] = json!("Balanced");
-    // All of the trouble for 87.5 % of the cost: 0.875 is enough for k = 1.15 (0.87) and not for k = 1.1 (0.91).
-    holds_back("balanced-k", "1.1", "Unbalanced", "1.15", balanced).await;
+    // 100 % of the disruption cost for 87.5 % of the price: a score of 0.875 meets the threshold for k = 1.15 (0.87)
+    // and not for k = 1.1 (0.91).
+    blocks_command("balanced-k", "1.1", "Unbalanced", "1.15", balanced).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cool_down_after_a_move() {
+async fn cool_down_after_a_move_blocks_consolidation() {
     let world = World::start().await;
-    too_large(&world).await;
+    oversized_node(&world).await;
     world.deploy("more", 1, 1200, json!({})).await;
     world.until_running("more", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
-    allow(&world, quick()).await;
-    // Two pods move to a node of two CPUs, of which one would be enough for the one that is left.
-    world.until("a first move", async || world.decisions().len(), |count| *count == 1).await;
+    set_disruption(&world, consolidate_soon()).await;
+    // Two pods move to a node of two CPUs; for the pod that remains, one CPU would be enough.
+    world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     world.until_settled(1).await;
     world.until_running("more", 1).await;
     let moved_at = world.seconds();
@@ -199,16 +206,16 @@ async fn a_cool_down_after_a_move() {
     let entries = world.operator.context().standings.entries(None);
     let words = "Pods were moved here or from here; left alone until 2026-01-01T";
     assert!(entries[0].why.starts_with(words) && entries[0].why.ends_with('Z'), "{}", entries[0].why);
-    until_smaller(&world).await;
+    until_only_small_node(&world).await;
     let rested = world.seconds() - moved_at;
-    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and a look every five: {rested}");
+    assert!((44 * 60..52 * 60).contains(&rested), "45 minutes, and an evaluation every five: {rested}");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_nodes_for_one_unless_that_is_not_wanted() {
+async fn several_nodes_are_replaced_by_one_unless_annotation_forbids() {
     let world = World::start().await;
-    // Machines of one and of eight CPUs.
+    // Instance types with one and with eight CPUs.
     let requirement =
         json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["1", "8"]});
     let pool = world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
@@ -228,7 +235,7 @@ async fn several_nodes_for_one_unless_that_is_not_wanted() {
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
     annotate(&world, named("many-to-many", "disabled")).await;
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     world.sleep(900).await;
     assert_eq!(world.decisions(), Vec::<String>::new());
     annotate(&world, named("many-to-many", "enabled")).await;
@@ -240,17 +247,17 @@ async fn several_nodes_for_one_unless_that_is_not_wanted() {
         decisions[0].starts_with("replace 1 nodes: ") && decisions[0].ends_with(", launch 3 in their place")
     );
     world.sleep(3600).await;
-    assert_eq!(world.decisions().len(), 1, "and that is the end of it: {:#?}", world.decisions());
+    assert_eq!(world.decisions().len(), 1, "no further command: {:#?}", world.decisions());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_become_two_cheaper_ones() {
+async fn two_nodes_are_replaced_by_two_cheaper_ones() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-    let mut one_each = apart();
+    let mut one_each = anti_affinity();
     one_each["metadata"]["labels"] = json!({"side": "by-side"});
-    world.deploy("big", 2, 6000, apart()).await;
+    world.deploy("big", 2, 6000, anti_affinity()).await;
     world.until_running("big", 2).await;
     world.deploy("web", 2, 1500, json!({})).await;
     world.until_running("web", 2).await;
@@ -258,7 +265,7 @@ async fn two_nodes_become_two_cheaper_ones() {
     let before = world.claim_names().await;
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
-    // Only now they have to stay apart, so that neither can take the other in.
+    // From now on the pods must not share a node, so that neither node can hold both.
     let keep_apart = json!({"spec": {"template": {"spec": one_each["spec"].clone(),
         "metadata": {"labels": {"side": "by-side"}}}}});
     world
@@ -268,7 +275,7 @@ async fn two_nodes_become_two_cheaper_ones() {
         .expect("patched");
     world.sleep(60).await;
     world.until_running("web", 2).await;
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     world
         .until(
             "others",
@@ -279,7 +286,7 @@ async fn two_nodes_become_two_cheaper_ones() {
     world.until_settled(2).await;
     world.until_running("web", 2).await;
     let entries = world.operator.context().journal.entries_after(0);
-    let is_command = |entry: &&karpenter_controllers::journal::Entry| {
+    let is_command = |entry: &&karpenter_controllers::decision_journal::JournalEntry| {
         entry.by == "disruption" && entry.cost_before_per_hour.is_some()
     };
     for entry in entries.iter().filter(is_command) {

@@ -1,4 +1,4 @@
-//! The process ends in the middle of a command, before or after each single one of its writes, and another takes over.
+//! The process ends in the middle of a command, before or after each of its writes, and another process takes over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde_json::json;
 
 use crate::disruption::support::drift;
 use crate::disruption::world::{
-    World, is_closed, is_ending, is_initialized, is_of, is_running, label, status_of,
+    World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label, status_of,
 };
 use crate::lines::{Crash, Death, crashing, is_write_but_event};
 
-/// One node drifts, is replaced and ends, with one crash on the way; whether the crash came.
+/// One node drifts, is replaced and terminated, with one crash in between. Returns whether the crash happened.
 async fn live_through(crash: Crash) -> bool {
     let mut world = World::start().await;
     world.pool(json!({"consolidateAfter": "30s", "budgets": [{"nodes": "1"}]}), json!({})).await;
@@ -32,7 +32,7 @@ async fn live_through(crash: Crash) -> bool {
     loop {
         if death.has_come() && !has_crashed {
             has_crashed = true;
-            // What the old process would still do leads nowhere.
+            // Requests of the ended process are dropped.
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
         let claims = world.claims().await;
@@ -46,10 +46,10 @@ async fn live_through(crash: Crash) -> bool {
             && claims.iter().all(|claim| {
                 label(claim, "generation") == "second"
                     && is_initialized(claim)
-                    && !is_ending(claim)
+                    && !is_deleting(claim)
                     && status_of(claim, "DisruptionReason").is_empty()
             })
-            && nodes.iter().all(|node| !is_closed(node));
+            && nodes.iter().all(|node| !has_disrupted_taint(node));
         if is_done {
             break;
         }
@@ -60,7 +60,7 @@ async fn live_through(crash: Crash) -> bool {
         );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    // One to begin with and one in its place; a launch that was cut short may leave one more, which is empty and goes.
+    // The first node and its replacement; an interrupted launch may leave one more, which is empty and is deleted.
     assert!(machines.len() <= 3, "{crash:?}: {machines:?} {:#?}", world.decisions());
     let listed = world.cloud.list().await.map(|listed| listed.len());
     assert_eq!(listed, Ok(1), "{crash:?}");
@@ -80,11 +80,11 @@ async fn crash_at_every_write(is_written: bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_survive_writes_that_did_not_happen() {
+async fn commands_survive_a_crash_before_each_write() {
     crash_at_every_write(false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn commands_survive_writes_that_were_not_answered() {
+async fn commands_survive_a_crash_after_each_write() {
     crash_at_every_write(true).await;
 }

@@ -1,5 +1,5 @@
-//! Claims and pools that somebody deletes: nodes are drained in the time that their pool grants, and nothing comes from a
-//! pool that is gone.
+//! Deleted NodeClaims and NodePools: nodes are drained within their terminationGracePeriod, and a deleted NodePool
+//! launches nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use crate::disruption::support::{Watched, apart};
-use crate::disruption::world::{World, is_closed, is_of, is_running, label, node_of};
+use crate::disruption::support::{PeakCount, anti_affinity};
+use crate::disruption::world::{World, has_disrupted_taint, is_of, is_running, label, node_of};
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_deleted_has_the_time_that_its_pool_grants() {
+async fn deleted_claim_is_drained_within_termination_grace_period() {
     let world = World::start().await;
     let bound = json!({"spec": {"terminationGracePeriod": "60s"}});
     world.pool(json!({"consolidateAfter": "Never"}), bound).await;
@@ -26,8 +26,8 @@ async fn a_claim_that_is_deleted_has_the_time_that_its_pool_grants() {
     world.delete::<NodeClaim>(&claim).await;
     let began = world.clock.now();
     let passed = || world.clock.now().duration_since(began).as_secs();
-    let closed = async || world.node(&node).await.is_none_or(|node| is_closed(&node));
-    world.until("it is closed", closed, |closed| *closed).await;
+    let tainted = async || world.node(&node).await.is_none_or(|node| has_disrupted_taint(&node));
+    world.until("the node is tainted", tainted, |tainted| *tainted).await;
     assert!(passed() <= 3, "{}", passed());
 
     let found = world.claim(&claim).await.expect("it is drained");
@@ -46,23 +46,24 @@ async fn a_claim_that_is_deleted_has_the_time_that_its_pool_grants() {
         assert!(first().await.is_some(), "after {} s", passed());
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    world.until("it ends when its own time is needed", first, Option::is_none).await;
+    world.until("the pod is deleted when its own grace period requires it", first, Option::is_none).await;
     assert!((29..=33).contains(&passed()), "{}", passed());
-    world.until("all of it is gone", async || world.node(&node).await, Option::is_none).await;
-    world.until("its claim too", async || world.claim(&claim).await, Option::is_none).await;
+    world.until("the node is removed", async || world.node(&node).await, Option::is_none).await;
+    world.until("the claim is removed", async || world.claim(&claim).await, Option::is_none).await;
     assert!(passed() <= 75, "{}", passed());
     world.stop().await;
 }
 
-/// Three nodes of a pool that is gone at once, or when its claims are; their pods can go to another pool or nowhere.
-async fn pool_goes(params: &DeleteParams, has_other: bool) {
+/// Deletes a NodePool with three nodes, with background or foreground propagation. With `has_other`, another NodePool
+/// can hold the pods.
+async fn delete_nodepool(params: &DeleteParams, has_other: bool) {
     let world = World::start().await;
     let never = json!({"consolidateAfter": "Never"});
     world.pool_of(json!({"weight": 10, "disruption": never})).await;
     if has_other {
         world.pool_named("other", json!({"disruption": never})).await;
     }
-    world.deploy("web", 3, 900, apart()).await;
+    world.deploy("web", 3, 900, anti_affinity()).await;
     if has_other {
         world.pod_budget("web", json!({"maxUnavailable": 1})).await;
     }
@@ -74,7 +75,7 @@ async fn pool_goes(params: &DeleteParams, has_other: bool) {
         label(claim, "karpenter.sh/nodepool") == "general"
             && claim.metadata.name.as_ref().is_some_and(|name| !known.contains(name))
     };
-    let new = Watched::<NodeClaim>::begin(&world, is_new).await;
+    let new = PeakCount::<NodeClaim>::begin(&world, is_new).await;
     world.all::<NodePool>().delete("general", params).await.expect("deleted");
     let began = world.seconds();
     let mut names: BTreeSet<String> = before.clone();
@@ -84,7 +85,7 @@ async fn pool_goes(params: &DeleteParams, has_other: bool) {
         names = &names & &there;
         let running = world.pods().await.iter().filter(|pod| is_of(pod, "web") && is_running(pod)).count();
         assert!(!has_other || running >= 2, "one may be missing: {running} run");
-        assert!(world.seconds() - began < 900, "{params:?}: {names:?} never go");
+        assert!(world.seconds() - began < 900, "{params:?}: {names:?} are never removed");
         world.sleep(1).await;
     }
     if has_other {
@@ -96,22 +97,22 @@ async fn pool_goes(params: &DeleteParams, has_other: bool) {
     world.sleep(600).await;
     assert_eq!(world.claims().await.len(), if has_other { 3 } else { 0 });
     assert_eq!(world.nodes().await.len(), if has_other { 3 } else { 0 });
-    assert_eq!(new.most(), 0, "{params:?}: claims of a pool that is gone");
+    assert_eq!(new.most(), 0, "{params:?}: claims of a deleted NodePool");
     let pools = world.list::<NodePool>().await;
     assert_eq!(pools.len(), usize::from(has_other), "{params:?}");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_pool_that_is_deleted_go_to_another() {
+async fn pods_of_deleted_nodepool_move_to_another_nodepool() {
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
-        pool_goes(&params, true).await;
+        delete_nodepool(&params, true).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_new_comes_from_a_pool_that_is_deleted() {
+async fn deleted_nodepool_launches_nothing() {
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
-        pool_goes(&params, false).await;
+        delete_nodepool(&params, false).await;
     }
 }

@@ -1,19 +1,19 @@
-//! Scaling in takes pods first from nodes that disruption would take, if the gate is on.
+//! Pod deletion costs by the feature gate: scaling in removes pods first from nodes that would be disrupted first.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::disruption::support::apart;
+use crate::disruption::support::anti_affinity;
 use crate::disruption::world::{World, is_of, node_of};
 
 const ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Two nodes with two pods each of one workload.
+/// Two nodes with two pods each of one Deployment.
 async fn two_and_two(is_on: bool) -> World {
     let world = World::start_with(|options| options.feature_gates.pod_deletion_cost_management = is_on).await;
     world.pool(json!({"consolidateAfter": "30s", "budgets": [{"nodes": "1"}]}), json!({})).await;
-    world.deploy("hold", 2, 5000, apart()).await;
+    world.deploy("hold", 2, 5000, anti_affinity()).await;
     world.until_running("hold", 2).await;
     world.deploy("web", 4, 1400, json!({})).await;
     world.until_running("web", 4).await;
@@ -36,9 +36,9 @@ async fn costs(world: &World) -> Vec<(String, Option<i32>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_one_node_are_said_to_go_first_and_scaling_in_empties_it() {
+async fn pods_of_the_first_candidate_get_the_lowest_cost_and_are_scaled_in_first() {
     let world = two_and_two(true).await;
-    // The budget of one is what the ranks reach for: the pods of one node bear a rank, those of the other none.
+    // The budget of one limits the ranks: only the pods of one node have a deletion cost.
     let ranked = async || {
         let mut by_node: BTreeMap<String, Vec<Option<i32>>> = BTreeMap::new();
         for (node, cost) in costs(&world).await {
@@ -60,14 +60,14 @@ async fn pods_of_one_node_are_said_to_go_first_and_scaling_in_empties_it() {
     world.scale("web", 2).await;
     world.until_running("web", 2).await;
     let left = costs(&world).await;
-    assert!(left.iter().all(|(node, _)| node != first[0]), "{first:?} is empty of them: {left:?}");
+    assert!(left.iter().all(|(node, _)| node != first[0]), "all pods of {first:?} are gone: {left:?}");
     let written = "karpenter_pod_deletion_cost_pod_annotation_writes_total{result=\"updated\"}";
     assert!(world.metric(written).is_some_and(|count| count >= 2.0));
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_without_the_gate() {
+async fn no_deletion_cost_is_written_without_the_gate() {
     let world = two_and_two(false).await;
     world.sleep(600).await;
     assert!(costs(&world).await.iter().all(|(_, cost)| cost.is_none()));

@@ -1,4 +1,4 @@
-//! What makes a node drift, and what stands against its replacement.
+//! Which changes of a NodePool cause drift, and what blocks the replacement.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
 
-use crate::disruption::support::{Watched, apart, drift};
-use crate::disruption::world::{World, is_closed, is_initialized, label, node_names, status_of};
+use crate::disruption::support::{PeakCount, anti_affinity, drift};
+use crate::disruption::world::{World, has_disrupted_taint, is_initialized, label, node_names, status_of};
 use crate::embedded::said;
 
-/// A pod that tolerates whatever these stories put on nodes.
+/// A pod that tolerates every taint that these tests use.
 fn tolerant() -> Value {
     json!({"spec": {"tolerations": [{"key": "example.com/drift", "operator": "Exists"}]}})
 }
@@ -19,7 +19,7 @@ fn taints_of(node: &Node) -> Vec<Taint> {
     node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default()
 }
 
-/// One node is replaced by one that is as the pool says now.
+/// Changes the template and waits until the only node is replaced by one that satisfies `is_as_wanted`.
 async fn replaced(template: Value, is_as_wanted: impl Fn(&Node) -> bool) {
     let world = World::start().await;
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
@@ -42,7 +42,7 @@ async fn replaced(template: Value, is_as_wanted: impl Fn(&Node) -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn annotations_drift() {
+async fn changed_annotations_cause_drift() {
     replaced(json!({"metadata": {"annotations": {"example.com/drift": "yes"}}}), |node| {
         let annotations = node.metadata.annotations.as_ref();
         annotations.and_then(|all| all.get("example.com/drift")).is_some_and(|value| value == "yes")
@@ -51,7 +51,7 @@ async fn annotations_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_drift() {
+async fn changed_labels_cause_drift() {
     replaced(json!({"metadata": {"labels": {"example.com/drift": "yes"}}}), |node| {
         label(node, "example.com/drift") == "yes"
     })
@@ -59,7 +59,7 @@ async fn labels_drift() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn taints_drift() {
+async fn changed_taints_cause_drift() {
     let taint = json!({"key": "example.com/drift", "value": "yes", "effect": "NoExecute"});
     replaced(json!({"spec": {"taints": [taint]}}), |node| {
         taints_of(node).iter().map(|taint| taint.key.as_str()).eq(["example.com/drift"])
@@ -67,9 +67,9 @@ async fn taints_drift() {
     .await;
 }
 
-/// The new node bears the taint, and nothing else, until somebody takes it off; the old one stays until then.
+/// The new node has only the startup taint until the test removes it; the old node stays until then.
 #[tokio::test(start_paused = true)]
-async fn start_up_taints_drift_and_are_waited_for() {
+async fn changed_startup_taints_cause_drift_and_block_initialization() {
     let world = World::start().await;
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
     world.pool(disruption, json!({})).await;
@@ -95,26 +95,29 @@ async fn start_up_taints_drift_and_are_waited_for() {
     world.sleep(300).await;
     let waiting = new().await;
     assert!(bears_it_only(&waiting), "{waiting:#?}");
-    assert!(before.is_subset(&world.claim_names().await), "the old one is not given up for it");
+    assert!(
+        before.is_subset(&world.claim_names().await),
+        "the old node stays until the replacement is initialized"
+    );
     let claims = world.claims().await;
     let coming = claims.iter().find(|claim| !is_initialized(claim)).expect("the new one");
     assert_eq!(said(coming, "Initialized").1, "StartupTaintsExist");
     let name = waiting.and_then(|node| node.metadata.name).expect("a name");
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
     let is_other = async || world.claim_names().await.is_disjoint(&before);
-    world.until("the old one goes", is_other, |is_other| *is_other).await;
+    world.until("the old node is deleted", is_other, |is_other| *is_other).await;
     world.until_settled(1).await;
     world.until_running("web", 1).await;
-    assert_eq!(taints_of(&world.nodes().await[0]), [], "and it does not come back");
+    assert_eq!(taints_of(&world.nodes().await[0]), [], "the startup taint is not added again");
     assert_eq!(world.decisions().len(), 1, "{:#?}", world.decisions());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn drift_is_seen_within_five_seconds() {
+async fn drift_condition_is_set_within_five_seconds() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}), json!({})).await;
-    world.deploy("web", 10, 900, apart()).await;
+    world.deploy("web", 10, 900, anti_affinity()).await;
     world.until_running("web", 10).await;
     world.until_settled(10).await;
     let drifted = async |reason: &str| {
@@ -138,7 +141,7 @@ async fn drift_is_seen_within_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requirements_drift_and_not_by_their_hash() {
+async fn changed_requirements_cause_drift_independently_of_the_hash() {
     let is = |key: &str, values: &[&str]| json!({"key": key, "operator": "In", "values": values});
     let requirements = json!([
         is("karpenter.sh/capacity-type", &["spot"]),
@@ -153,55 +156,55 @@ async fn requirements_drift_and_not_by_their_hash() {
     .await;
 }
 
-/// Three nodes drift; with the budget of a pool that says nothing about it, one is tried at a time.
+/// Three nodes drift. With the default budget, one is attempted at a time.
 #[tokio::test(start_paused = true)]
-async fn a_replacement_that_never_initialises_is_kept_and_the_old_node_opened_again() {
+async fn replacement_that_never_initializes_is_kept_and_the_command_rolled_back() {
     let world = World::start().await;
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-    world.deploy("web", 3, 900, apart()).await;
+    world.deploy("web", 3, 900, anti_affinity()).await;
     world.until_running("web", 3).await;
     world.until_settled(3).await;
     let before = world.claim_names().await;
-    let most = Watched::<Node>::begin(&world, is_closed).await;
-    // Nobody takes this off.
+    let most = PeakCount::<Node>::begin(&world, has_disrupted_taint).await;
+    // This startup taint is never removed.
     let taint = json!({"key": "example.com/stuck", "effect": "PreferNoSchedule"});
     world
         .merge::<NodePool>("general", json!({"spec": {"template": {"spec": {"startupTaints": [taint]}}}}))
         .await;
-    let closed = async || node_names(world.nodes().await.iter().filter(|node| is_closed(node)));
-    let first = world.until("one is closed", &closed, |closed| closed.len() == 1).await;
+    let tainted = async || node_names(world.nodes().await.iter().filter(|node| has_disrupted_taint(node)));
+    let first = world.until("one node is tainted", &tainted, |tainted| tainted.len() == 1).await;
     let began = world.seconds();
-    world.until("it is open again", &closed, |closed| closed.is_disjoint(&first)).await;
+    world.until("the taint is removed", &tainted, |tainted| tainted.is_disjoint(&first)).await;
     let took = world.seconds() - began;
     assert!((600..=660).contains(&took), "within eleven minutes: {took}");
     world.sleep(120).await;
     let claims = world.claims().await;
     assert!(before.is_subset(&world.claim_names().await), "{claims:#?}");
     let coming = claims.iter().filter(|claim| !is_initialized(claim)).count();
-    assert_eq!((claims.len(), coming), (4, 1), "the replacement stays, and there is only one");
+    assert_eq!((claims.len(), coming), (4, 1), "the only replacement stays");
     assert_eq!(world.until_running("web", 3).await.len(), 3);
-    // It is tried again, but ever less often, whichever node it is.
+    // Further attempts until_all_replaced with increasing hold-off, whichever node is the candidate.
     let mut tries = vec![began];
     for _ in 0..2 {
-        world.until("one is closed", &closed, |closed| closed.len() == 1).await;
+        world.until("one node is tainted", &tainted, |tainted| tainted.len() == 1).await;
         tries.push(world.seconds());
-        world.until("it is open again", &closed, BTreeSet::is_empty).await;
+        world.until("the taint is removed", &tainted, BTreeSet::is_empty).await;
     }
     let waits: Vec<i64> = tries.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
-    assert_eq!(waits, [25, 40], "ten minutes of trying, then a rest of 15 and of 30 minutes");
+    assert_eq!(waits, [25, 40], "ten minutes of timeout, then a hold-off of 15 and of 30 minutes");
     assert_eq!(most.most(), 1, "never two at once");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_budget_with_unready_pods_blocks_drift() {
+async fn pod_disruption_budget_with_unready_pods_blocks_drift() {
     let world = World::start().await;
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
     world.pool(disruption, json!({})).await;
-    let mut unready = apart();
+    let mut unready = anti_affinity();
     unready["metadata"]["annotations"] = json!({"fake-kubelet/never-ready": "true"});
     world.deploy("web", 2, 900, unready).await;
-    // One may be unavailable, and both are already.
+    // The budget allows one unavailable pod, and both are unavailable.
     world.pod_budget("web", json!({"minAvailable": 1})).await;
     world.until_running("web", 2).await;
     world.until_settled(2).await;

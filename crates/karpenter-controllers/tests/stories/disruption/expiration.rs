@@ -1,4 +1,4 @@
-//! Nodes whose time is over go whatever budgets say, and their pods find a new place first.
+//! Expired nodes are deleted regardless of budgets, and the provisioner launches nodes for their pods first.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::disruption::world::World;
 
-/// The first node expires and one takes its place; then nothing expires any more.
+/// The first node expires and is replaced by one; then `expireAfter` is set to Never.
 async fn expire(pods: usize, budget: Option<Value>) {
     let world = World::start().await;
-    // What has drifted stays: the pool is told to let nodes live after the first has gone.
+    // Drift is blocked, because the change of `expireAfter` after the first expiration would cause it.
     let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]});
     world.pool(disruption, json!({"spec": {"expireAfter": "10m"}})).await;
     world.deploy("web", pods, 600, json!({})).await;
@@ -37,17 +37,17 @@ async fn expire(pods: usize, budget: Option<Value>) {
     names.extend(world.claim_names().await);
     world.sleep(300).await;
     names.extend(world.claim_names().await);
-    assert_eq!(names.len(), 2, "one for one: {names:?}");
-    assert_eq!(world.decisions(), Vec::<String>::new(), "no command was needed");
+    assert_eq!(names.len(), 2, "exactly one replacement: {names:?}");
+    assert_eq!(world.decisions(), Vec::<String>::new(), "expiration needs no command");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_node_is_replaced_by_exactly_one() {
+async fn expired_node_is_replaced_by_exactly_one() {
     expire(1, None).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_pods_that_leave_one_by_one_share_one_new_node() {
+async fn five_pods_evicted_one_by_one_share_one_new_node() {
     expire(5, Some(json!({"maxUnavailable": 1}))).await;
 }

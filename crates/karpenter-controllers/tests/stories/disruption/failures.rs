@@ -1,26 +1,27 @@
-//! Commands that fail because what they launched never comes up: who has to wait for that, and who does not.
+//! Commands that fail because their replacement is never initialized: which candidates are held off, and which are
+//! not.
 
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
 
-use crate::disruption::support::apart;
-use crate::disruption::world::{World, is_closed, is_initialized, is_of, label, node_of};
+use crate::disruption::support::anti_affinity;
+use crate::disruption::world::{World, has_disrupted_taint, is_initialized, is_of, label, node_of};
 
-/// A pod on a node of its own of the pool.
+/// Deploys a pod with a node of its own in the NodePool.
 async fn deploy_in(world: &World, pool: &str) {
-    let mut patch = apart();
+    let mut patch = anti_affinity();
     patch["spec"]["nodeSelector"] = json!({"karpenter.sh/nodepool": pool});
     world.deploy(pool, 1, 900, patch).await;
 }
 
-/// Nodes of these pools from now on bear a taint that nobody takes off.
-async fn stick(world: &World, pool: &str) {
+/// New nodes of the NodePool have a startup taint from now on that is never removed.
+async fn block_initialization(world: &World, pool: &str) {
     let taint = json!({"key": "example.com/stuck", "effect": "PreferNoSchedule"});
     let patch = json!({"spec": {"template": {"spec": {"startupTaints": [taint]}}}});
     world.merge::<NodePool>(pool, patch).await;
 }
 
-/// Two pools with a node each, of which the first one's new nodes never come up.
+/// Two NodePools with one node each; new nodes of the first one are never initialized.
 async fn world(disruption: Value) -> World {
     let world = World::start_with(|options| options.feature_gates.node_repair = true).await;
     for pool in ["general", "other"] {
@@ -29,7 +30,7 @@ async fn world(disruption: Value) -> World {
         world.until_running(pool, 1).await;
     }
     world.until_settled(2).await;
-    stick(&world, "general").await;
+    block_initialization(&world, "general").await;
     world
 }
 
@@ -39,34 +40,34 @@ async fn node_in(world: &World, pool: &str) -> String {
 }
 
 async fn is_open(world: &World, node: &str) -> bool {
-    world.node(node).await.is_some_and(|node| !is_closed(&node))
+    world.node(node).await.is_some_and(|node| !has_disrupted_taint(&node))
 }
 
-/// Waits until the pool's only node was closed and opened again, with its replacement left behind.
+/// Waits until the command for the only node of the NodePool was rolled back and its replacement remains.
 async fn until_failed(world: &World, pool: &str) {
     let node = node_in(world, pool).await;
     let is_open = async || is_open(world, &node).await;
-    world.until("it is closed", &is_open, |open| !open).await;
-    world.until("it is open again", &is_open, |open| *open).await;
+    world.until("the node is tainted", &is_open, |open| !open).await;
+    world.until("the taint is removed", &is_open, |open| *open).await;
     let claims = world.claims().await;
     let stuck =
         claims.iter().find(|claim| !is_initialized(claim)).map(|claim| label(claim, "karpenter.sh/nodepool"));
     assert_eq!(stuck, Some(pool));
 }
 
-/// Waits until the pod of the pool runs on another node; says how long that took.
+/// Waits until the pod of the NodePool runs on another node. Returns the seconds that took.
 async fn until_moved(world: &World, pool: &str, node: &str) -> i64 {
     let began = world.seconds();
     let moved = async || {
         let pods = world.until_running(pool, 1).await;
         node_of(&pods[0])
     };
-    world.until("it runs elsewhere", moved, |now| now != node).await;
+    world.until("the pod runs on another node", moved, |now| now != node).await;
     world.seconds() - began
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_drift_keeps_no_other_pool_from_drifting() {
+async fn failed_drift_does_not_block_drift_of_another_nodepool() {
     let world = world(json!({"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})).await;
     until_failed(&world, "general").await;
     let node = node_in(&world, "other").await;
@@ -78,7 +79,7 @@ async fn a_failed_drift_keeps_no_other_pool_from_drifting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_repair_keeps_no_other_node_sick() {
+async fn failed_repair_does_not_block_repair_of_another_node() {
     let budgets = json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "1"}]);
     let world = world(json!({"consolidateAfter": "Never", "budgets": budgets})).await;
     let first = node_in(&world, "general").await;
@@ -88,7 +89,7 @@ async fn a_failed_repair_keeps_no_other_node_sick() {
     world.cloud.sicken(&node, "KWOKUnhealthy", "True", "Test").await.expect("sick");
     let took = until_moved(&world, "other", &node).await;
     assert!(took < 300, "{took} s: {:#?}", world.decisions());
-    // The first one rests.
+    // The first candidate is held off.
     assert!(is_open(&world, &first).await);
     world.stop().await;
 }

@@ -1,17 +1,17 @@
-//! What a cluster costs in which nothing happens.
+//! Requests and evaluations of an idle cluster.
 
 use serde_json::json;
 
-use crate::disruption::support::{apart, quick};
+use crate::disruption::support::{anti_affinity, consolidate_soon};
 use crate::disruption::world::World;
 use crate::lines::Counted;
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_hour_has_no_writes_and_few_looks() {
+async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
     for mode in ["cost", "compat"] {
         let mut world = if mode == "cost" { World::start().await } else { World::compat().await };
-        world.pool(quick(), json!({})).await;
-        world.deploy("web", 4, 900, apart()).await;
+        world.pool(consolidate_soon(), json!({})).await;
+        world.deploy("web", 4, 900, anti_affinity()).await;
         world.until_running("web", 4).await;
         world.until_settled(4).await;
         let counted = Counted::default();
@@ -21,7 +21,7 @@ async fn a_quiet_hour_has_no_writes_and_few_looks() {
         let looks = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count";
         let count = |world: &World| -> f64 {
             let text = world.operator.context().metrics.render();
-            // Every look asks every method.
+            // Every evaluation runs every method.
             let is_one = |line: &&str| line.starts_with(looks) && line.contains("reason=\"empty\"");
             let of_looks = text.lines().filter(is_one);
             of_looks.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -30,19 +30,19 @@ async fn a_quiet_hour_has_no_writes_and_few_looks() {
         counted.take();
         world.sleep(3600).await;
         let requests = counted.take();
-        // Upstream counts a refusal up every 15 minutes, and so is done here: one event per node and claim.
+        // Like upstream, an `Unconsolidatable` event is repeated every 15 minutes: one per node and NodeClaim.
         let writes: Vec<_> = requests.iter().filter(|(what, _)| !what.starts_with("GET ")).collect();
         let events: u32 =
             writes.iter().filter(|(what, _)| what.contains("/events")).map(|(_, count)| **count).sum();
         let others: Vec<_> = writes.iter().filter(|(what, _)| !what.contains("/events")).collect();
         assert!(others.is_empty(), "{mode}: {others:#?}");
         assert!(events <= 4 * 8, "{mode}: {writes:#?}");
-        // Watches end and begin anew now and then; nothing is listed or read again and again.
+        // Watches are restarted from time to time; nothing is listed or read periodically.
         let reads: u32 =
             requests.iter().filter(|(what, _)| what.starts_with("GET ")).map(|(_, count)| *count).sum();
         assert!(reads <= 400, "{mode}: {reads} {requests:#?}");
         let looked = count(&world) - before;
-        assert!((10.0..=14.0).contains(&looked), "{mode}: one look every five minutes: {looked}");
+        assert!((10.0..=14.0).contains(&looked), "{mode}: one evaluation every five minutes: {looked}");
         world.stop().await;
     }
 }

@@ -1,15 +1,15 @@
-//! Pods that ask to be left alone, for a while or for good, and the node they share.
+//! Pods with the annotation do-not-disrupt, for a duration or without limit, on one node.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::disruption::support::drift;
-use crate::disruption::world::{World, is_closed};
+use crate::disruption::world::{World, has_disrupted_taint};
 
-/// A node that drifted is kept until nobody asks for it any more.
+/// A drifted node is not disrupted until no pod protects it any more.
 #[tokio::test(start_paused = true)]
-async fn a_node_is_kept_for_the_longest_of_its_pods_wishes() {
+async fn node_is_protected_for_the_longest_do_not_disrupt_of_its_pods() {
     for is_for_good in [false, true] {
         let world = World::start().await;
         let disruption = json!({"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]});
@@ -30,14 +30,14 @@ async fn a_node_is_kept_for_the_longest_of_its_pods_wishes() {
         world.until_settled(1).await;
         drift(&world).await;
         let since_start = || world.clock.now().duration_since(started).as_secs();
-        let closed = async || world.nodes().await.iter().any(is_closed);
+        let tainted = async || world.nodes().await.iter().any(has_disrupted_taint);
         while since_start() < 115 {
-            assert!(!closed().await, "after {} s", since_start());
+            assert!(!tainted().await, "after {} s", since_start());
             world.sleep(1).await;
         }
         if is_for_good {
             world.sleep(3600).await;
-            assert!(!closed().await);
+            assert!(!tainted().await);
             let standings = world.operator.context().standings.entries(None);
             assert_eq!(standings[0].standing, "PodAnnotated", "{standings:?}");
             let pods = world.until_running("ever", 1).await;
@@ -46,13 +46,13 @@ async fn a_node_is_kept_for_the_longest_of_its_pods_wishes() {
             let api = world.api::<Pod>();
             api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
             let began = world.seconds();
-            world.until("it is closed", &closed, |closed| *closed).await;
+            world.until("the node is tainted", &tainted, |tainted| *tainted).await;
             assert!(world.seconds() - began <= 15, "{}", world.seconds() - began);
         } else {
-            world.until("it is closed", &closed, |closed| *closed).await;
+            world.until("the node is tainted", &tainted, |tainted| *tainted).await;
             assert!((119..=135).contains(&since_start()), "{}", since_start());
         }
-        world.until("the old one goes", closed, |closed| !*closed).await;
+        world.until("the old node is removed", tainted, |tainted| !*tainted).await;
         world.until_settled(1).await;
         world.stop().await;
     }

@@ -1,19 +1,19 @@
-//! Sick nodes: replaced with a bounded drain, or restarted in place.
+//! Unhealthy nodes: replaced with a bounded drain, or rebooted in place.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use serde_json::json;
 use tracing::Level;
 
-use crate::disruption::world::{World, is_closed, is_ending, status_of};
+use crate::disruption::world::{World, has_disrupted_taint, is_deleting, status_of};
 use crate::heard::Heard;
 
 async fn world() -> World {
     let world = World::start_with(|options| options.feature_gates.node_repair = true).await;
     world.pool(json!({"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]}), json!({})).await;
-    let apart = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+    let anti_affinity = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         [{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}}}});
-    world.deploy("web", 2, 900, apart).await;
+    world.deploy("web", 2, 900, anti_affinity).await;
     world.until_running("web", 2).await;
     world.until_settled(2).await;
     world
@@ -30,7 +30,7 @@ fn claim_of<'a>(claims: &'a [NodeClaim], node: &str) -> Option<&'a NodeClaim> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
+async fn unhealthy_node_is_replaced_and_its_drain_is_bounded() {
     let heard = Heard::listen();
     let world = world().await;
     let sick = name(&world.nodes().await[0]);
@@ -38,11 +38,11 @@ async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
     world.cloud.sicken(&sick, "KWOKUnhealthy", "True", "Test").await.expect("sick");
     let ending = async || {
         let claims = world.claims().await;
-        claim_of(&claims, &sick).filter(|claim| is_ending(claim)).cloned()
+        claim_of(&claims, &sick).filter(|claim| is_deleting(claim)).cloned()
     };
-    let claim = world.until("it goes", ending, Option::is_some).await.expect("a claim");
+    let claim = world.until("the claim is deleted", ending, Option::is_some).await.expect("a claim");
     let asked_at = world.seconds();
-    assert!((30..=90).contains(&(asked_at - began)), "30 s are tolerated: {}", asked_at - began);
+    assert!((30..=90).contains(&(asked_at - began)), "the toleration is 30 s: {}", asked_at - began);
     assert_eq!(status_of(&claim, "DisruptionReason"), "True");
     let until = claim
         .metadata
@@ -68,7 +68,7 @@ async fn a_sick_node_is_replaced_and_its_drain_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_only_needs_a_restart_keeps_its_machine() {
+async fn node_that_needs_a_reboot_keeps_its_instance() {
     let world = world().await;
     let before = world.claim_names().await;
     let sick = name(&world.nodes().await[0]);
@@ -77,10 +77,10 @@ async fn a_node_that_only_needs_a_restart_keeps_its_machine() {
         let claims = world.claims().await;
         claim_of(&claims, &sick).map(|claim| status_of(claim, "Rebooting")).unwrap_or_default()
     };
-    world.until("it is restarted", &rebooting, |status| *status == "True").await;
-    assert!(world.nodes().await.iter().all(|node| !is_closed(node)), "no command's mark");
+    world.until("the node reboots", &rebooting, |status| *status == "True").await;
+    assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)), "no taint of a command");
     world.cloud.heal(&sick, "KWOKRebootRequired").await.expect("healed");
-    world.until("it is back", &rebooting, |status| *status == "False").await;
+    world.until("the reboot is over", &rebooting, |status| *status == "False").await;
     world.until_settled(2).await;
     assert_eq!(world.claim_names().await, before);
     let series = "karpenter_voluntary_disruption_decisions_total{consolidation_type=\"\",decision=\"reboot\",\

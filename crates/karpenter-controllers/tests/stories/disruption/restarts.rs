@@ -1,5 +1,5 @@
-//! The process ends in each stage of a command of each kind, and another takes over: the command is finished or taken
-//! back, and nothing stays marked.
+//! The process ends at each step of each kind of command, and another process takes over: the command is finished or
+//! rolled back, and no taint or condition remains.
 
 use std::collections::BTreeSet;
 
@@ -10,115 +10,116 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
-use crate::disruption::support::{allow, drift, is_at_rest, quick, too_large};
-use crate::disruption::world::{World, is_closed, is_ending, is_of, is_running};
+use crate::disruption::support::{consolidate_soon, drift, is_settled, oversized_node, set_disruption};
+use crate::disruption::world::{World, has_disrupted_taint, is_deleting, is_of, is_running};
 use crate::lines::{Crash, Death, crashing};
 
-/// What a command is about.
+/// The kind of command.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// A node for a cheaper one.
+    /// A node is replaced by a cheaper one.
     Replace,
-    /// A node whose pods fit elsewhere.
+    /// A node whose pods fit elsewhere is deleted.
     Delete,
-    /// A node with nothing on it.
+    /// An empty node is deleted.
     Empty,
-    /// A sick node for a healthy one, which has so long.
+    /// An unhealthy node is replaced, with a bounded drain.
     Repair,
-    /// A node of a pool of fixed size for one that is as the pool says now.
-    FixedDrift,
-    /// The same where the old one has to go first.
+    /// A drifted node of a static NodePool is replaced.
+    StaticDrift,
+    /// The same at the node limit: the old node is terminated first.
     TerminateFirst,
-    /// A node that drifted for two smaller ones.
+    /// A drifted node is replaced by two smaller ones.
     Several,
 }
 
 impl Kind {
-    /// How many nodes there are in the end.
+    /// Number of nodes in the end.
     fn nodes(self) -> usize {
         if matches!(self, Self::Several) { 2 } else { 1 }
     }
 
-    /// How many pods of `web` there are.
+    /// Number of pods of the Deployment `web`.
     fn pods(self) -> usize {
         match self {
             Self::Replace | Self::Repair => 1,
             Self::Several => 2,
             Self::Delete => 4,
-            Self::Empty | Self::FixedDrift | Self::TerminateFirst => 0,
+            Self::Empty | Self::StaticDrift | Self::TerminateFirst => 0,
         }
     }
 
-    /// The most nodes that there ever are, all together: what a process launched before it ended may be launched anew.
-    fn machines_most(self) -> usize {
+    /// Maximum number of NodeClaims over the whole test: a replacement that the ended process launched may be
+    /// launched again.
+    fn claims_max(self) -> usize {
         match self {
             Self::Delete | Self::Empty | Self::TerminateFirst => 2,
-            Self::Replace | Self::Repair | Self::FixedDrift => 3,
+            Self::Replace | Self::Repair | Self::StaticDrift => 3,
             Self::Several => 5,
         }
     }
 
-    /// Whether none of those stays that were there before.
-    fn is_replaced(self) -> bool {
+    /// Whether all original nodes are replaced.
+    fn replaces_all(self) -> bool {
         !matches!(self, Self::Delete | Self::Empty)
     }
 }
 
-/// Where the process ends.
+/// The request at which the process ends.
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct CrashPoint {
     what: &'static str,
     at: fn(&Request<Body>) -> bool,
-    /// With the how manieth of these.
+    /// Which of the matching requests.
     nth: u32,
     is_written: bool,
 }
 
-const fn end(what: &'static str, at: fn(&Request<Body>) -> bool, is_written: bool) -> End {
-    End { what, at, nth: 1, is_written }
+const fn point(what: &'static str, at: fn(&Request<Body>) -> bool, is_written: bool) -> CrashPoint {
+    CrashPoint { what, at, nth: 1, is_written }
 }
 
 fn touches(request: &Request<Body>, method: Method, kind: &str) -> bool {
     request.method() == method && request.uri().path().contains(kind)
 }
 
-fn closes_a_node(request: &Request<Body>) -> bool {
+fn taints_node(request: &Request<Body>) -> bool {
     touches(request, Method::PATCH, "/api/v1/nodes/")
 }
 
-fn writes_a_claim(request: &Request<Body>) -> bool {
+fn patches_claim_status(request: &Request<Body>) -> bool {
     touches(request, Method::PATCH, "/nodeclaims/") && request.uri().path().ends_with("/status")
 }
 
-fn launches(request: &Request<Body>) -> bool {
+fn creates_claim(request: &Request<Body>) -> bool {
     touches(request, Method::POST, "/nodeclaims")
 }
 
-fn deletes(request: &Request<Body>) -> bool {
+fn deletes_claim(request: &Request<Body>) -> bool {
     touches(request, Method::DELETE, "/nodeclaims/")
 }
 
-const ENDS: [End; 8] = [
-    end("before the node is closed", closes_a_node, false),
-    end("once the node is closed", closes_a_node, true),
-    end("before a claim is written", writes_a_claim, false),
-    end("once a claim was written", writes_a_claim, true),
-    end("before the launch", launches, false),
-    end("once it was launched", launches, true),
-    end("before the deletion", deletes, false),
-    end("once it was deleted", deletes, true),
+const CRASH_POINTS: [CrashPoint; 8] = [
+    point("before the node is tainted", taints_node, false),
+    point("after the node is tainted", taints_node, true),
+    point("before a claim status is patched", patches_claim_status, false),
+    point("after a claim status is patched", patches_claim_status, true),
+    point("before the launch", creates_claim, false),
+    point("after the launch", creates_claim, true),
+    point("before the deletion", deletes_claim, false),
+    point("after the deletion", deletes_claim, true),
 ];
 
-/// Something that can be done, but not yet.
+/// A cluster in which the command is possible, but not allowed yet.
 async fn prepared(kind: Kind) -> World {
     let world = World::start_with(|options| {
         options.feature_gates.node_repair = matches!(kind, Kind::Repair);
-        options.feature_gates.static_capacity = matches!(kind, Kind::FixedDrift | Kind::TerminateFirst);
+        options.feature_gates.static_capacity = matches!(kind, Kind::StaticDrift | Kind::TerminateFirst);
         options.feature_gates.terminate_first_drift = matches!(kind, Kind::TerminateFirst);
     })
     .await;
     match kind {
-        Kind::Replace => too_large(&world).await,
+        Kind::Replace => oversized_node(&world).await,
         Kind::Delete | Kind::Empty => {
             world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
             world.deploy("big", 2, 4100, json!({})).await;
@@ -132,14 +133,14 @@ async fn prepared(kind: Kind) -> World {
             world.until_running("big", 1).await;
         }
         Kind::Repair | Kind::Several => {
-            // What a process launched in vain goes as an ordinary node that is empty.
+            // An orphaned replacement is deleted as an ordinary empty node.
             let empty = json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"});
             world.pool(empty, json!({})).await;
             world.deploy("web", kind.pods(), 1500, json!({})).await;
             world.until_running("web", kind.pods()).await;
             world.until_settled(1).await;
         }
-        Kind::FixedDrift | Kind::TerminateFirst => {
+        Kind::StaticDrift | Kind::TerminateFirst => {
             let nodes = if matches!(kind, Kind::TerminateFirst) { "1" } else { "2" };
             world.pool_of(json!({"replicas": 1, "limits": {"nodes": nodes}})).await;
             world.until_settled(1).await;
@@ -148,14 +149,14 @@ async fn prepared(kind: Kind) -> World {
     world
 }
 
-/// From now on it can be done.
+/// Allows or triggers the command.
 async fn begin(kind: Kind, world: &World) {
     match kind {
-        Kind::Replace | Kind::Delete | Kind::Empty => allow(world, quick()).await,
-        Kind::FixedDrift | Kind::TerminateFirst => drift(world).await,
+        Kind::Replace | Kind::Delete | Kind::Empty => set_disruption(world, consolidate_soon()).await,
+        Kind::StaticDrift | Kind::TerminateFirst => drift(world).await,
         Kind::Repair => {
             let name = world.nodes().await[0].metadata.name.clone().expect("a name");
-            // Not by the process that is to end.
+            // Through a client of its own, not that of the process that is to end.
             let cloud = Kwok::generic(world.client.clone(), world.clock);
             cloud.sicken(&name, UNHEALTHY, "True", "Test").await.expect("sick");
         }
@@ -173,40 +174,40 @@ async fn begin(kind: Kind, world: &World) {
     }
 }
 
-/// What must hold at every moment, whichever process works.
-async fn look(kind: Kind, end: End, world: &World, before: &BTreeSet<String>) {
+/// Asserts what must hold at every moment.
+async fn check_invariants(kind: Kind, point: CrashPoint, world: &World, before: &BTreeSet<String>) {
     let claims = world.claims().await;
     if matches!(kind, Kind::TerminateFirst) {
-        assert!(claims.len() <= 1, "{end:?}: its pool may not have two: {claims:#?}");
+        assert!(claims.len() <= 1, "{point:?}: the node limit is one: {claims:#?}");
     }
     if matches!(kind, Kind::Repair) {
         let is_old = |claim: &&NodeClaim| before.contains(claim.metadata.name.as_deref().unwrap_or_default());
-        for claim in claims.iter().filter(is_old).filter(|claim| is_ending(claim)) {
+        for claim in claims.iter().filter(is_old).filter(|claim| is_deleting(claim)) {
             let annotations = claim.metadata.annotations.clone().unwrap_or_default();
             let has_bound = annotations.contains_key("karpenter.sh/nodeclaim-termination-timestamp");
-            assert!(has_bound, "{end:?}: its drain is bounded: {claim:#?}");
+            assert!(has_bound, "{point:?}: its drain is bounded: {claim:#?}");
         }
     }
 }
 
-/// Whether the process ended on the way.
-async fn live_through(kind: Kind, end: End) -> bool {
+/// Runs the command with a crash at the point. Returns whether the crash happened.
+async fn run(kind: Kind, point: CrashPoint) -> bool {
     let mut world = prepared(kind).await;
     let death = Death::default();
-    let crash = Crash { at_write: end.nth, is_written: end.is_written };
-    let line = crashing(world.server.clone(), crash, end.at, death.clone());
+    let crash = Crash { at_write: point.nth, is_written: point.is_written };
+    let line = crashing(world.server.clone(), crash, point.at, death.clone());
     let old = world.take_over(line).await;
     old.stop().await;
-    // Whatever the new process wrote to find its way is behind it.
+    // The writes at the start of the new process are over.
     world.sleep(30).await;
     if death.has_come() {
-        // It came too early to be about the command.
+        // The crash happened before the command started.
         return false;
     }
     let before = world.claim_names().await;
     begin(kind, &world).await;
     let began = world.seconds();
-    let mut machines = before.clone();
+    let mut claims_seen = before.clone();
     let mut dead = Vec::new();
     let (mut quiet, mut commands) = (0, 0);
     while quiet < 120 {
@@ -214,92 +215,93 @@ async fn live_through(kind: Kind, end: End) -> bool {
             commands = world.decisions().len();
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
-        look(kind, end, &world, &before).await;
+        check_invariants(kind, point, &world, &before).await;
         let names = world.claim_names().await;
-        machines.extend(names.iter().cloned());
+        claims_seen.extend(names.iter().cloned());
         let running = world.pods().await.iter().filter(|pod| is_of(pod, "web") && is_running(pod)).count();
-        let is_done = is_at_rest(&world).await
+        let is_done = is_settled(&world).await
             && world.claims().await.len() == kind.nodes()
-            && (!kind.is_replaced() || names.is_disjoint(&before))
+            && (!kind.replaces_all() || names.is_disjoint(&before))
             && running == kind.pods();
         quiet = if is_done { quiet + 1 } else { 0 };
-        let closed: Vec<_> = world.nodes().await.iter().filter(|node| is_closed(node)).cloned().collect();
+        let tainted: Vec<_> =
+            world.nodes().await.iter().filter(|node| has_disrupted_taint(node)).cloned().collect();
         assert!(
             world.seconds() - began < 1500,
-            "{kind:?} {end:?}: {closed:#?} {:#?} {running} run, {names:?} after {before:?}",
+            "{kind:?} {point:?}: {tainted:#?} {:#?} {running} run, {names:?} after {before:?}",
             world.decisions()
         );
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     assert!(
-        machines.len() <= kind.machines_most(),
-        "{kind:?} {end:?}: {machines:?} {commands} {:#?}",
+        claims_seen.len() <= kind.claims_max(),
+        "{kind:?} {point:?}: {claims_seen:?} {commands} {:#?}",
         world.decisions()
     );
     death.has_come()
 }
 
-async fn end_everywhere(kind: Kind, expected: &[&str]) {
+async fn crash_at_every_point(kind: Kind, expected: &[&str]) {
     let mut came = Vec::new();
-    for end in ENDS {
-        if live_through(kind, end).await {
-            came.push(end.what);
+    for point in CRASH_POINTS {
+        if run(kind, point).await {
+            came.push(point.what);
         }
     }
     assert_eq!(came, expected, "{kind:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replacement_survives_the_end_of_its_process() {
-    end_everywhere(Kind::Replace, &ENDS.map(|end| end.what)).await;
+async fn replacement_survives_a_crash() {
+    crash_at_every_point(Kind::Replace, &CRASH_POINTS.map(|point| point.what)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_survives_the_end_of_its_process() {
+async fn deletion_survives_a_crash() {
     let without_launch: Vec<&str> =
-        ENDS.iter().filter(|end| !end.what.contains("launch")).map(|end| end.what).collect();
-    end_everywhere(Kind::Delete, &without_launch).await;
+        CRASH_POINTS.iter().filter(|point| !point.what.contains("launch")).map(|point| point.what).collect();
+    crash_at_every_point(Kind::Delete, &without_launch).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_an_empty_node_survives_the_end_of_its_process() {
+async fn deletion_of_empty_node_survives_a_crash() {
     let without_launch: Vec<&str> =
-        ENDS.iter().filter(|end| !end.what.contains("launch")).map(|end| end.what).collect();
-    end_everywhere(Kind::Empty, &without_launch).await;
+        CRASH_POINTS.iter().filter(|point| !point.what.contains("launch")).map(|point| point.what).collect();
+    crash_at_every_point(Kind::Empty, &without_launch).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_survives_the_end_of_its_process() {
-    end_everywhere(Kind::Repair, &ENDS.map(|end| end.what)).await;
+async fn repair_survives_a_crash() {
+    crash_at_every_point(Kind::Repair, &CRASH_POINTS.map(|point| point.what)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replacement_in_a_fixed_pool_survives_the_end_of_its_process() {
-    end_everywhere(Kind::FixedDrift, &ENDS.map(|end| end.what)).await;
+async fn static_drift_survives_a_crash() {
+    crash_at_every_point(Kind::StaticDrift, &CRASH_POINTS.map(|point| point.what)).await;
 }
 
-/// What takes its place is launched by whoever keeps the pool's size.
+/// The replacement is launched by the static capacity controller.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_goes_first_survives_the_end_of_its_process() {
-    end_everywhere(Kind::TerminateFirst, &ENDS.map(|end| end.what)).await;
+async fn terminate_first_drift_survives_a_crash() {
+    crash_at_every_point(Kind::TerminateFirst, &CRASH_POINTS.map(|point| point.what)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_replacements_survive_the_end_of_their_process() {
-    end_everywhere(Kind::Several, &ENDS.map(|end| end.what)).await;
+async fn command_with_two_replacements_survives_a_crash() {
+    crash_at_every_point(Kind::Several, &CRASH_POINTS.map(|point| point.what)).await;
     for is_written in [false, true] {
-        let second = End { what: "with the second launch", at: launches, nth: 2, is_written };
-        assert!(live_through(Kind::Several, second).await, "{second:?}");
+        let second = CrashPoint { what: "with the second launch", at: creates_claim, nth: 2, is_written };
+        assert!(run(Kind::Several, second).await, "{second:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
+async fn resumed_command_is_counted_with_its_original_reason() {
     let mut world = prepared(Kind::Replace).await;
     world.cloud.change_faults(|faults| {
         faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
     });
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     world.until("a replacement", async || world.claim_names().await.len(), |count| *count == 2).await;
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;
     old.stop().await;
@@ -314,45 +316,51 @@ async fn a_command_that_is_taken_up_is_counted_as_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_nobody_saw_to_for_long_is_finished() {
+async fn command_older_than_its_timeout_is_finished_by_the_next_process() {
     let mut world = prepared(Kind::Replace).await;
     let before = world.claim_names().await;
     world.cloud.change_faults(|faults| {
         faults.registration = Registration::Slower(std::time::Duration::from_secs(120));
     });
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     let both = async || world.claim_names().await;
     let both = world.until("a replacement", both, |names| names.len() == 2).await;
     world.sleep(10).await;
     world.operator.stop_signal().stop();
-    // Longer than a command may take. The node comes up meanwhile.
+    // Longer than the timeout of a command. The replacement registers meanwhile.
     world.sleep(20 * 60).await;
     assert_eq!(world.claim_names().await, both);
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;
     old.stop().await;
     world.until_settled(1).await;
     let left = world.claim_names().await;
-    assert_eq!(left, both.difference(&before).cloned().collect(), "what was launched takes its place");
-    assert_eq!(world.decisions(), Vec::<String>::new(), "nothing was taken back or thought of anew");
+    assert_eq!(left, both.difference(&before).cloned().collect(), "the replacement stays");
+    assert_eq!(world.decisions(), Vec::<String>::new(), "nothing is rolled back or disrupted again");
     world.until_running("web", 1).await;
-    assert!(is_at_rest(&world).await);
+    assert!(is_settled(&world).await);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proposal_that_rests_is_forgotten_and_made_anew() {
+async fn command_before_validation_is_computed_again_by_the_next_process() {
     let mut world = prepared(Kind::Replace).await;
-    allow(&world, quick()).await;
+    set_disruption(&world, consolidate_soon()).await;
     world
-        .until("a proposal", async || world.events("ConsolidationCandidate").await.len(), |count| *count > 0)
+        .until(
+            "a candidate event",
+            async || world.events("ConsolidationCandidate").await.len(),
+            |count| *count > 0,
+        )
         .await;
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;
     old.stop().await;
-    assert!(is_at_rest(&world).await, "nothing was written");
+    assert!(is_settled(&world).await, "nothing was written");
     let before = world.claim_names().await;
-    world.until("it goes", async || world.claim_names().await, |names| names.is_disjoint(&before)).await;
+    world
+        .until("the node is replaced", async || world.claim_names().await, |names| names.is_disjoint(&before))
+        .await;
     world.until_settled(1).await;
     world.until_running("web", 1).await;
-    assert!(is_at_rest(&world).await);
+    assert!(is_settled(&world).await);
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What several stories of disruption begin with.
+//! Helpers for the stories of disruption.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,42 +16,44 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tower::{BoxError, Service, service_fn};
 
-use crate::disruption::world::{World, is_closed, is_ending, is_initialized, is_of, is_running, label};
+use crate::disruption::world::{
+    World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label,
+};
 
-/// Pods of which no two share a node.
-pub(crate) fn apart() -> Value {
+/// Pods that must not share a node.
+pub(crate) fn anti_affinity() -> Value {
     json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
         {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
             "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
 }
 
-/// Consolidated soon, as many at once as can be.
-pub(crate) fn quick() -> Value {
+/// Consolidation after 30 seconds, without a limit by budgets.
+pub(crate) fn consolidate_soon() -> Value {
     json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
         "budgets": [{"nodes": "100%"}]})
 }
 
-/// From now on the pool's nodes are to bear a label that they do not.
+/// Adds a label to the NodePool's template, which makes its nodes drift.
 pub(crate) async fn drift(world: &World) {
     let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
     world.merge::<NodePool>("general", labels).await;
 }
 
-/// The most of everything that was there at the same time.
+/// Maximum numbers at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Most {
-    pub(crate) closed: usize,
+pub(crate) struct Peaks {
+    pub(crate) tainted: usize,
     pub(crate) claims: usize,
 }
 
-/// Waits until every node is of the second generation and so many pods run; says the most that was seen at once.
-pub(crate) async fn follow(world: &World, nodes: usize, app: &str, pods: usize) -> Most {
-    let mut most = Most::default();
+/// Waits until every node has the label of [`drift`] and `pods` pods run. Returns the maximum numbers meanwhile.
+pub(crate) async fn until_all_replaced(world: &World, nodes: usize, app: &str, pods: usize) -> Peaks {
+    let mut most = Peaks::default();
     let began = world.seconds();
     while world.seconds() - began < 1800 {
         let now: Vec<Node> = world.nodes().await;
         let claims = world.claims().await;
-        most.closed = most.closed.max(now.iter().filter(|node| is_closed(node)).count());
+        most.tainted = most.tainted.max(now.iter().filter(|node| has_disrupted_taint(node)).count());
         most.claims = most.claims.max(claims.len());
         let running = world.pods().await.iter().filter(|pod| is_of(pod, app) && is_running(pod)).count();
         let is_new = |claim| label(claim, "generation") == "second" && is_initialized(claim);
@@ -65,26 +67,26 @@ pub(crate) async fn follow(world: &World, nodes: usize, app: &str, pods: usize) 
     panic!("never done: {:#?}", world.decisions());
 }
 
-/// How many objects of a kind are such, counted with every change; the most there ever were.
-pub(crate) struct Watched<K: 'static> {
+/// Counts the objects that match a predicate after every change, and keeps the maximum.
+pub(crate) struct PeakCount<K: 'static> {
     most: Arc<AtomicUsize>,
     _mirror: Mirror<K>,
 }
 
-impl<K> Watched<K>
+impl<K> PeakCount<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     pub(crate) async fn begin(world: &World, counts: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
-        let (mirror, _) = Mirror::<K>::watch(&world.client, keep_all, &[]);
-        mirror.synced().await;
+        let (store, _) = Mirror::<K>::watch(&world.client, keep_all, &[]);
+        store.synced().await;
         let most = Arc::new(AtomicUsize::new(0));
-        let (seen, highest) = (mirror.clone(), most.clone());
-        mirror.observe(move |_: &Change<K>| {
+        let (seen, highest) = (store.clone(), most.clone());
+        store.observe(move |_: &Change<K>| {
             let now = seen.list().iter().filter(|object| counts(object)).count();
             highest.fetch_max(now, Ordering::Relaxed);
         });
-        Self { most, _mirror: mirror }
+        Self { most, _mirror: store }
     }
 
     pub(crate) fn most(&self) -> usize {
@@ -92,8 +94,8 @@ where
     }
 }
 
-/// One large node that is left with a small pod: everything is ready for it to be replaced, but its pool forbids it.
-pub(crate) async fn too_large(world: &World) {
+/// One large node with a small pod, which could be replaced if its NodePool allowed consolidation.
+pub(crate) async fn oversized_node(world: &World) {
     world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
     world.deploy("big", 1, 6000, json!({})).await;
     world.deploy("web", 1, 600, json!({})).await;
@@ -108,26 +110,26 @@ pub(crate) async fn annotate(world: &World, annotations: Value) {
     world.merge::<NodePool>("general", json!({"metadata": {"annotations": annotations}})).await;
 }
 
-pub(crate) async fn allow(world: &World, disruption: Value) {
+pub(crate) async fn set_disruption(world: &World, disruption: Value) {
     world.merge::<NodePool>("general", json!({"spec": {"disruption": disruption}})).await;
 }
 
-/// Nothing bears a command's marks any more, and nothing is on its way out.
-pub(crate) async fn is_at_rest(world: &World) -> bool {
+/// No command is in progress: no taint, condition or deletion of one is left.
+pub(crate) async fn is_settled(world: &World) -> bool {
     let claims = world.claims().await;
     let unmarked = |claim| {
-        !is_ending(claim)
+        !is_deleting(claim)
             && is_initialized(claim)
             && crate::disruption::world::status_of(claim, "DisruptionReason").is_empty()
     };
     let nodes = world.nodes().await;
     claims.iter().all(unmarked)
         && nodes.len() == claims.len()
-        && nodes.iter().all(|node| !is_closed(node) && node.metadata.deletion_timestamp.is_none())
+        && nodes.iter().all(|node| !has_disrupted_taint(node) && node.metadata.deletion_timestamp.is_none())
 }
 
-/// A way to the server on which every write takes so long.
-pub(crate) fn slow(server: ApiServer, every_write: Duration) -> Client {
+/// A client whose writes take this long.
+pub(crate) fn client_with_slow_writes(server: ApiServer, every_write: Duration) -> Client {
     let service = service_fn(move |request: Request<Body>| {
         let mut server = server.clone();
         async move {
@@ -140,8 +142,8 @@ pub(crate) fn slow(server: ApiServer, every_write: Duration) -> Client {
     Client::new(service, "default")
 }
 
-/// Seconds between the first and the last of the claims that commands launched.
-pub(crate) fn launched_within(claims: &[NodeClaim]) -> (usize, i64) {
+/// Number of replacements, and seconds between the creation of the first and the last of them.
+pub(crate) fn replacements_created_within(claims: &[NodeClaim]) -> (usize, i64) {
     let is_launched = |claim: &&NodeClaim| {
         claim.metadata.annotations.iter().flatten().any(|(name, _)| name == "karpenter.sh/replaces")
     };

@@ -1,4 +1,5 @@
-//! Where nothing can be launched before the old node has gone: with the gates it goes first, without them it stays.
+//! Static NodePools at their node limit: with the feature gates the old node is terminated first, without them it
+//! is_kept.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use crate::disruption::world::{World, is_initialized};
 
 const WORDS: &str = "static NodePool is at its node limit and cannot stage a replacement";
 
-/// A pool of one node that may not have two.
-async fn at_its_limit(gates: impl FnOnce(&mut Options)) -> World {
+/// A static NodePool of one node whose limit is one.
+async fn pool_at_limit(gates: impl FnOnce(&mut Options)) -> World {
     let world = World::start_with(|options| {
         options.feature_gates.static_capacity = true;
         options.feature_gates.node_repair = true;
@@ -25,13 +26,13 @@ async fn at_its_limit(gates: impl FnOnce(&mut Options)) -> World {
     world
 }
 
-async fn sicken(world: &World) {
+async fn make_unhealthy(world: &World) {
     let name = world.nodes().await[0].metadata.name.clone().expect("a name");
     world.cloud.sicken(&name, "KWOKUnhealthy", "True", "Test").await.expect("sick");
 }
 
-/// The old one goes and only then another comes.
-async fn goes_first(world: &World, reason: &str) {
+/// Asserts that the old node is removed before another one is launched.
+async fn is_terminated_first(world: &World, reason: &str) {
     let before = world.claim_names().await;
     for _ in 0..9000 {
         let claims = world.claims().await;
@@ -53,8 +54,8 @@ async fn goes_first(world: &World, reason: &str) {
     panic!("never replaced: {:#?}", world.decisions());
 }
 
-/// Nothing happens, and it is told why.
-async fn stays(world: &World) {
+/// Asserts that the node is_kept and that an event has the reason.
+async fn is_kept(world: &World) {
     let before = world.claim_names().await;
     world.sleep(900).await;
     assert_eq!(world.claim_names().await, before);
@@ -64,35 +65,35 @@ async fn stays(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drifted_node_at_the_limit_goes_first_with_the_gate() {
-    let world = at_its_limit(|options| options.feature_gates.terminate_first_drift = true).await;
+async fn drifted_node_at_limit_is_terminated_first_with_the_gate() {
+    let world = pool_at_limit(|options| options.feature_gates.terminate_first_drift = true).await;
     drift(&world).await;
-    goes_first(&world, "drifted").await;
+    is_terminated_first(&world, "drifted").await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drifted_node_at_the_limit_stays_without_the_gate() {
-    // The gate of the other method does not help.
-    let world = at_its_limit(|options| options.feature_gates.terminate_first_repair = true).await;
+async fn drifted_node_at_limit_stays_without_the_gate() {
+    // The gate of the other method has no effect.
+    let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
     drift(&world).await;
-    stays(&world).await;
+    is_kept(&world).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_node_at_the_limit_goes_first_with_the_gate() {
-    let world = at_its_limit(|options| options.feature_gates.terminate_first_repair = true).await;
-    // One of one is more than a fifth, but a fifth rounded up is one.
-    sicken(&world).await;
-    goes_first(&world, "unhealthy").await;
+async fn unhealthy_node_at_limit_is_terminated_first_with_the_gate() {
+    let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
+    // One of one node is more than 20 %, but 20 % rounded up is one.
+    make_unhealthy(&world).await;
+    is_terminated_first(&world, "unhealthy").await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_node_at_the_limit_stays_without_the_gate() {
-    let world = at_its_limit(|options| options.feature_gates.terminate_first_drift = true).await;
-    sicken(&world).await;
-    stays(&world).await;
+async fn unhealthy_node_at_limit_stays_without_the_gate() {
+    let world = pool_at_limit(|options| options.feature_gates.terminate_first_drift = true).await;
+    make_unhealthy(&world).await;
+    is_kept(&world).await;
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! An embedded cluster with the whole operator on it and kwok's machines, in virtual time.
+//! An embedded cluster with all controllers and the kwok provider, with a simulated clock.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -45,7 +45,7 @@ impl World {
         Self::start_with(|_| {}).await
     }
 
-    /// Upstream's methods and choices.
+    /// With `--mode compat`.
     pub(crate) async fn compat() -> Self {
         Self::start_with(|options| options.planner_mode = PlannerMode::Compat).await
     }
@@ -56,12 +56,13 @@ impl World {
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
-        // As rarely as can be without being taken for lost: it is most of what happens in a quiet hour.
+        // The longest interval at which nodes are not considered lost; lease renewals are most of what happens in an
+        // idle hour.
         nodes.kubelet.lease_renewal = Duration::from_secs(40);
         let cluster = Cluster::start(client.clone(), nodes).await;
         let mut options = Options::default();
         change(&mut options);
-        let (cloud, operator) = operate(client.clone(), clock, &options).await;
+        let (cloud, operator) = start_operator(client.clone(), clock, &options).await;
         let sight = Sight { journal: Some(operator.context().journal.clone()), ..Sight::new(client, clock) };
         let world = Self { sight, server, cloud, operator, options, cluster: Some(cluster) };
         let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
@@ -69,9 +70,9 @@ impl World {
         world
     }
 
-    /// Another process works from now on; what becomes of the old one is the caller's business.
+    /// Starts another process in place of the current one, which is returned and not stopped.
     pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
-        let (cloud, operator) = operate(client, self.clock, &self.options).await;
+        let (cloud, operator) = start_operator(client, self.clock, &self.options).await;
         self.cloud = cloud;
         self.sight.journal = Some(operator.context().journal.clone());
         std::mem::replace(&mut self.operator, operator)
@@ -84,12 +85,12 @@ impl World {
         }
     }
 
-    /// A pool of small Linux machines on demand: one to eight CPUs, 4 GiB for each.
+    /// A NodePool of small on-demand Linux instances: one to eight CPUs, 4 GiB each.
     pub(crate) async fn pool(&self, disruption: Value, template: Value) -> NodePool {
         self.pool_of(json!({"disruption": disruption, "template": template})).await
     }
 
-    /// The same with whatever the spec says.
+    /// The same, with `spec` merged into it.
     pub(crate) async fn pool_of(&self, spec: Value) -> NodePool {
         self.pool_named("general", spec).await
     }
@@ -116,7 +117,7 @@ impl World {
         self.create(pool).await
     }
 
-    /// Pods of so many thousandths of a CPU, and what `patch` says of each.
+    /// A Deployment of pods with this CPU request; `patch` is merged into the pod template.
     pub(crate) async fn deploy(&self, name: &str, replicas: usize, millis: u32, patch: Value) {
         let mut template = json!({
             "metadata": {"labels": {"app": name}},
@@ -157,14 +158,14 @@ impl World {
         self.list().await
     }
 
-    /// Names of the claims that are there and stay.
+    /// Names of the NodeClaims that are not deleted.
     pub(crate) async fn claim_names(&self) -> BTreeSet<String> {
         let claims = self.claims().await;
         let staying = claims.into_iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
         staying.filter_map(|claim| claim.metadata.name).collect()
     }
 
-    /// Waits until so many pods of the app run.
+    /// Waits until exactly `count` pods of the app run.
     pub(crate) async fn until_running(&self, app: &str, count: usize) -> Vec<Pod> {
         let look = async || {
             let pods = self.pods().await;
@@ -173,28 +174,28 @@ impl World {
         self.until(&format!("{count} pods of {app} run"), look, |pods| pods.len() == count).await
     }
 
-    /// Waits until there are so many claims, all initialised, none on its way out, and as many nodes.
+    /// Waits until there are exactly this many NodeClaims, all initialized and none deleted, and as many nodes.
     pub(crate) async fn until_settled(&self, claims: usize) {
         let look = async || {
             let claims = self.claims().await;
             let nodes = self.nodes().await.len();
-            let ready = claims.iter().filter(|claim| is_initialized(claim) && !is_ending(claim)).count();
+            let ready = claims.iter().filter(|claim| is_initialized(claim) && !is_deleting(claim)).count();
             (claims.len(), ready, nodes)
         };
         self.until(&format!("{claims} nodes are left"), look, |seen| *seen == (claims, claims, claims)).await;
     }
 
-    /// What the journal says that disruption did.
+    /// Commands of disruption in the journal, without failed validations.
     pub(crate) fn decisions(&self) -> Vec<String> {
         let mut decisions = self.decisions_of("disruption");
-        decisions.retain(|what| !is_second_thought(what));
+        decisions.retain(|what| !is_failed_validation(what));
         decisions
     }
 
-    /// What the journal says that disruption thought better of.
-    pub(crate) fn second_thoughts(&self) -> Vec<String> {
+    /// Failed validations of disruption in the journal.
+    pub(crate) fn failed_validations(&self) -> Vec<String> {
         let mut decisions = self.decisions_of("disruption");
-        decisions.retain(|what| is_second_thought(what));
+        decisions.retain(|what| is_failed_validation(what));
         decisions
     }
 
@@ -205,7 +206,7 @@ impl World {
     }
 }
 
-async fn operate(client: Client, clock: Clock, options: &Options) -> (Kwok, Operator) {
+async fn start_operator(client: Client, clock: Clock, options: &Options) -> (Kwok, Operator) {
     let cloud = Kwok::generic(client.clone(), clock);
     let mut operator = Operator::watch(client, Arc::new(cloud.clone()), clock, options.clone());
     operator.start().await;
@@ -214,7 +215,7 @@ async fn operate(client: Client, clock: Clock, options: &Options) -> (Kwok, Oper
     (cloud, operator)
 }
 
-fn is_second_thought(what: &str) -> bool {
+fn is_failed_validation(what: &str) -> bool {
     what.starts_with("keep ") && what.contains(" nodes for now: ")
 }
 
@@ -230,12 +231,12 @@ pub(crate) fn node_names<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeSet<
     nodes.filter_map(|node| node.metadata.name.clone()).collect()
 }
 
-pub(crate) fn is_closed(node: &Node) -> bool {
+pub(crate) fn has_disrupted_taint(node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == "karpenter.sh/disrupted")
 }
 
-pub(crate) fn is_ending(claim: &NodeClaim) -> bool {
+pub(crate) fn is_deleting(claim: &NodeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some()
 }
 

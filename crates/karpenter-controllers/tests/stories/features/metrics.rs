@@ -1,4 +1,4 @@
-//! The names, types and labels of metrics are those that dashboards and alerts of upstream's users are written for.
+//! Names, types and labels of the metrics are upstream's, so that dashboards and alerts keep working.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::features::world::{World, create, pod_spec, typed, with_gates};
 
-/// Labels that all series of a node have: upstream's own, and those that the simulated cloud promises.
+/// Labels of all series of a node: upstream's and the well-known labels of the kwok provider.
 const NODE: &str = "node_name phase managed arch capacity_type instance_type nodepool os region windows_build zone \
     instance_cpu instance_family instance_memory instance_size";
 const NODE_RESOURCE: &str = "resource_type node_name phase managed arch capacity_type instance_type nodepool os region \
@@ -23,7 +23,8 @@ const CLASS_AND_POOL: &str = "karpenter_kwok_sh_kwoknodeclass karpenter_sh_nodep
 const OF_NODE: &str = "karpenter_kwok_sh_kwoknodeclass karpenter_sh_nodepool karpenter_sh_initialized";
 const DISRUPTED: &str = "reason nodepool capacity_type consolidation_policy termination_mode";
 
-/// What must be there when pods came and went: name, type, labels of every series and labels beyond those.
+/// Metrics that must exist after pods were created and deleted: name, type, labels of every series, and optional
+/// labels.
 const TOLD: &[(&str, &str, &str, &str)] = &[
     ("karpenter_build_info", "gauge", "version goversion goarch commit", ""),
     ("karpenter_nodeclaims_created_total", "counter", "reason nodepool min_values_relaxed", ""),
@@ -135,7 +136,7 @@ const TOLD: &[(&str, &str, &str, &str)] = &[
     ("go_gc_heap_live_bytes", "gauge", "", ""),
 ];
 
-/// All that was ever told: type and labels by name, without what a type itself adds.
+/// All metrics that were ever exposed: type and label sets by name, without labels such as `le` that the type adds.
 #[derive(Default)]
 struct Seen(BTreeMap<String, (String, BTreeSet<BTreeSet<String>>)>);
 
@@ -163,26 +164,26 @@ fn words(text: &str) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_told_of_pods_and_nodes_that_come_and_go() {
+async fn metrics_of_a_full_node_lifecycle_match_upstream() {
     let world = World::start(with_gates("CapacityBuffer=true")).await;
     let mut seen = Seen::default();
     let limits = Patch::Merge(json!({"spec": {"limits": {"cpu": "1000"}}}));
     let pools = world.all::<karpenter_api::types::NodePool>();
     pools.patch("default", &PatchParams::default(), &limits).await.expect("patched");
     create(
-        &world.here::<PodTemplate>(),
+        &world.namespaced::<PodTemplate>(),
         json!({"metadata": {"name": "shape"}, "template": {"spec": pod_spec()}}),
     )
     .await;
     let buffer =
         json!({"metadata": {"name": "spare"}, "spec": {"podTemplateRef": {"name": "shape"}, "replicas": 1}});
-    let buffers = world.here::<CapacityBuffer>();
+    let buffers = world.namespaced::<CapacityBuffer>();
     create(&buffers, typed("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", buffer)).await;
     world.deployment("web", 2).await;
     world.pod("huge", json!({"cpu": "10000"})).await;
     let mut watch = async |seconds: u64| {
         for _ in 0..seconds {
-            world.pass(1).await;
+            world.sleep(1).await;
             seen.read(&world.scrape());
         }
     };
@@ -192,12 +193,13 @@ async fn everything_is_told_of_pods_and_nodes_that_come_and_go() {
     world.all::<NodeClaim>().delete(&claim, &DeleteParams::default()).await.expect("deleted");
     watch(90).await;
     buffers.delete("spare", &DeleteParams::default()).await.expect("deleted");
-    world.here::<Deployment>().delete("web", &DeleteParams::background()).await.expect("deleted");
+    world.namespaced::<Deployment>().delete("web", &DeleteParams::background()).await.expect("deleted");
     watch(120).await;
-    assert!(world.claims().await.is_empty(), "nothing is left");
+    assert!(world.claims().await.is_empty(), "all nodes are removed");
 
     for (name, kind, labels, more) in TOLD {
-        let (found_kind, found_labels) = seen.0.get(*name).unwrap_or_else(|| panic!("{name} was never told"));
+        let (found_kind, found_labels) =
+            seen.0.get(*name).unwrap_or_else(|| panic!("{name} was never status_and_reason"));
         assert_eq!(found_kind, kind, "{name}");
         let expected: BTreeSet<String> = words(labels).union(&words(more)).cloned().collect();
         assert_eq!(found_labels, &BTreeSet::from([expected]), "{name}");
@@ -205,17 +207,17 @@ async fn everything_is_told_of_pods_and_nodes_that_come_and_go() {
     let text = world.scrape();
     for gone in [claim.as_str(), "name=\"web-", "name=\"spare\""] {
         let left: Vec<&str> = text.lines().filter(|line| line.contains(gone)).collect();
-        assert!(left.is_empty(), "what is gone has no series: {left:#?}");
+        assert!(left.is_empty(), "series of deleted objects are removed: {left:#?}");
     }
     pools.delete("default", &DeleteParams::default()).await.expect("deleted");
-    world.pass(5).await;
+    world.sleep(5).await;
     let text = world.scrape();
     for gauge in ["allowed_disruptions", "nodes_consuming_budgets", "limit", "usage"] {
-        assert!(!text.contains(&format!("karpenter_nodepools_{gauge}{{")), "{gauge} of a pool that is gone");
+        assert!(!text.contains(&format!("karpenter_nodepools_{gauge}{{")), "{gauge} of a deleted NodePool");
     }
 }
 
-/// The pods of nodes that Karpenter takes away are counted, whatever it takes them away for.
+/// Pods of nodes that Karpenter removes are counted, whatever the reason.
 #[tokio::test(start_paused = true)]
 async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
     let world = World::start(with_gates("")).await;
@@ -227,14 +229,14 @@ async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
         let series = [reason, "default", "on-demand", "", "graceful"];
         world.context().metrics.disruption.pods_initiated.with_label_values(&series).get()
     };
-    world.pass(200).await;
+    world.sleep(200).await;
     assert_eq!((world.running().await.1, disrupted("expired")), (2, 0));
-    world.pass(120).await;
+    world.sleep(120).await;
     assert_eq!(disrupted("expired"), 2);
-    assert_eq!(world.running().await.1, 2, "they run elsewhere");
-    // An instance that ends by itself: here nodes are the instances. Right before they are compared with the claims, which is
-    // every other minute, and before the cluster clears away the pods.
-    world.pass(38).await;
+    assert_eq!(world.running().await.1, 2, "the pods run on other nodes");
+    // An instance disappears; kwok instances are Node objects. The deletion happens just before garbage collection,
+    // which runs every two minutes, and before the cluster deletes the pods.
+    world.sleep(38).await;
     let nodes = world.all::<Node>();
     for node in nodes.list(&ListParams::default()).await.expect("listed") {
         let name = node.metadata.name.expect("a name");
@@ -242,15 +244,15 @@ async fn pods_of_expired_and_lost_nodes_are_counted_as_disrupted() {
         nodes.patch(&name, &PatchParams::default(), &bare).await.expect("patched");
         nodes.delete(&name, &DeleteParams::default()).await.expect("deleted");
     }
-    world.pass(4).await;
+    world.sleep(4).await;
     assert_eq!(disrupted("garbage_collected"), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn evaluations_and_commands_of_disruption_are_two_controllers() {
+async fn evaluation_and_queue_of_disruption_are_separate_controllers() {
     let world = World::start(with_gates("")).await;
     world.deployment("web", 1).await;
-    world.pass(60).await;
+    world.sleep(60).await;
     let text = world.scrape();
     for series in [
         "karpenter_scheduler_scheduling_duration_seconds_count{controller=\"disruption\"}",
@@ -264,9 +266,9 @@ async fn evaluations_and_commands_of_disruption_are_two_controllers() {
     }
 }
 
-/// What only rarer events bring about.
+/// Metrics of rarer events.
 #[tokio::test(start_paused = true)]
-async fn what_did_not_happen_yet_has_the_right_name_too() {
+async fn metrics_of_rare_events_match_upstream() {
     let world = World::start(with_gates("")).await;
     let metrics = &world.context().metrics;
     let disruption = &metrics.disruption;

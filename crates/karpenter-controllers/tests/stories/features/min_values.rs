@@ -1,4 +1,4 @@
-//! Pools that want a choice of several values, where it cannot be had in full.
+//! NodePools with minValues that cannot be met in full.
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_controllers::operator::Options;
@@ -12,7 +12,8 @@ const TYPE: &str = "node.kubernetes.io/instance-type";
 const FAMILY: &str = "karpenter.kwok.sh/instance-family";
 const CPU: &str = "karpenter.kwok.sh/instance-cpu";
 
-/// A pool of six types, of three families and two sizes, that wants so many of each; and a pod that asks for so much.
+/// A NodePool of six instance types in three families and two sizes, with these minValues, and a pod with this CPU
+/// request.
 async fn claims_for(policy: MinValuesPolicy, wanted: [u32; 3], cpu: &str) -> Vec<NodeClaim> {
     let world = World::start(Options { min_values_policy: policy, ..Options::default() }).await;
     let [types, families, sizes] = wanted;
@@ -27,11 +28,11 @@ async fn claims_for(policy: MinValuesPolicy, wanted: [u32; 3], cpu: &str) -> Vec
     let patch = Patch::Merge(json!({"spec": {"template": {"spec": {"requirements": requirements}}}}));
     world.all::<NodePool>().patch("default", &PatchParams::default(), &patch).await.expect("patched");
     world.pod("web", json!({"cpu": cpu})).await;
-    world.pass(30).await;
+    world.sleep(30).await;
     world.claims().await
 }
 
-/// What the claim asks for: how many values of a key there are to choose from, and how many at least.
+/// Number of values of a requirement of the NodeClaim, and its minValues.
 fn choice(claim: &NodeClaim, key: &str) -> (usize, Option<i64>) {
     let asked = claim.spec.requirements.iter().find(|one| one.key == key);
     asked.map_or((0, None), |asked| (asked.values.len(), asked.min_values))
@@ -43,18 +44,18 @@ fn relaxed(claim: &NodeClaim) -> Option<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_met_is_lowered_to_what_there_is() {
-    // Only the three types of eight CPUs hold the pod.
+async fn unsatisfiable_min_values_are_lowered_to_what_is_available() {
+    // Only the three instance types with eight CPUs fit the pod.
     let claims = claims_for(MinValuesPolicy::BestEffort, [10, 3, 2], "5").await;
     let [claim] = &claims[..] else { panic!("one claim, not {claims:#?}") };
     assert_eq!(choice(claim, TYPE), (3, Some(3)), "of ten");
-    assert_eq!(choice(claim, FAMILY), (3, Some(3)), "as wanted");
+    assert_eq!(choice(claim, FAMILY), (3, Some(3)), "not lowered");
     assert_eq!(choice(claim, CPU), (2, Some(1)), "of two");
     assert_eq!(relaxed(claim), Some("true"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_be_met_stays_as_it_is() {
+async fn satisfiable_min_values_are_kept() {
     for policy in [MinValuesPolicy::BestEffort, MinValuesPolicy::Strict] {
         let claims = claims_for(policy, [5, 3, 2], "1").await;
         let [claim] = &claims[..] else { panic!("one claim, not {claims:#?}") };
@@ -66,6 +67,6 @@ async fn what_can_be_met_stays_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lowered_where_that_is_not_allowed() {
+async fn min_values_are_not_lowered_with_strict_policy() {
     assert_eq!(claims_for(MinValuesPolicy::Strict, [10, 3, 2], "5").await, []);
 }

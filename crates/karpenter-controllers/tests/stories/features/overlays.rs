@@ -1,12 +1,12 @@
-//! NodeOverlays: what is bought, and what they hear.
+//! NodeOverlays: their effect on planned instance types, and their conditions.
 
 use karpenter_api::types::{NodeClaim, NodeOverlay};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::features::world::{World, condition, create, told, typed, with_gates};
+use crate::features::world::{World, condition, create, status_and_reason, typed, with_gates};
 
-const DEAR: &str = "m-64x-amd64-linux";
+const EXPENSIVE: &str = "m-64x-amd64-linux";
 
 async fn overlay(world: &World, name: &str, spec: Value) {
     let overlay = json!({"metadata": {"name": name}, "spec": spec});
@@ -26,58 +26,58 @@ fn annotation<'a>(claim: &'a NodeClaim, key: &str) -> Option<&'a str> {
     claim.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether a node of the type was planned. What is launched among the types of a claim is the provider's choice.
+/// Whether a node of the instance type was planned. Among the instance types of a NodeClaim, the provider chooses.
 fn was_planned(world: &World, name: &str) -> bool {
     let decisions = world.context().journal.entries_after(0);
     decisions.iter().flat_map(|entry| &entry.why).any(|line| line.contains(name))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_an_overlay_makes_free_is_bought() {
+async fn instance_type_with_price_of_zero_by_overlay_is_planned() {
     for (gates, is_bought) in [("NodeOverlay=true", true), ("NodeOverlay=false", false)] {
         let world = World::start(with_gates(gates)).await;
-        overlay(&world, "gift", json!({"requirements": of_type(DEAR), "price": "0"})).await;
-        world.pass(2).await;
+        overlay(&world, "gift", json!({"requirements": of_type(EXPENSIVE), "price": "0"})).await;
+        world.sleep(2).await;
         world.pod("p", json!({"cpu": "1"})).await;
-        world.pass(10).await;
+        world.sleep(10).await;
         let claims = world.claims().await;
         assert_eq!(claims.len(), 1, "{gates}");
-        assert_eq!(was_planned(&world, DEAR), is_bought, "{gates}");
+        assert_eq!(was_planned(&world, EXPENSIVE), is_bought, "{gates}");
         let mark = annotation(&claims[0], "karpenter.sh/price-overlay-applied");
         assert_eq!(mark, is_bought.then_some("true"), "{gates}");
         assert_eq!(annotation(&claims[0], "karpenter.sh/capacity-overlay-applied"), None);
-        let heard = if is_bought { told("True", "ValidationSucceeded") } else { None };
+        let heard = if is_bought { status_and_reason("True", "ValidationSucceeded") } else { None };
         assert_eq!(validation(&world, "gift").await, heard, "{gates}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_are_told_and_end_with_their_cause() {
+async fn conflicting_overlays_are_reported_until_resolved() {
     let world = World::start(with_gates("NodeOverlay=true")).await;
-    overlay(&world, "a", json!({"requirements": of_type(DEAR), "price": "0", "weight": 5})).await;
-    overlay(&world, "b", json!({"requirements": of_type(DEAR), "price": "100000", "weight": 5})).await;
-    overlay(&world, "c", json!({"requirements": of_type(DEAR), "price": "7", "weight": 1})).await;
-    world.pass(5).await;
-    assert_eq!(validation(&world, "a").await, told("False", "Conflict"));
-    assert_eq!(validation(&world, "b").await, told("True", "ValidationSucceeded"));
-    assert_eq!(validation(&world, "c").await, told("True", "ValidationSucceeded"));
+    overlay(&world, "a", json!({"requirements": of_type(EXPENSIVE), "price": "0", "weight": 5})).await;
+    overlay(&world, "b", json!({"requirements": of_type(EXPENSIVE), "price": "100000", "weight": 5})).await;
+    overlay(&world, "c", json!({"requirements": of_type(EXPENSIVE), "price": "7", "weight": 1})).await;
+    world.sleep(5).await;
+    assert_eq!(validation(&world, "a").await, status_and_reason("False", "Conflict"));
+    assert_eq!(validation(&world, "b").await, status_and_reason("True", "ValidationSucceeded"));
+    assert_eq!(validation(&world, "c").await, status_and_reason("True", "ValidationSucceeded"));
     world.all::<NodeOverlay>().delete("b", &DeleteParams::default()).await.expect("deleted");
-    world.pass(5).await;
-    assert_eq!(validation(&world, "a").await, told("True", "ValidationSucceeded"));
+    world.sleep(5).await;
+    assert_eq!(validation(&world, "a").await, status_and_reason("True", "ValidationSucceeded"));
     world.pod("p", json!({"cpu": "1"})).await;
-    world.pass(10).await;
-    assert!(was_planned(&world, DEAR));
+    world.sleep(10).await;
+    assert!(was_planned(&world, EXPENSIVE));
 }
 
 #[tokio::test(start_paused = true)]
-async fn resources_that_only_an_overlay_knows_are_planned_with() {
+async fn resources_added_by_an_overlay_are_planned() {
     let world = World::start(with_gates("NodeOverlay=true")).await;
     world.pod("p", json!({"cpu": "1", "example.com/dongle": "1"})).await;
-    world.pass(30).await;
+    world.sleep(30).await;
     assert_eq!(world.claims().await.len(), 0);
     let capacity = json!({"example.com/dongle": "2"});
-    overlay(&world, "dongles", json!({"requirements": of_type(DEAR), "capacity": capacity})).await;
-    world.pass(15).await;
+    overlay(&world, "dongles", json!({"requirements": of_type(EXPENSIVE), "capacity": capacity})).await;
+    world.sleep(15).await;
     let claims = world.claims().await;
     assert_eq!(claims.len(), 1);
     assert_eq!(annotation(&claims[0], "karpenter.sh/capacity-overlay-applied"), Some("true"));
@@ -85,21 +85,21 @@ async fn resources_that_only_an_overlay_knows_are_planned_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_price_that_an_overlay_raises_makes_nodes_worth_replacing() {
+async fn raised_price_by_overlay_triggers_replacement() {
     let world = World::start(with_gates("NodeOverlay=true")).await;
     let disruption = json!({"spec": {"disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized",
         "consolidateAfter": "10s", "budgets": [{"nodes": "100%"}]}}});
     let pools = world.all::<karpenter_api::types::NodePool>();
     pools.patch("default", &PatchParams::default(), &Patch::Merge(disruption)).await.expect("patched");
     world.deployment("web", 1).await;
-    world.pass(120).await;
+    world.sleep(120).await;
     let claims = world.claims().await;
     let before = claims[0].metadata.name.clone();
     let labels = claims[0].metadata.labels.clone().unwrap_or_default();
     let launched = labels["node.kubernetes.io/instance-type"].clone();
     overlay(&world, "tax", json!({"requirements": of_type(&launched), "priceAdjustment": "+1000%"})).await;
-    // Less than the five minutes after which a quiet cluster is looked at in any case.
-    world.pass(120).await;
+    // Less than the five minutes after which an idle cluster is evaluated in any case.
+    world.sleep(120).await;
     let now: Vec<_> = world.claims().await.into_iter().map(|claim| claim.metadata.name).collect();
     assert!(now.len() == 1 && now[0] != before, "{now:?}");
 }

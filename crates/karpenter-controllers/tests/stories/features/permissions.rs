@@ -1,4 +1,4 @@
-//! A process that may not see everything it has to see says so.
+//! A process that may not list a kind reports it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::embedded::{OnTokio, Sight, clock, define_kinds};
 
 const REFUSAL: &str = "storageclasses is forbidden: cannot list at the cluster scope";
 
-/// A way to the server on which nobody may see storage classes.
+/// A client whose requests for storage classes are forbidden.
 fn restricted(server: ApiServer) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let server = server.clone();
@@ -40,7 +40,7 @@ fn restricted(server: ApiServer) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_may_not_be_listed_is_named() {
+async fn kind_that_may_not_be_listed_is_named_by_readiness() {
     let clock = clock();
     let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
     let client = Client::new(server.clone(), "default");
@@ -50,6 +50,6 @@ async fn a_kind_that_may_not_be_listed_is_named() {
     let pages = operator.health_pages();
     let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let only = format!("not listed yet: StorageClass: {REFUSAL}\n");
-    Sight::new(client, clock).until("all but one are listed", readiness, |body| *body == only).await;
+    Sight::new(client, clock).until("all kinds but one are listed", readiness, |body| *body == only).await;
     assert_eq!(pages("/readyz", "").status, 500);
 }

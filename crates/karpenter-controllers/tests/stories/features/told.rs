@@ -1,4 +1,4 @@
-//! Events that people and tools look for: conditions that changed, finalizers that went, and pods that ask for devices.
+//! Events that users and tools rely on: changed conditions, removed finalizers, and pods with resource claims.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::features::world::{World, create, with_gates};
 
-/// Kind, reason and message of everything that Karpenter told.
-async fn told(world: &World) -> BTreeSet<(String, String, String)> {
+/// Kind, reason and message of all events of Karpenter.
+async fn status_and_reason(world: &World) -> BTreeSet<(String, String, String)> {
     let events = world.all::<Event>().list(&ListParams::default()).await.expect("listed").items;
     let of_karpenter = |event: &Event| event.reporting_component.as_deref() == Some("karpenter");
     let text = |text: Option<String>| text.unwrap_or_default();
@@ -30,10 +30,10 @@ fn became_true(kind: &str, condition: &str) -> (String, String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_becomes_of_pools_claims_and_nodes_is_told() {
+async fn condition_changes_and_finalizers_are_published_as_events() {
     let world = World::start(with_gates("")).await;
     world.deployment("web", 1).await;
-    world.pass(60).await;
+    world.sleep(60).await;
     let expected: BTreeSet<_> = [
         became_true("NodePool", "ValidationSucceeded"),
         became_true("NodePool", "NodeClassReady"),
@@ -44,45 +44,51 @@ async fn what_becomes_of_pools_claims_and_nodes_is_told() {
         became_true("NodeClaim", "Ready"),
     ]
     .into();
-    let missing: Vec<_> = expected.difference(&told(&world).await).cloned().collect();
+    let missing: Vec<_> = expected.difference(&status_and_reason(&world).await).cloned().collect();
     assert!(missing.is_empty(), "{missing:#?}");
     let claim = world.claims().await.remove(0).metadata.name.expect("a name");
     world.all::<NodeClaim>().delete(&claim, &DeleteParams::default()).await.expect("deleted");
-    world.pass(60).await;
-    let told = told(&world).await;
+    world.sleep(60).await;
+    let status_and_reason = status_and_reason(&world).await;
     let drained = became_true("NodeClaim", "Drained");
-    assert!(told.contains(&drained), "{told:#?}");
+    assert!(status_and_reason.contains(&drained), "{status_and_reason:#?}");
     for kind in ["NodeClaim", "Node"] {
         let finalized = "Finalized karpenter.sh/termination".to_owned();
-        assert!(told.contains(&(kind.to_owned(), "Finalized".to_owned(), finalized)), "{kind}: {told:#?}");
+        assert!(
+            status_and_reason.contains(&(kind.to_owned(), "Finalized".to_owned(), finalized)),
+            "{kind}: {status_and_reason:#?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_it_is_told_to_those_who_do_not_want_to_observe() {
+async fn condition_events_are_not_published_without_observability() {
     let world =
         World::start(Options { disable_cluster_state_observability: true, ..Options::default() }).await;
     world.deployment("web", 1).await;
-    world.pass(60).await;
+    world.sleep(60).await;
     assert_eq!(world.claims().await.len(), 1);
-    let told = told(&world).await;
-    assert!(told.iter().any(|(_, reason, _)| reason == "Nominated"), "{told:#?}");
-    assert!(!told.iter().any(|(_, _, words)| words.starts_with("Status condition")), "{told:#?}");
+    let status_and_reason = status_and_reason(&world).await;
+    assert!(status_and_reason.iter().any(|(_, reason, _)| reason == "Nominated"), "{status_and_reason:#?}");
+    assert!(
+        !status_and_reason.iter().any(|(_, _, words)| words.starts_with("Status condition")),
+        "{status_and_reason:#?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_asks_for_devices_hears_that_it_is_not_planned_and_holds_up_nobody() {
+async fn pod_with_resource_claims_gets_an_event_and_does_not_block_others() {
     let world = World::start(with_gates("")).await;
     let resources = json!({"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]});
     let spec = json!({"containers": [{"name": "c", "image": "i", "resources": resources}],
         "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
-    create(&world.here::<Pod>(), json!({"metadata": {"name": "devices"}, "spec": spec})).await;
+    create(&world.namespaced::<Pod>(), json!({"metadata": {"name": "devices"}, "spec": spec})).await;
     world.deployment("web", 1).await;
-    world.pass(60).await;
+    world.sleep(60).await;
     assert_eq!(world.claims().await.len(), 1);
     let words = "Failed to schedule pod, pod has Dynamic Resource Allocation requirements that are not yet \
         supported by Karpenter";
-    let told = told(&world).await;
+    let status_and_reason = status_and_reason(&world).await;
     let expected = ("Pod".to_owned(), "FailedScheduling".to_owned(), words.to_owned());
-    assert!(told.contains(&expected), "{told:#?}");
+    assert!(status_and_reason.contains(&expected), "{status_and_reason:#?}");
 }

@@ -1,4 +1,4 @@
-//! An embedded cluster, a simulated cloud, and Karpenter with the options of a test.
+//! An embedded cluster with all controllers, the kwok provider and the options of a test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +25,13 @@ pub(crate) struct World {
     _cluster: Cluster,
 }
 
-/// Options with these gates on.
+/// Options with these feature gates.
 pub(crate) fn with_gates(gates: &str) -> Options {
     Options { feature_gates: gates.parse().expect("gates"), ..Options::default() }
 }
 
 impl World {
-    /// A cluster with one pool of on-demand nodes, whose empty nodes go after ten seconds.
+    /// A cluster with one NodePool of on-demand nodes, whose empty nodes are deleted after ten seconds.
     pub(crate) async fn start(options: Options) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
@@ -43,11 +43,11 @@ impl World {
         let mut operator = Operator::watch(client.clone(), Arc::new(kwok), clock, options);
         operator.start().await;
         let world = Self { client, operator, _cluster: cluster };
-        world.furnish().await;
+        world.create_nodepool().await;
         world
     }
 
-    async fn furnish(&self) {
+    async fn create_nodepool(&self) {
         create(&self.all::<KWOKNodeClass>(), json!({"metadata": {"name": "default"}, "spec": {}})).await;
         let requirements = json!([
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -62,7 +62,7 @@ impl World {
         create(&self.all::<NodePool>(), typed("karpenter.sh/v1", "NodePool", pool)).await;
     }
 
-    /// Defines the kinds of the API before v1 and serves them.
+    /// Installs the CRDs of the v1alpha5 API and starts its controllers.
     pub(crate) async fn serve_legacy(&mut self) {
         define(&self.client, karpenter_api::crds::legacy()).await;
         legacy::serve(&mut self.operator, karpenter_legacy::Options::default()).await;
@@ -72,7 +72,7 @@ impl World {
         self.operator.context()
     }
 
-    /// What a scraper of metrics reads.
+    /// The body of `/metrics`.
     pub(crate) fn scrape(&self) -> String {
         String::from_utf8((self.operator.metrics_pages())("/metrics", "").body).expect("text")
     }
@@ -81,14 +81,14 @@ impl World {
         Api::all(self.client.clone())
     }
 
-    pub(crate) fn here<K>(&self) -> Api<K>
+    pub(crate) fn namespaced<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
     {
         Api::default_namespaced(self.client.clone())
     }
 
-    pub(crate) async fn pass(&self, seconds: u64) {
+    pub(crate) async fn sleep(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
@@ -96,30 +96,33 @@ impl World {
         self.all::<NodeClaim>().list(&ListParams::default()).await.expect("listed").items
     }
 
-    /// A pod of one CPU, and what `patch` says.
+    /// A pod with these requests.
     pub(crate) async fn pod(&self, name: &str, requests: Value) -> Pod {
         let containers = json!([{"name": "c", "image": "i", "resources": {"requests": requests, "limits": extended(&requests)}}]);
-        create(&self.here::<Pod>(), json!({"metadata": {"name": name}, "spec": {"containers": containers}}))
-            .await
+        create(
+            &self.namespaced::<Pod>(),
+            json!({"metadata": {"name": name}, "spec": {"containers": containers}}),
+        )
+        .await
     }
 
-    /// Pods of one CPU, kept at this number.
+    /// A Deployment of pods with one CPU.
     pub(crate) async fn deployment(&self, name: &str, replicas: usize) {
         let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod_spec()});
         let deployment = json!({"metadata": {"name": name}, "spec": {"replicas": replicas,
             "selector": {"matchLabels": {"app": name}}, "template": template}});
-        create(&self.here::<Deployment>(), deployment).await;
+        create(&self.namespaced::<Deployment>(), deployment).await;
     }
 
-    /// How often a plan was made.
+    /// Number of plans so far.
     pub(crate) fn plans(&self) -> u64 {
         let metrics = &self.context().metrics;
         metrics.scheduling_duration.with_label_values(&["provisioner"]).get_sample_count()
     }
 
-    /// Names of nodes that pods run on, without repetition, and how many pods run.
+    /// Number of nodes with pods, and number of bound pods.
     pub(crate) async fn running(&self) -> (usize, usize) {
-        let pods = self.here::<Pod>().list(&ListParams::default()).await.expect("listed").items;
+        let pods = self.namespaced::<Pod>().list(&ListParams::default()).await.expect("listed").items;
         let mut nodes: Vec<String> =
             pods.into_iter().filter_map(|pod| pod.spec.and_then(|spec| spec.node_name)).collect();
         let count = nodes.len();
@@ -129,7 +132,7 @@ impl World {
     }
 }
 
-/// Extended resources need a limit that is the same.
+/// Extended resources need equal limits.
 fn extended(requests: &Value) -> Value {
     let all = requests.as_object().into_iter().flatten();
     let of_others = all.filter(|(name, _)| name.contains('/'));
@@ -152,6 +155,6 @@ pub(crate) fn condition(conditions: &[Condition], kind: &str) -> Option<(String,
     Some((format!("{:?}", found.status), found.reason.clone()))
 }
 
-pub(crate) fn told(status: &str, reason: &str) -> Option<(String, String)> {
+pub(crate) fn status_and_reason(status: &str, reason: &str) -> Option<(String, String)> {
     Some((status.to_owned(), reason.to_owned()))
 }

@@ -1,4 +1,4 @@
-//! Nodes that were there before this Karpenter.
+//! Nodes that an earlier Karpenter launched.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn a_node_of_an_old_karpenter_is_taken_over_and_goes_by_its_rules() {
+async fn node_of_v1alpha5_karpenter_is_adopted_and_disrupted_by_its_rules() {
     let world = World::start().await;
     let amounts = json!({"cpu": "4", "memory": "16Gi", "pods": "58"});
     let node = json!({
@@ -30,12 +30,12 @@ async fn a_node_of_an_old_karpenter_is_taken_over_and_goes_by_its_rules() {
     let patch = kube::api::Patch::Merge(json!({ "status": node.status }));
     world.all::<Node>().patch_status("ip-10-0-0-1", &Default::default(), &patch).await.expect("a status");
     world.sleep(120).await;
-    assert!(world.list::<NodeClaim>().await.is_empty(), "its Provisioner is not there");
+    assert!(world.list::<NodeClaim>().await.is_empty(), "its Provisioner does not exist");
     world.provisioner("old", json!({"ttlSecondsAfterEmpty": 300})).await;
     world.deploy("web", "old", 1, "3", json!({})).await;
     world.until_running(1).await;
     world.sleep(60).await;
-    assert_eq!(world.nodes_of("old").await.len(), 1, "the pod runs on what is there");
+    assert_eq!(world.nodes_of("old").await.len(), 1, "the pod runs on the existing node");
     let claims = world.list::<NodeClaim>().await;
     assert_eq!(claims.len(), 1);
     let status = claims[0].status.as_ref().expect("a status");
@@ -49,7 +49,7 @@ async fn a_node_of_an_old_karpenter_is_taken_over_and_goes_by_its_rules() {
     assert_eq!(counted, "4");
     world.scale("web", 0).await;
     world
-        .until("it goes when it is empty", async || world.nodes_of("old").await.len(), |count| *count == 0)
+        .until("the empty node is deleted", async || world.nodes_of("old").await.len(), |count| *count == 0)
         .await;
     assert!(world.list::<NodeClaim>().await.is_empty());
 }

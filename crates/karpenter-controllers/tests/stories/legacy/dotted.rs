@@ -1,4 +1,4 @@
-//! Labels with dots, as they were before 0.15.
+//! Labels with dots, as before Karpenter 0.15.
 
 use kube::ResourceExt;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::world::World;
 const FAMILY: &str = "karpenter.k8s.aws/instance.family";
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_select_them_run_on_nodes_of_provisioners_only() {
+async fn dotted_labels_select_nodes_of_provisioners_only() {
     let world = World::start().await;
     let class = json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "new"}, "spec": {
         "amiSelectorTerms": [{"alias": "al2023@latest"}], "instanceProfile": "p",
@@ -31,7 +31,7 @@ async fn pods_that_select_them_run_on_nodes_of_provisioners_only() {
     world.apply(&deployment).await.expect("a Deployment");
     world.sleep(120).await;
     let nodes = world.list::<k8s_openapi::api::core::v1::Node>().await;
-    assert!(nodes.is_empty(), "nodes of v1 pools do not carry the label: {nodes:?}");
+    assert!(nodes.is_empty(), "nodes of v1 NodePools do not have the label: {nodes:?}");
     world.provisioner("old", json!({})).await;
     world.until_running(1).await;
     let nodes = world.nodes_of("old").await;

@@ -1,4 +1,4 @@
-//! Empty nodes: the time on the node, and what does not hold it up.
+//! `ttlSecondsAfterEmpty`: the emptiness timestamp on the node, and what does not delay the deletion.
 
 use karpenter_api::types::NodeClaim;
 use kube::ResourceExt;
@@ -15,7 +15,7 @@ async fn stamp(world: &World) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_node_says_since_when_and_goes_when_its_time_is_over() {
+async fn empty_node_gets_a_timestamp_and_is_deleted_after_its_ttl() {
     let world = World::start().await;
     world.provisioner("old", json!({"ttlSecondsAfterEmpty": 120})).await;
     world.deploy("web", "old", 1, "1", json!({})).await;
@@ -25,7 +25,7 @@ async fn an_empty_node_says_since_when_and_goes_when_its_time_is_over() {
     world.scale("web", 0).await;
     let since = world.until("a timestamp", async || stamp(&world).await, Option::is_some).await;
     let emptied = world.seconds();
-    // A pod that comes back takes it away, and the wait begins anew.
+    // A new pod removes the timestamp, and the TTL starts again.
     world.sleep(60).await;
     world.scale("web", 1).await;
     world.until_running(1).await;
@@ -38,12 +38,12 @@ async fn an_empty_node_says_since_when_and_goes_when_its_time_is_over() {
     world.sleep(118).await;
     assert_eq!(world.nodes_of("old").await.len(), 1);
     world.until("no nodes", async || world.nodes_of("old").await.len(), |count| *count == 0).await;
-    // The second look takes its time too.
+    // Includes the validation of the command.
     assert!(world.seconds() - emptied < 180, "{}", world.seconds() - emptied);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_does_not_begin_the_wait_anew() {
+async fn restart_keeps_the_emptiness_timestamp() {
     let mut world = World::start().await;
     world.provisioner("old", json!({"ttlSecondsAfterEmpty": 600})).await;
     world.deploy("web", "old", 1, "1", json!({})).await;
@@ -60,7 +60,7 @@ async fn a_restart_does_not_begin_the_wait_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn budgets_and_held_daemons_do_not_keep_an_empty_node() {
+async fn budgets_and_do_not_evict_daemonset_pods_do_not_keep_an_empty_node() {
     let world = World::start().await;
     let daemon = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "log"}, "spec": {
         "selector": {"matchLabels": {"app": "log"}},
@@ -82,7 +82,7 @@ async fn budgets_and_held_daemons_do_not_keep_an_empty_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_a_provisioner_drains_its_nodes_and_its_status_tells_what_it_had() {
+async fn deleting_a_provisioner_drains_its_nodes_and_its_status_lists_their_resources() {
     let world = World::start().await;
     world.provisioner("old", json!({"ttlSecondsUntilExpired": 3600})).await;
     world.deploy("web", "old", 2, "3", json!({})).await;
@@ -99,7 +99,7 @@ async fn deleting_a_provisioner_drains_its_nodes_and_its_status_tells_what_it_ha
     world.sleep(10).await;
     world.provisioners().delete("old", &DeleteParams::default()).await.expect("deleted");
     world.sleep(120).await;
-    // All at once, politely: closed to new pods, and waiting for what guards them.
+    // All nodes at once, gracefully: tainted, and PodDisruptionBudgets are respected.
     let nodes = world.nodes_of("old").await;
     assert_eq!(nodes.len(), 2);
     for node in nodes.values() {
@@ -110,5 +110,5 @@ async fn deleting_a_provisioner_drains_its_nodes_and_its_status_tells_what_it_ha
     budgets.delete("web", &DeleteParams::default()).await.expect("deleted");
     world.until("no nodes", async || world.nodes_of("old").await.len(), |count| *count == 0).await;
     assert!(world.list::<NodeClaim>().await.is_empty());
-    assert_eq!(world.running().await.len(), 0, "nothing provisions for them any more");
+    assert_eq!(world.running().await.len(), 0, "no NodePool can launch nodes for the pods");
 }

@@ -1,4 +1,5 @@
-//! Expiration as it was: graceful, one at a time, replacement first, and by the Provisioner as it is now.
+//! `ttlSecondsUntilExpired`: graceful, one node at a time, replacement first, with the current value of the
+//! Provisioner.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use serde_json::json;
 use super::world::{World, is_open};
 
 #[tokio::test(start_paused = true)]
-async fn expired_nodes_are_replaced_one_at_a_time_and_their_replacements_come_first() {
+async fn expired_nodes_are_replaced_one_at_a_time_replacement_first() {
     let world = World::start().await;
     world.provisioner("old", json!({"ttlSecondsUntilExpired": 600})).await;
     world.deploy("web", "old", 2, "3", json!({})).await;
@@ -25,14 +26,18 @@ async fn expired_nodes_are_replaced_one_at_a_time_and_their_replacements_come_fi
     while world.seconds() < 590 {
         world.sleep(10).await;
         let now: BTreeSet<String> = world.nodes_of("old").await.into_keys().collect();
-        assert_eq!(now, first, "after {} s nobody is too old", world.seconds());
+        assert_eq!(now, first, "no node is expired after {} s", world.seconds());
     }
     let mut going_together = 0;
     while world.seconds() < 1100 {
         world.sleep(1).await;
         let nodes = world.nodes_of("old").await;
         let open = nodes.values().filter(|node| is_open(node)).count();
-        assert!(open >= 2, "a node went before its replacement was there, at {} s", world.seconds());
+        assert!(
+            open >= 2,
+            "a node was deleted before its replacement was initialized, at {} s",
+            world.seconds()
+        );
         let is_going = |node: &&Node| node.metadata.deletion_timestamp.is_some();
         going_together = going_together.max(nodes.values().filter(is_going).count());
     }
@@ -43,7 +48,7 @@ async fn expired_nodes_are_replaced_one_at_a_time_and_their_replacements_come_fi
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_is_read_anew_and_counts_for_nodes_that_are_there() {
+async fn changed_ttl_applies_to_existing_nodes() {
     let world = World::start().await;
     world.provisioner("old", json!({})).await;
     world.deploy("web", "old", 1, "3", json!({})).await;
@@ -67,7 +72,7 @@ async fn the_time_is_read_anew_and_counts_for_nodes_that_are_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn do_not_evict_keeps_a_node_from_being_chosen_but_does_not_hold_up_a_drain() {
+async fn do_not_evict_pod_blocks_expiration_but_not_a_drain() {
     let world = World::start().await;
     world.provisioner("old", json!({"ttlSecondsUntilExpired": 300})).await;
     let held = json!({"metadata": {"annotations": {"karpenter.sh/do-not-evict": "true"}}});
@@ -75,10 +80,12 @@ async fn do_not_evict_keeps_a_node_from_being_chosen_but_does_not_hold_up_a_drai
     world.until_running(1).await;
     let first: Vec<String> = world.nodes_of("old").await.into_keys().collect();
     world.sleep(1800).await;
-    assert_eq!(world.nodes_of("old").await.into_keys().collect::<Vec<_>>(), first, "it is held");
+    assert_eq!(world.nodes_of("old").await.into_keys().collect::<Vec<_>>(), first, "the node is kept");
     let told = world.events("DisruptionBlocked").await;
     assert!(told.iter().any(|(_, text)| text.contains("karpenter.sh/do-not-evict")), "{told:?}");
     world.all::<Node>().delete(&first[0], &DeleteParams::default()).await.expect("deleted");
-    world.until("the node is gone", async || world.node(&first[0]).await.is_none(), |is_gone| *is_gone).await;
+    world
+        .until("the node is removed", async || world.node(&first[0]).await.is_none(), |is_gone| *is_gone)
+        .await;
     world.until_running(1).await;
 }

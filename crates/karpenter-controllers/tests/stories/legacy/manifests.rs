@@ -1,5 +1,5 @@
-//! Manifests as documents of the time print them, applied as they are and put to work; those that never worked are
-//! refused with a reason.
+//! Manifests from documentation of the v1alpha5 API, applied unchanged and used; invalid ones are refused with a
+//! reason.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::world::World;
 
 pub(super) fn read(path: &Path) -> Vec<Value> {
-    // The one placeholder that is no value.
+    // The only placeholder that is not a value.
     let text = std::fs::read_to_string(path).expect("the manifest is there");
     let text = text.replace("<<Name of your Instance Profile>>", "nodes");
     let read = karpenter_api::manifest::read("manifest", &text);
@@ -22,7 +22,7 @@ fn fixture(name: &str) -> Vec<Value> {
     read(&fixtures.join(name).join("input.yaml"))
 }
 
-/// A workload and the Provisioner whose nodes it must come to run on.
+/// A workload and the Provisioner whose nodes it must run on.
 struct Workload {
     provisioner: &'static str,
     spec: Value,
@@ -56,7 +56,7 @@ impl Workload {
     }
 }
 
-/// Applies everything, lets the workloads run, and takes them away again.
+/// Applies all manifests, runs the workloads and deletes them again.
 async fn put_to_work(region: &str, manifests: &[Value], workloads: &[Workload]) {
     let world = World::start_in(region).await;
     for manifest in manifests {
@@ -93,29 +93,29 @@ async fn put_to_work(region: &str, manifests: &[Value], workloads: &[Workload]) 
         world.scale(&format!("w{index}"), 0).await;
     }
     let nodes = async || world.list::<k8s_openapi::api::core::v1::Node>().await.len();
-    world.until("nodes go when nobody needs them", nodes, |count| *count == 0).await;
+    world.until("unneeded nodes are deleted", nodes, |count| *count == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provisioner_with_ids_of_a_terraform_module() {
+async fn provisioner_with_ids_from_a_terraform_module() {
     let mut workload = tolerating("ops-provisioner", "role");
     workload.spec["nodeSelector"] = json!({"role": "ops"});
     put_to_work("ap-northeast-2", &fixture("inline-ids"), &[workload]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provisioner_with_tags_and_the_sample_deployment_scaled_to_ten() {
+async fn provisioner_with_tags_and_the_sample_deployment_scaled_to_ten() {
     let workload = Workload { replicas: 10, ..plain("default") };
     put_to_work("us-east-1", &fixture("inline-tags"), &[workload]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_add_on_renders() {
+async fn manifests_rendered_by_an_add_on() {
     put_to_work("us-east-1", &fixture("add-on-with-nulls"), &[tolerating("default", "workload")]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_four_provisioners_of_a_configuration_chart() {
+async fn four_provisioners_of_a_configuration_chart() {
     let mut gpu = tolerating("gpu-provisioner", "nvidia.com/gpu");
     gpu.requests["nvidia.com/gpu"] = json!("1");
     let mut inferentia = tolerating("inferentia-provisioner", "aws.amazon.com/neuron");
@@ -127,14 +127,14 @@ async fn the_four_provisioners_of_a_configuration_chart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pool_and_class_of_v1_beside_the_old_kinds() {
+async fn v1_pool_and_class_beside_v1alpha5_objects() {
     put_to_work("us-east-1", &fixture("current"), &[plain("")]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_worked_is_refused_in_words_that_help() {
+async fn invalid_manifests_are_refused_with_a_helpful_message() {
     let world = World::start().await;
-    // A chart whose list of zones is left empty, as is its default.
+    // A chart with its default, an empty list of zones.
     let mut manifests = fixture("configuration-chart");
     let gpu = manifests.iter_mut().find(|one| one["metadata"]["name"] == "gpu-provisioner").expect("there");
     for zones in [json!(null), json!([])] {
@@ -145,18 +145,18 @@ async fn what_never_worked_is_refused_in_words_that_help() {
             "{error}"
         );
     }
-    // A Deployment that mounts a volume nobody declares.
+    // A Deployment that mounts an undeclared volume.
     let mut deployment = plain("gpu").manifest("dep-test");
     deployment["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "workdir", "mountPath": "/usr/share/nginx/html"}]);
     let error = world.apply(&deployment).await.expect_err("refused");
     assert!(error.contains("volumeMounts[0].name") && error.contains("workdir"), "{error}");
-    // Both ways to get rid of empty nodes at once.
+    // Both settings for empty nodes together.
     let mut both = fixture("inline-tags").remove(0);
     both["spec"]["consolidation"] = json!({"enabled": true});
     let error = world.apply(&both).await.expect_err("refused");
     assert!(error.contains("ttlSecondsAfterEmpty") && error.contains("consolidation"), "{error}");
-    // A template that needs an instance profile, and none is known: admitted as ever, and said on the object.
+    // A template without an instance profile, and no default: admitted, and reported in its condition.
     let unmanaged = json!({"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": {"name": "unmanaged"},
         "spec": {"provider": {"launchTemplate": "mine", "subnetSelector": {"a": "b"}}}});
     world.apply(&unmanaged).await.expect("admitted");

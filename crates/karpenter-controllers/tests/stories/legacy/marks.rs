@@ -1,4 +1,5 @@
-//! What people wrote on nodes and pods: do-not-consolidate, and the name of a Provisioner; and drift, which was off.
+//! Annotations and labels of v1alpha5 on nodes and pods: do-not-consolidate and the name of a Provisioner; and drift,
+//! which was disabled.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
@@ -9,7 +10,7 @@ use serde_json::json;
 use super::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn do_not_consolidate_keeps_a_node_of_a_consolidating_provisioner() {
+async fn do_not_consolidate_blocks_consolidation_of_a_node() {
     let world = World::start().await;
     world.provisioner("old", json!({"consolidation": {"enabled": true}})).await;
     world.deploy("web", "old", 1, "1", json!({})).await;
@@ -21,11 +22,11 @@ async fn do_not_consolidate_keeps_a_node_of_a_consolidating_provisioner() {
     world.sleep(1800).await;
     assert!(world.node(&name).await.is_some());
     world.merge::<Node>(&name, mark(json!(null))).await;
-    world.until("no node", async || world.node(&name).await.is_none(), |is_gone| *is_gone).await;
+    world.until("the node is removed", async || world.node(&name).await.is_none(), |is_gone| *is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_other_value_offers_a_node_whatever_its_provisioner_says() {
+async fn do_not_consolidate_false_enables_consolidation_of_a_node() {
     let world = World::start().await;
     world.provisioner("old", json!({})).await;
     world.deploy("web", "old", 1, "1", json!({})).await;
@@ -33,14 +34,14 @@ async fn any_other_value_offers_a_node_whatever_its_provisioner_says() {
     let (name, _) = world.nodes_of("old").await.pop_first().expect("a node");
     world.scale("web", 0).await;
     world.sleep(1800).await;
-    assert!(world.node(&name).await.is_some(), "nobody asked for anything");
+    assert!(world.node(&name).await.is_some(), "consolidation is not enabled");
     let mark = json!({"metadata": {"annotations": {"karpenter.sh/do-not-consolidate": "false"}}});
     world.merge::<Node>(&name, mark).await;
-    world.until("no node", async || world.node(&name).await.is_none(), |is_gone| *is_gone).await;
+    world.until("the node is removed", async || world.node(&name).await.is_none(), |is_gone| *is_gone).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn editing_a_provisioner_leaves_its_nodes_alone() {
+async fn edited_provisioner_does_not_disrupt_its_nodes() {
     let world = World::start().await;
     world.provisioner("old", json!({"consolidation": {"enabled": true}})).await;
     world.deploy("web", "old", 1, "3", json!({})).await;
@@ -57,13 +58,13 @@ async fn editing_a_provisioner_leaves_its_nodes_alone() {
             conditions.into_iter().any(|one| one.type_ == "Drifted" && one.status.as_str() == "True")
         })
     };
-    world.until("drift is seen", is_drifted, |is_drifted| *is_drifted).await;
+    world.until("the drift condition is set", is_drifted, |is_drifted| *is_drifted).await;
     world.sleep(3600).await;
-    assert!(world.node(&name).await.is_some(), "and nothing follows from it");
+    assert!(world.node(&name).await.is_some(), "drift does not disrupt the node");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_choose_a_provisioner_by_name_or_none() {
+async fn pods_select_a_provisioner_by_name_or_none() {
     let world = World::start().await;
     world.provisioner("one", json!({"weight": 100})).await;
     world.provisioner("two", json!({})).await;

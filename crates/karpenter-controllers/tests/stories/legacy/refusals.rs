@@ -1,11 +1,12 @@
-//! Old objects that cannot be served: who is told, in which words, and that it is over when it is mended.
+//! v1alpha5 objects that cannot be served: which objects get a condition, with which message, and that it is removed
+//! once fixed.
 
 use std::sync::Arc;
 
 use karpenter_api::crds;
 use karpenter_api::types::NodePool;
 use karpenter_apiserver::{ApiServer, Config};
-use karpenter_controllers::legacy::OldKinds;
+use karpenter_controllers::legacy::LegacyKinds;
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::Kwok;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -24,14 +25,14 @@ async fn edit(world: &World, name: &str, spec: Value) {
     templates.patch(name, &PatchParams::default(), &patch).await.expect("edited");
 }
 
-/// Waits for a reason, and gives the message that comes with it.
-async fn told(world: &World, reason: &str) -> String {
+/// Waits until the Provisioner's condition has the reason, and returns its message.
+async fn until_reason(world: &World, reason: &str) -> String {
     let active = async || world.active("old").await;
     world.until(reason, active, |(_, found, _)| found == reason).await.2
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_of_somebody_else_is_not_used_and_the_provisioner_says_so() {
+async fn existing_class_of_another_owner_is_not_used_and_the_provisioner_reports_it() {
     let world = World::start().await;
     let theirs = json!({"apiVersion": CLASS.0, "kind": CLASS.1, "metadata": {"name": "shared"}, "spec": {
         "amiSelectorTerms": [{"alias": "al2023@latest"}], "instanceProfile": "theirs",
@@ -40,7 +41,7 @@ async fn a_class_of_somebody_else_is_not_used_and_the_provisioner_says_so() {
     world.apply(&theirs).await.expect("a class");
     world.sleep(10).await;
     world.provisioner("old", json!({})).await;
-    let message = told(&world, "NameConflict").await;
+    let message = until_reason(&world, "NameConflict").await;
     assert!(message.contains("AWSNodeTemplate shared: EC2NodeClass shared exists"), "{message}");
     assert!(world.list::<NodePool>().await.is_empty(), "nothing is derived");
     world.deploy("web", "old", 1, "1", json!({})).await;
@@ -50,42 +51,42 @@ async fn a_class_of_somebody_else_is_not_used_and_the_provisioner_says_so() {
     assert_eq!(class.data["spec"]["instanceProfile"], "theirs");
     world.of_kind(CLASS).delete("shared", &DeleteParams::default()).await.expect("deleted");
     world.until_running(1).await;
-    told(&world, "Active").await;
+    until_reason(&world, "Active").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_cannot_be_served_is_told_to_its_provisioner() {
+async fn unservable_template_is_reported_on_its_provisioner() {
     let world = World::start().await;
     let spec = json!({"subnetSelector": {"a": "b"}, "launchTemplate": "mine"});
     let template = json!({"apiVersion": TEMPLATE.0, "kind": TEMPLATE.1, "metadata": {"name": "unmanaged"}, "spec": spec});
     world.apply(&template).await.expect("a template");
     world.provisioner("old", json!({"providerRef": {"name": "unmanaged"}})).await;
-    let message = told(&world, "Unsupported").await;
+    let message = until_reason(&world, "Unsupported").await;
     assert!(message.starts_with("AWSNodeTemplate unmanaged: E16: "), "{message}");
     assert!(world.list::<NodePool>().await.is_empty(), "nothing is derived");
     let mended = json!({"launchTemplate": null, "instanceProfile": "p", "securityGroupSelector": {"a": "b"}});
     edit(&world, "unmanaged", mended).await;
-    told(&world, "Active").await;
+    until_reason(&world, "Active").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_goes_wrong_shows_and_what_was_served_stays() {
+async fn template_that_becomes_unservable_is_reported_and_derived_objects_stay() {
     let world = World::start().await;
     world.provisioner("old", json!({})).await;
-    told(&world, "Active").await;
+    until_reason(&world, "Active").await;
     edit(&world, "shared", json!({"amiFamily": "Ubuntu"})).await;
-    let message = told(&world, "Unsupported").await;
+    let message = until_reason(&world, "Unsupported").await;
     assert!(message.starts_with("AWSNodeTemplate shared: E06: "), "{message}");
     assert!(message.ends_with("its NodePool is kept unchanged until this is fixed"), "{message}");
     let class = world.of_kind(CLASS).get("shared").await.expect("there");
     assert_eq!(class.data["spec"]["amiSelectorTerms"], json!([{"alias": "al2@latest"}]));
     assert_eq!(world.list::<NodePool>().await.len(), 1);
     edit(&world, "shared", json!({"amiFamily": "Bottlerocket"})).await;
-    told(&world, "Active").await;
+    until_reason(&world, "Active").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_with_names_longer_than_a_label_say_how_they_fare() {
+async fn objects_with_names_longer_than_a_label_have_conditions() {
     let world = World::start().await;
     let long = "a".repeat(70);
     world.template(&long).await;
@@ -94,8 +95,8 @@ async fn objects_with_names_longer_than_a_label_say_how_they_fare() {
         "metadata": {"name": long}, "spec": spec});
     world.apply(&provisioner).await.expect("a Provisioner");
     let active = async || world.active(&long).await.0;
-    world.until("it is served", active, |status| status == "True").await;
-    // What a class finds, kwok does not play.
+    world.until("the Provisioner is active", active, |status| status == "True").await;
+    // The status of a class is not set by kwok.
     let classes = world.of_kind(CLASS).list(&ListParams::default()).await.expect("listed").items;
     let [class] = &classes[..] else { panic!("{classes:?}") };
     let found = json!({"status": {"subnets": [{"id": "subnet-1", "zone": "us-east-1a"}]}});
@@ -105,11 +106,11 @@ async fn objects_with_names_longer_than_a_label_say_how_they_fare() {
         let template = world.of_kind(TEMPLATE).get(&long).await.expect("there");
         template.data["status"]["subnets"].as_array().map_or(0, Vec::len)
     };
-    world.until("the template tells its subnets", subnets, |count| *count == 1).await;
+    world.until("the template's status lists its subnets", subnets, |count| *count == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_names_old_kinds_that_are_not_defined() {
+async fn readiness_names_missing_v1alpha5_crds() {
     let clock = clock();
     let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
     let client = Client::new(server, "default");
@@ -117,7 +118,7 @@ async fn readiness_names_old_kinds_that_are_not_defined() {
     let cloud = Arc::new(Kwok::generic(client.clone(), clock));
     let operator = Operator::watch(client.clone(), cloud, clock, Options::default());
     let pages = operator.health_pages();
-    let _kinds = OldKinds::watch(operator.context());
+    let _kinds = LegacyKinds::watch(operator.context());
     let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let is_told = |body: &String| {
         let lines: Vec<&str> = body.lines().collect();
@@ -126,8 +127,8 @@ async fn readiness_names_old_kinds_that_are_not_defined() {
             && lines[1].starts_with("not listed yet: AWSNodeTemplate: ")
     };
     let sight = Sight::new(client.clone(), clock);
-    sight.until("only the old kinds are missing", readiness, is_told).await;
+    sight.until("only the v1alpha5 kinds are missing", readiness, is_told).await;
     assert_eq!(pages("/readyz", "").status, 500);
     define(&client, crds::legacy()).await;
-    sight.until("all is there", async || pages("/readyz", "").status, |status| *status == 200).await;
+    sight.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;
 }

@@ -1,5 +1,5 @@
-//! The three-pools example beside nodes of a cluster autoscaler: those are nobody's to touch, and pods that fit there
-//! are the scheduler's.
+//! The three-pools example beside a node group of Cluster Autoscaler: its nodes are not modified, and pods that fit
+//! there are left to the scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/three-pools").join(name)
 }
 
-/// What matters of a foreign node: everything that somebody could write, but heartbeats.
+/// The foreign nodes without their heartbeats.
 async fn foreign(world: &World) -> BTreeMap<String, Value> {
     let selected = ListParams::default().labels("eks.amazonaws.com/nodegroup");
     let nodes = world.all::<Node>().list(&selected).await.expect("listed").items;
@@ -33,8 +33,8 @@ async fn foreign(world: &World) -> BTreeMap<String, Value> {
     nodes.iter().map(|node| (node.name_any(), essence(node))).collect()
 }
 
-/// Pools by the workload that runs there; nodes of the node group are "".
-async fn homes(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+/// NodePools by the workload that runs there; "" for nodes of the node group.
+async fn pools_by_workload(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let nodes = world.list::<Node>().await;
     let pool_of: BTreeMap<String, String> = nodes
         .iter()
@@ -42,23 +42,23 @@ async fn homes(world: &World) -> BTreeMap<String, BTreeSet<String>> {
             (node.name_any(), node.labels().get("karpenter.sh/nodepool").cloned().unwrap_or_default())
         })
         .collect();
-    let mut homes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut pools_by_workload: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in world.list::<Pod>().await {
         let app = pod.labels().get("app").or(pod.labels().get("app.kubernetes.io/name")).cloned();
         if let (Some(app), Some(node)) = (app, pod.spec.and_then(|spec| spec.node_name)) {
-            homes.entry(app).or_default().insert(pool_of[&node].clone());
+            pools_by_workload.entry(app).or_default().insert(pool_of[&node].clone());
         }
     }
-    homes
+    pools_by_workload
 }
 
-async fn tell(form: &str, label: &str) {
+async fn run_example(form: &str, label: &str) {
     let world = World::start().await;
     let group = read(&example("node-group.yaml"));
     for manifest in &group {
         let mut manifest = manifest.clone();
         if manifest["kind"] == "Node" {
-            // Somebody has to play the kubelet.
+            // The test acts as the kubelet of these nodes.
             manifest["metadata"]["annotations"]["kwok.x-k8s.io/node"] = json!("fake");
             let status = manifest.as_object_mut().and_then(|object| object.remove("status"));
             world.apply(&manifest).await.expect("a node");
@@ -76,7 +76,7 @@ async fn tell(form: &str, label: &str) {
         world.apply(&manifest).await.unwrap_or_else(|error| panic!("{manifest}: {error}"));
     }
     world.sleep(60).await;
-    assert_eq!(world.list::<Node>().await.len(), 2, "what fits on the node group needs no node");
+    assert_eq!(world.list::<Node>().await.len(), 2, "pods that fit on the node group need no node");
     for manifest in read(&example("workloads.yaml")) {
         world.apply(&manifest).await.expect("a workload");
     }
@@ -93,8 +93,8 @@ async fn tell(form: &str, label: &str) {
     ];
     let expected: BTreeMap<String, BTreeSet<String>> =
         expected.into_iter().map(|(app, pool)| (app.to_owned(), [pool.to_owned()].into())).collect();
-    assert_eq!(homes(&world).await, expected);
-    // The line of the document lists them all.
+    assert_eq!(pools_by_workload(&world).await, expected);
+    // The table of the documentation lists them all.
     let listed = world.all::<Node>().list(&ListParams::default().labels(label)).await.expect("listed").items;
     assert_eq!(listed.len() + 2, world.list::<Node>().await.len());
     for node in &listed {
@@ -115,16 +115,16 @@ async fn tell(form: &str, label: &str) {
     world
         .until("only the node group is left", async || world.list::<Node>().await.len(), |count| *count == 2)
         .await;
-    assert_eq!(foreign(&world).await, before, "nobody wrote anything on a foreign node");
+    assert_eq!(foreign(&world).await, before, "foreign nodes are unchanged");
     assert_eq!(world.running().await.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn provisioners_beside_a_cluster_autoscaler() {
-    tell("v1alpha5", "karpenter.sh/provisioner-name").await;
+    run_example("v1alpha5", "karpenter.sh/provisioner-name").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn node_pools_beside_a_cluster_autoscaler() {
-    tell("v1", "karpenter.sh/nodepool").await;
+    run_example("v1", "karpenter.sh/nodepool").await;
 }

@@ -1,4 +1,4 @@
-//! A cluster whose machines play EC2's, with the old kinds served.
+//! An embedded cluster with EC2's instance types on the kwok provider, and the v1alpha5 API.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::embedded::{OnTokio, Sight, clock, define, define_kinds};
 
-/// Enough of EC2 to choose from.
+/// Instance families in use.
 const FAMILIES: [&str; 12] =
     ["t3", "m5", "m6i", "c5", "c6i", "r5", "x2idn", "g4dn", "g5", "p3", "inf1", "m6g"];
 
@@ -103,12 +103,12 @@ impl World {
         }
     }
 
-    /// Objects of a kind, by its apiVersion and its name.
+    /// The API of a kind by apiVersion and kind.
     pub(crate) fn of_kind(&self, (version, kind): (&str, &str)) -> Api<DynamicObject> {
         self.dynamic(&json!({"apiVersion": version, "kind": kind}))
     }
 
-    /// As `kubectl apply --server-side` does it.
+    /// Server-side apply as `kubectl apply --server-side` does it.
     pub(crate) async fn apply(&self, object: &Value) -> Result<DynamicObject, String> {
         let mut object = object.clone();
         let api = self.dynamic(&object);
@@ -116,7 +116,7 @@ impl World {
         if api.namespace().is_none()
             && let Some(metadata) = object["metadata"].as_object_mut()
         {
-            // kubectl leaves it away for kinds without namespaces.
+            // kubectl omits the namespace for cluster-scoped kinds.
             metadata.remove("namespace");
         }
         let parameters = PatchParams {
@@ -133,7 +133,8 @@ impl World {
         self.apply(&template).await.expect("a template");
     }
 
-    /// A Provisioner of on-demand m5.xlarge, which hold one pod of [`World::pods_of`] each, and what `more` says.
+    /// A Provisioner of on-demand m5.xlarge, each of which fits one pod of [`World::pods_of`]; `more` is merged into
+    /// its spec.
     pub(crate) async fn provisioner(&self, name: &str, more: Value) {
         let mut spec = json!({
             "providerRef": {"name": "shared"},
@@ -150,7 +151,7 @@ impl World {
         self.of_kind(("karpenter.sh/v1alpha5", "Provisioner"))
     }
 
-    /// Pods of so much CPU that select the Provisioner, and what `more` says about their template.
+    /// A Deployment whose pods select the Provisioner; `more` is merged into the pod template.
     pub(crate) async fn deploy(&self, name: &str, provisioner: &str, replicas: u32, cpu: &str, more: Value) {
         let mut template = json!({"metadata": {"labels": {"app": name}}, "spec": {
             "nodeSelector": {"karpenter.sh/provisioner-name": provisioner},
@@ -189,7 +190,7 @@ impl World {
         self.until("pods run", async || self.running().await.len(), |running| *running == count).await;
     }
 
-    /// Status, reason and message of a Provisioner's condition.
+    /// Status, reason and message of the condition `Active` of a Provisioner.
     pub(crate) async fn active(&self, name: &str) -> (String, String, String) {
         let object = self.provisioners().get(name).await.expect("there");
         let condition = &object.data["status"]["conditions"][0];
@@ -198,7 +199,7 @@ impl World {
     }
 }
 
-/// Merges as a merge patch does.
+/// Applies a merge patch.
 fn json_patch(target: &mut Value, patch: Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

@@ -1,4 +1,4 @@
-//! The process ends in the middle of things, before or after each single one of its writes, and another takes over.
+//! The process ends before or after each of its writes, and another process takes over.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::lifecycle::world::{World, condition};
 use crate::lines::{Crash, Death, crashing, is_write};
 
-/// One claim from creation to end with one crash on the way; whether the crash came.
+/// One NodeClaim from creation to deletion, with one crash. Returns whether the crash happened.
 async fn live_through(crash: Crash) -> bool {
     let mut world = World::start().await;
     let death = Death::default();
@@ -48,7 +48,7 @@ async fn live_through(crash: Crash) -> bool {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(machines.len(), 1, "{crash:?}: {machines:?}");
-    // Too soon for the garbage collection to have cleaned up after somebody.
+    // Too early for garbage collection to have removed leaked instances.
     world.clock.sleep(Duration::from_secs(10)).await;
     let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
     assert_eq!(nodes, [], "{crash:?}");
@@ -65,16 +65,17 @@ async fn crash_at_every_write(is_written: bool) {
             break;
         }
     }
-    // Finalizer, launch (two), node, its opening, registration, label, initialization, end of node and claim (several).
+    // Finalizer, launch (two), node, its taint removal, registration, label, initialization, deletion of node and
+    // claim (several).
     assert!(at_write > 10, "only {at_write} writes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_doubled_when_a_write_did_not_happen() {
+async fn nothing_is_lost_or_duplicated_by_a_crash_before_each_write() {
     crash_at_every_write(false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_or_doubled_when_a_write_was_not_answered() {
+async fn nothing_is_lost_or_duplicated_by_a_crash_after_each_write() {
     crash_at_every_write(true).await;
 }

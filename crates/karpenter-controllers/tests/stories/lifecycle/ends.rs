@@ -1,4 +1,4 @@
-//! Claims that end, by themselves or by hand.
+//! NodeClaims that are deleted, by the controllers or by a user.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ fn provider_id(claim: &NodeClaim) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_sells_ends_the_claim_with_an_event() {
+async fn insufficient_capacity_deletes_the_claim_with_an_event() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.cloud.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
     world.claim("unlucky", json!({})).await;
     world.until_gone("unlucky").await;
-    assert!(world.seconds() < 5, "at once");
+    assert!(world.seconds() < 5, "deleted at once");
     let events = world.events("InsufficientCapacityError").await;
     let [(about, message)] = &events[..] else { panic!("one event, not {events:?}") };
     assert_eq!(about, "unlucky");
@@ -38,7 +38,7 @@ async fn what_nobody_sells_ends_the_claim_with_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_class_that_is_missing_or_not_ready_ends_the_claim() {
+async fn missing_or_unready_node_class_deletes_the_claim() {
     let world = World::start().await;
     world.claim("classless", json!({})).await;
     world.until_gone("classless").await;
@@ -57,7 +57,7 @@ async fn a_node_class_that_is_missing_or_not_ready_ends_the_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_launch_is_tried_again_and_says_why() {
+async fn failed_launch_is_retried_and_its_reason_is_in_the_condition() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let refused =
@@ -66,22 +66,23 @@ async fn a_refused_launch_is_tried_again_and_says_why() {
     world.cloud.change_faults(|faults| faults.create_errors = VecDeque::from([refused, broken]));
     world.claim("patient", json!({})).await;
     let look = async || world.find("patient").await.expect("the claim");
-    let claim =
-        world.until("the refusal shows", look, |claim| said(claim, "Launched").1 == "NoSubnets").await;
+    let claim = world
+        .until("the reason of the provider", look, |claim| said(claim, "Launched").1 == "NoSubnets")
+        .await;
     assert_eq!(said(&claim, "Launched").2, "no subnets");
     let claim =
-        world.until("the failure shows", look, |claim| said(claim, "Launched").1 == "LaunchFailed").await;
+        world.until("the general reason", look, |claim| said(claim, "Launched").1 == "LaunchFailed").await;
     let (status, _, message) = said(&claim, "Launched");
     assert_eq!((status.as_str(), message.len(), &message[1021..]), ("Unknown", 1024, "..."));
-    assert_eq!(world.seconds(), 1, "one second after the first try");
+    assert_eq!(world.seconds(), 1, "one second after the first attempt");
     world.until_condition("patient", "Launched", ConditionStatus::True).await;
-    assert_eq!(world.seconds(), 3, "and two more after the second");
+    assert_eq!(world.seconds(), 3, "two seconds after the second attempt");
     assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launch_that_never_works_ends_after_five_minutes() {
+async fn claim_that_cannot_launch_is_deleted_after_five_minutes() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let broken = CloudError::Unauthorized { message: "no".to_owned() };
@@ -96,7 +97,7 @@ async fn a_launch_that_never_works_ends_after_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_never_registers_is_given_up_after_fifteen_minutes() {
+async fn claim_that_does_not_register_is_deleted_after_fifteen_minutes() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.cloud.change_faults(|faults| faults.registration = Registration::Never);
@@ -112,7 +113,7 @@ async fn a_machine_that_never_registers_is_given_up_after_fifteen_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_machine_is_waited_for() {
+async fn slow_registration_within_the_timeout_succeeds() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let slower = Registration::Slower(Duration::from_secs(14 * 60));
@@ -126,7 +127,7 @@ async fn a_slow_machine_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_comes_in_time_is_not_given_up_while_its_node_is_kept_closed() {
+async fn registration_timeout_does_not_apply_while_the_registration_gate_is_closed() {
     let began = tokio::time::Instant::now();
     let hold_closed = move |_: &NodeClaim, _: &Node| {
         (began.elapsed() < Duration::from_secs(910)).then_some(Duration::from_secs(1))
@@ -160,14 +161,14 @@ async fn claims_expire_on_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_machine_vanished_is_collected_once_its_node_is_silent() {
+async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_not_ready() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("robbed", json!({})).await;
     world.claim("kept", json!({})).await;
     let claim = world.until_condition("robbed", "Initialized", ConditionStatus::True).await;
     world.until_condition("kept", "Initialized", ConditionStatus::True).await;
-    // The cloud forgets it, but its kubelet still speaks: nothing happens.
+    // The provider does not list the instance, but its kubelet still reports: nothing happens.
     let id = provider_id(&claim);
     world.cloud.change_faults(|faults| faults.vanished.insert(id.clone()));
     world.sleep_until_second(600).await;
@@ -175,7 +176,7 @@ async fn a_claim_whose_machine_vanished_is_collected_once_its_node_is_silent() {
     world.cloud.vanish(&id).await.expect("gone");
     world.until_gone("robbed").await;
     let waited = world.seconds() - 600;
-    // Silence is noticed after 40 to 50 seconds, and the next look is at most two minutes later.
+    // The node becomes not ready after 40 to 50 seconds, and garbage collection runs every two minutes.
     assert!((40..180).contains(&waited), "after {waited} seconds");
     assert!(world.milestones("robbed").contains(&Milestone::GaveUp(GiveUp::GarbageCollected)));
     assert!(world.find("kept").await.is_some());
@@ -183,7 +184,7 @@ async fn a_claim_whose_machine_vanished_is_collected_once_its_node_is_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_without_a_claim_is_ended() {
+async fn instance_without_claim_is_garbage_collected() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let node = json!({"metadata": {"name": "stray", "labels": {"kwok.x-k8s.io/node": "fake"}},
@@ -193,15 +194,15 @@ async fn a_machine_without_a_claim_is_ended() {
     world.create::<Node>(other).await;
     world.sleep_until_second(110).await;
     let find = async |name: &str| world.all::<Node>().get_opt(name).await.expect("an answer");
-    assert!(find("stray").await.is_some(), "not at the first look");
-    world.until("the stray machine is gone", async || find("stray").await, Option::is_none).await;
+    assert!(find("stray").await.is_some(), "not at the first pass");
+    world.until("the leaked instance is removed", async || find("stray").await, Option::is_none).await;
     assert!(world.seconds() < 250, "at {}", world.seconds());
     assert!(find("foreign").await.is_some());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_deleted_by_hand_takes_its_claim_along() {
+async fn deleting_a_node_deletes_its_claim() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("one", json!({})).await;
@@ -210,7 +211,7 @@ async fn a_node_deleted_by_hand_takes_its_claim_along() {
     world.delete::<Node>(&node).await;
     world.until_gone("one").await;
     assert!(world.node_of(&claim).await.is_none());
-    // Even without its finalizer: then the machine is found missing.
+    // Even if the finalizer is removed: then garbage collection finds the instance missing.
     world.claim("two", json!({})).await;
     let claim = world.until_condition("two", "Initialized", ConditionStatus::True).await;
     let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
@@ -222,7 +223,7 @@ async fn a_node_deleted_by_hand_takes_its_claim_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_deleted_before_its_node_came_leaves_nothing_behind() {
+async fn claim_deleted_before_registration_leaves_no_instance() {
     let world = World::start().await;
     world.node_class(json!({"nodeRegistrationDelay": "1m"})).await;
     world.claim("brief", json!({})).await;
@@ -237,13 +238,13 @@ async fn a_claim_deleted_before_its_node_came_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_for_pods_is_written_once_and_the_cloud_is_asked_until_it_is_done() {
+async fn termination_deadline_is_written_once_and_termination_is_retried() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("bounded", json!({"terminationGracePeriod": "5m"})).await;
     let claim = world.until_condition("bounded", "Initialized", ConditionStatus::True).await;
     let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
-    // Somebody holds the node, so that the claim can be looked at on its way out.
+    // A finalizer keeps the node, so that the terminating claim can be observed.
     let held = json!({"metadata": {"finalizers": ["karpenter.sh/termination", "example.com/hold"]}});
     world.merge::<Node>(&node, held).await;
     world.sleep_until_second(60).await;
@@ -267,7 +268,7 @@ async fn a_deadline_for_pods_is_written_once_and_the_cloud_is_asked_until_it_is_
         [("bounded".to_owned(), "All pods will be deleted by 2026-01-01T12:06:00Z".to_owned())]
     );
     world.sleep_until_second(120).await;
-    assert!(world.find("bounded").await.is_some(), "the node is still there");
+    assert!(world.find("bounded").await.is_some(), "the node still exists");
     world.merge::<Node>(&node, json!({"metadata": {"finalizers": null}})).await;
     world.until_gone("bounded").await;
     assert_eq!(world.seconds(), 130, "two failures, five seconds each");
@@ -275,7 +276,7 @@ async fn a_deadline_for_pods_is_written_once_and_the_cloud_is_asked_until_it_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_come_and_go_are_written_down() {
+async fn last_pod_event_time_is_recorded() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("busy", json!({})).await;
@@ -293,21 +294,21 @@ async fn pods_that_come_and_go_are_written_down() {
     };
     world.sleep_until_second(100).await;
     pods.create(&PostParams::default(), &pod("first")).await.expect("created");
-    world.until("the pod is told about", last, Option::is_some).await;
+    world.until("the pod event is recorded", last, Option::is_some).await;
     assert_eq!(last().await.as_deref(), Some("2026-01-01T12:01:40Z"));
     world.sleep_until_second(105).await;
     pods.create(&PostParams::default(), &pod("second")).await.expect("created");
     world.sleep_until_second(109).await;
-    assert_eq!(last().await.as_deref(), Some("2026-01-01T12:01:40Z"), "too soon after the other");
+    assert_eq!(last().await.as_deref(), Some("2026-01-01T12:01:40Z"), "too soon after the other event");
     world.sleep_until_second(200).await;
     pods.delete("first", &Default::default()).await.expect("deleted");
     let is_later = |last: &Option<String>| last.as_deref() == Some("2026-01-01T12:03:20Z");
-    world.until("the end is told about", last, is_later).await;
+    world.until("the deletion is recorded", last, is_later).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_smaller_than_bought_is_told_about() {
+async fn node_smaller_than_its_instance_type_is_reported() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("small", json!({})).await;
@@ -323,13 +324,13 @@ async fn a_node_smaller_than_bought_is_told_about() {
         world.events("FailedConsistencyCheck").await,
         [("small".to_owned(), "expected 2 of resource cpu, but found 1 (50.0% of expected)".to_owned())]
     );
-    // It does not make the claim less ready.
+    // The claim stays ready.
     assert_eq!(said(&claim, "Ready").0, "True");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_cloud_refuses_again_and_again_is_logged_now_and_then() {
+async fn repeated_provider_errors_are_logged_at_intervals() {
     let heard = Heard::listen();
     let world = World::start().await;
     world.node_class(json!({})).await;
@@ -348,13 +349,13 @@ async fn what_the_cloud_refuses_again_and_again_is_logged_now_and_then() {
     let listing = heard.lines(Level::ERROR, "failed listing instances");
     assert_eq!(listing.len(), 1, "{listing:?}");
 
-    // A machine that no claim knows, and that does not go at once.
+    // An instance without a NodeClaim whose termination takes time.
     let node = json!({"metadata": {"name": "stray", "labels": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"providerID": "kwok://stray"}});
     world.create::<Node>(node).await;
     world.cloud.change_faults(|faults| faults.delete_errors = vec![busy].into());
     let find = async || world.all::<Node>().get_opt("stray").await.expect("an answer");
-    world.until("its machine is gone", find, Option::is_none).await;
+    world.until("the instance is removed", find, Option::is_none).await;
     let leaked = "failed terminating instance without nodeclaim";
     assert_eq!(heard.lines(Level::ERROR, leaked).len(), 1);
     world.stop().await;

@@ -1,4 +1,4 @@
-//! From a claim to a node that takes pods.
+//! From a NodeClaim to an initialized node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use tower::{BoxError, Service, service_fn};
 use crate::lifecycle::world::{World, condition, said};
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_becomes_a_node_and_both_go_together() {
+async fn claim_becomes_a_node_and_both_are_deleted_together() {
     let world = World::start().await;
     world.node_class(json!({"nodeRegistrationDelay": "30s"})).await;
     let spec = json!({"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]});
@@ -43,7 +43,11 @@ async fn a_claim_becomes_a_node_and_both_go_together() {
     assert_eq!(said(&waiting, "Ready").0, "Unknown");
 
     let claim = world.until_condition("one", "Ready", ConditionStatus::True).await;
-    assert!((30..35).contains(&world.seconds()), "the node came after its delay, at {}", world.seconds());
+    assert!(
+        (30..35).contains(&world.seconds()),
+        "the node registers after its delay, at {}",
+        world.seconds()
+    );
     for kind in ["Launched", "Registered", "Initialized"] {
         assert_eq!(said(&claim, kind), ("True".to_owned(), kind.to_owned(), String::new()));
     }
@@ -86,7 +90,7 @@ async fn a_claim_becomes_a_node_and_both_go_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn start_up_taints_and_devices_are_waited_for() {
+async fn startup_taints_and_extended_resources_delay_initialization() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     world
@@ -110,14 +114,14 @@ async fn start_up_taints_and_devices_are_waited_for() {
     let name = node.metadata.name.clone().unwrap_or_default();
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
     let claim = world.until_condition("slow", "Initialized", ConditionStatus::True).await;
-    // What was synced once is not synced again.
+    // Labels and taints are synced once.
     let node = world.node_of(&claim).await.expect("the node");
     assert_eq!(node.spec.and_then(|spec| spec.taints), None);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_of_other_providers_are_left_alone() {
+async fn claims_of_other_providers_are_ignored() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
@@ -131,7 +135,7 @@ async fn claims_of_other_providers_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_the_unregistered_taint_is_told_about_and_taken() {
+async fn node_without_unregistered_taint_is_reported_and_registered() {
     let world = World::start().await;
     world.node_class(json!({"nodeRegistrationDelay": "1h"})).await;
     world.claim("bare", json!({})).await;
@@ -153,13 +157,13 @@ async fn a_node_without_the_unregistered_taint_is_told_about_and_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_with_two_nodes_is_not_registered() {
+async fn instance_with_two_nodes_is_not_registered() {
     let world = World::start().await;
     world.node_class(json!({"nodeRegistrationDelay": "1h"})).await;
     world.claim("twice", json!({"startupTaints": []})).await;
     let claim = world.until_condition("twice", "Launched", ConditionStatus::True).await;
     let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("an id");
-    // Both are there before the claim is looked at again: the mirrors are fed on the next turn of the runtime.
+    // Both nodes exist before the claim is reconciled again: the stores are updated on the next poll of the runtime.
     let node = |name: &str| {
         serde_json::from_value::<Node>(json!({"metadata": {"name": name}, "spec": {"providerID": id}}))
     };
@@ -192,8 +196,8 @@ async fn a_machine_with_two_nodes_is_not_registered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_moment_before_a_node_opens_is_told() {
-    // What each call saw: the time, whether the node was ready, and whether something kept pods away.
+async fn hook_before_registration_is_called_for_ready_nodes() {
+    // For each call: the time, whether the node was ready, and whether it had taints.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (to, started) = (seen.clone(), tokio::time::Instant::now());
     let before_opening = move |_: Arc<NodeClaim>, node: Arc<Node>| {
@@ -212,7 +216,11 @@ async fn the_last_moment_before_a_node_opens_is_told() {
     let claim = json!({"metadata": {"name": "one", "annotations": boots}, "spec": {"nodeClassRef": class, "requirements": []}});
     world.create::<NodeClaim>(claim).await;
     world.until_condition("one", "Registered", ConditionStatus::True).await;
-    assert_eq!(*seen.lock().expect("a list"), [], "a node that is not ready is not about to open");
+    assert_eq!(
+        *seen.lock().expect("the hook is not called for a node that is not ready"),
+        [],
+        "a node that is not ready is not about to open"
+    );
     world.until_condition("one", "Ready", ConditionStatus::True).await;
     let seen = seen.lock().expect("a list").clone();
     assert_eq!(seen.first(), Some(&(25, true, true)), "{seen:?}");
@@ -220,8 +228,8 @@ async fn the_last_moment_before_a_node_opens_is_told() {
     world.stop().await;
 }
 
-/// A server that refuses the first writes of the status of claims.
-fn refusing(server: ApiServer, refusals: u32) -> Client {
+/// A client whose first patches of NodeClaim statuses fail.
+fn failing_status_patches(server: ApiServer, refusals: u32) -> Client {
     let refused = Arc::new(AtomicU32::new(0));
     let service = service_fn(move |request: Request<Body>| {
         let (mut server, refused) = (server.clone(), refused.clone());
@@ -241,8 +249,8 @@ fn refusing(server: ApiServer, refusals: u32) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launch_that_could_not_be_written_down_is_not_repeated() {
-    let world = World::with(Hooks::default(), |server| refusing(server, 5)).await;
+async fn launch_is_not_repeated_if_its_status_could_not_be_written() {
+    let world = World::with(Hooks::default(), |server| failing_status_patches(server, 5)).await;
     world.node_class(json!({"nodeRegistrationDelay": "1m"})).await;
     world.claim("one", json!({})).await;
     world.until_condition("one", "Ready", ConditionStatus::True).await;
@@ -252,26 +260,26 @@ async fn a_launch_that_could_not_be_written_down_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_could_not_be_written_down_goes_with_its_claim() {
-    let world = World::with(Hooks::default(), |server| refusing(server, 200)).await;
+async fn instance_is_terminated_with_its_claim_if_its_status_could_not_be_written() {
+    let world = World::with(Hooks::default(), |server| failing_status_patches(server, 200)).await;
     world.node_class(json!({"nodeRegistrationDelay": "1h"})).await;
     world.claim("one", json!({})).await;
     world
         .until(
-            "the machine is there",
+            "the instance exists",
             async || world.cloud.list().await.expect("a list"),
             |listed| listed.len() == 1,
         )
         .await;
     world.delete::<NodeClaim>("one").await;
     world
-        .until("the machine is gone", async || world.cloud.list().await.expect("a list"), Vec::is_empty)
+        .until("the instance is removed", async || world.cloud.list().await.expect("a list"), Vec::is_empty)
         .await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_of_a_pool_say_when_they_may_be_disrupted() {
+async fn consolidatable_and_drifted_conditions_are_set_on_claims_of_a_pool() {
     let world = World::start().await;
     world.node_class(json!({})).await;
     let pool = |team: &str| {
@@ -304,7 +312,7 @@ async fn claims_of_a_pool_say_when_they_may_be_disrupted() {
     assert_eq!(said(&claim, "Drifted"), ("True".to_owned(), reason.clone(), reason));
     world.merge::<NodePool>("pool", pool("a")).await;
     let look = async || world.find("one").await.expect("the claim");
-    world.until("it has not drifted any more", look, |claim| condition(claim, "Drifted").is_none()).await;
+    world.until("the drift condition is removed", look, |claim| condition(claim, "Drifted").is_none()).await;
     let hash = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "2"}}});
     world.merge::<NodePool>("pool", hash).await;
     let claim = world.until_condition("one", "Drifted", ConditionStatus::True).await;

@@ -1,4 +1,4 @@
-//! An embedded cluster with the claim controllers and a simulated cloud, and ways to look at it.
+//! An embedded cluster with the NodeClaim controllers and the kwok provider.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,6 @@ use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, After, Queue, Reconcile, Stop};
 use karpenter_cluster::mirror::ObjectKey;
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::node::{EvictionQueue, NodeHydration, NodeTermination};
 use karpenter_controllers::nodeclaim::consistency::ConsistencyController;
 use karpenter_controllers::nodeclaim::disruption::DisruptionConditions;
@@ -23,6 +22,7 @@ use karpenter_controllers::nodeclaim::hydration::HydrationController;
 use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
 use karpenter_controllers::nodepool::registration_health::RegistrationHealth;
+use karpenter_controllers::stores::Stores;
 use karpenter_kwok::Kwok;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -56,7 +56,7 @@ impl World {
         Self::with(Hooks::default(), |server| Client::new(server, "default")).await
     }
 
-    /// With hooks of the test's own, and a way to the server that the controllers alone use.
+    /// With hooks of the test, and a client that only the controllers use.
     pub(crate) async fn with(hooks: Hooks, connect: impl FnOnce(ApiServer) -> Client) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
@@ -65,9 +65,9 @@ impl World {
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let cloud = Kwok::generic(client.clone(), clock);
         let controllers = connect(server.clone());
-        let (mirrors, _) = Mirrors::watch(&controllers, cloud.node_class_kinds());
-        mirrors.synced().await;
-        let context = Context::new(controllers, mirrors, Arc::new(cloud.clone()), clock);
+        let (stores, _) = Stores::watch(&controllers, cloud.node_class_kinds());
+        stores.synced().await;
+        let context = Context::new(controllers, stores, Arc::new(cloud.clone()), clock);
         let (told, stop) = (Told::default(), Stop::default());
         let sight = Sight::new(client, clock);
         let world = Self { sight, cloud, context, server, told, stop, cluster: Some(cluster) };
@@ -75,14 +75,14 @@ impl World {
         world
     }
 
-    /// Another process takes over: it knows nothing but what the server says, and drains nodes properly.
+    /// Starts another process, which knows only the objects of the API server and drains nodes.
     pub(crate) async fn take_over(&mut self, client: Client) {
         self.stop.stop();
         self.stop = Stop::default();
         self.cloud = Kwok::generic(client.clone(), self.clock);
-        let (mirrors, _) = Mirrors::watch(&client, self.cloud.node_class_kinds());
-        mirrors.synced().await;
-        self.context = Context::new(client, mirrors, Arc::new(self.cloud.clone()), self.clock);
+        let (stores, _) = Stores::watch(&client, self.cloud.node_class_kinds());
+        stores.synced().await;
+        self.context = Context::new(client, stores, Arc::new(self.cloud.clone()), self.clock);
         let (hooks, context) = (Hooks::default(), || self.context.clone());
         let lifecycle = Lifecycle::new(context(), hooks.clone(), RegistrationHealth::default());
         self.spawn(lifecycle, Lifecycle::watch);
@@ -91,7 +91,7 @@ impl World {
         self.spawn(NodeTermination { context: context(), evictions }, NodeTermination::watch);
         self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
         let cloud = self.cloud.clone();
-        // As a process does that starts: it may itself end on the way.
+        // As at the start of a process, which may crash meanwhile.
         tokio::spawn(async move { cloud.resume().await });
     }
 
@@ -135,7 +135,7 @@ impl World {
         self.create::<karpenter_api::types::KWOKNodeClass>(class).await;
     }
 
-    /// A claim for a small Linux machine on demand, and what `spec` says.
+    /// A NodeClaim for a small on-demand Linux instance; `spec` is merged into its spec.
     pub(crate) async fn claim(&self, name: &str, spec: Value) -> NodeClaim {
         let requirement = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
         let mut object = json!({"metadata": {"name": name}, "spec": {
@@ -165,7 +165,7 @@ impl World {
             .find(|node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref()) == Some(&id))
     }
 
-    /// The claim once its condition has the status.
+    /// Waits until the condition has the status.
     pub(crate) async fn until_condition(&self, name: &str, kind: &str, status: ConditionStatus) -> NodeClaim {
         let is = |claim: &Option<NodeClaim>| {
             claim
@@ -181,7 +181,7 @@ impl World {
         self.until(&format!("{name} is gone"), async || self.find(name).await, Option::is_none).await;
     }
 
-    /// What the controllers told about a claim.
+    /// What the controllers recorded about a NodeClaim.
     pub(crate) fn milestones(&self, name: &str) -> Vec<Milestone> {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.iter().filter(|(claim, _)| claim == name).map(|(_, milestone)| milestone.clone()).collect()
@@ -194,7 +194,7 @@ pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (String, String, String) {
     (found.status.as_str().to_owned(), found.reason, found.message)
 }
 
-/// Lets nodes go at once, as if nothing were on them: draining is another controller's business.
+/// Removes the finalizers of deleted nodes at once, without a drain.
 struct ToyTermination {
     context: Context,
 }
@@ -202,20 +202,20 @@ struct ToyTermination {
 impl ToyTermination {
     fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.nodes.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        self.context.stores.nodes.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
     }
 }
 
 impl Reconcile for ToyTermination {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(node) = self.context.mirrors.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = self.context.stores.nodes.get_key(key) else { return Ok(After::Done) };
         let finalizers = node.metadata.finalizers.clone().unwrap_or_default();
         let is_ours = finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION);
         if node.metadata.deletion_timestamp.is_none() || !is_ours {
             return Ok(After::Done);
         }
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
-        for claim in self.context.mirrors.node_claims.list() {
+        for claim in self.context.stores.node_claims.list() {
             let is_owner =
                 claim.status.as_ref().is_some_and(|status| status.provider_id.as_ref() == Some(&id));
             if is_owner && claim.metadata.deletion_timestamp.is_none() {

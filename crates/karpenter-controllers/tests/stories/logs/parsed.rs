@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::kept::KeptLog;
 use super::patterns::{Found, Patterns};
-use crate::disruption::support::{apart, quick};
+use crate::disruption::support::{anti_affinity, consolidate_soon};
 use crate::disruption::world::World;
 use crate::embedded::clock;
 
@@ -79,8 +79,8 @@ async fn the_log_tells_log_parsers_the_whole_life_of_every_node() {
     let clock = clock();
     let log = KeptLog::start(LogFormat::Json, move || clock.now());
     let world = World::start().await;
-    world.pool(quick(), json!({"spec": {"terminationGracePeriod": "30m"}})).await;
-    world.deploy("web", 3, 900, apart()).await;
+    world.pool(consolidate_soon(), json!({"spec": {"terminationGracePeriod": "30m"}})).await;
+    world.deploy("web", 3, 900, anti_affinity()).await;
     world.deploy("huge", 1, 1_000_000, json!({})).await;
     world.until_running("web", 3).await;
     world.until_settled(3).await;

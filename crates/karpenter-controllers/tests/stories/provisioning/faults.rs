@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use karpenter_model::plan::Plan;
 use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::schedule;
-use karpenter_scheduling::validated::{Engine, EngineFault};
+use karpenter_scheduling::validated::{Planner, PlannerPanic};
 use serde_json::{Value, json};
 
 use crate::provisioning::world::World;
@@ -17,8 +17,8 @@ struct Planted<B, A> {
     after: A,
 }
 
-impl<B: Fn(&Problem) + Sync, A: Fn(&Problem, &mut Plan) + Sync> Engine for Planted<B, A> {
-    fn plan(&self, problem: &Problem) -> Result<Plan, EngineFault> {
+impl<B: Fn(&Problem) + Sync, A: Fn(&Problem, &mut Plan) + Sync> Planner for Planted<B, A> {
+    fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
         (self.before)(problem);
         let mut plan = schedule(problem);
         (self.after)(problem, &mut plan);

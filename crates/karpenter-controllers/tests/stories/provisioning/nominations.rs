@@ -37,13 +37,13 @@ async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<Str
     world.pass(3).await;
     let claims = world.claims().await;
     assert_eq!(claims.len(), 6);
-    let planned = world.context.state.places();
-    let planned = planned.into_iter().map(|place| (place.pod.name, place.claim)).collect();
+    let planned = world.context.state.reservations();
+    let planned = planned.into_iter().map(|place| (place.pod.name, place.host)).collect();
     for claim in claims.iter().rev() {
         let name = claim.metadata.name.as_deref().expect("a name");
         world.launch(claim).await;
         world.pass(2).await;
-        nomination::nominate_for(&world.context, name).await;
+        nomination::write_nominations(&world.context, name).await;
         world.open(name).await;
         world.pass(2).await;
     }
@@ -57,7 +57,7 @@ async fn pods_bind_where_they_were_planned() {
     assert_eq!(bound, planned);
     world.pass(60).await;
     assert_eq!(world.claims().await.len(), 6);
-    assert_eq!(world.context.state.places(), []);
+    assert_eq!(world.context.state.reservations(), []);
     let bindings = world.context.state.bindings();
     assert_eq!((bindings.as_planned, bindings.elsewhere), (12, 0));
 }
@@ -86,7 +86,7 @@ async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_
     world.pass(1).await;
     // A taint that the scheduler minds and that says nothing about how far the node is: nobody binds the pod here.
     world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
-    nomination::nominate_for(&world.context, name).await;
+    nomination::write_nominations(&world.context, name).await;
     let forget = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
     let forget = async || world.pods_api().patch_status("p0", &PatchParams::default(), &forget).await;
     let nominated = async || {
@@ -123,7 +123,7 @@ async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
     let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
     let stays = async || world.pods_api().patch_status("p0", &PatchParams::default(), &stays).await;
     if is_named_by_us {
-        nomination::nominate_for(&world.context, name).await;
+        nomination::write_nominations(&world.context, name).await;
     } else {
         stays().await.expect("patched");
     }
@@ -168,19 +168,19 @@ async fn a_successor_is_not_sent_where_others_have_taken_the_room() {
     world.deployment("web", 1).await;
     world.pass(5).await;
     let state = &world.context.state;
-    let planned = state.places().remove(0);
-    assert_ne!(planned.claim, full);
+    let planned = state.reservations().remove(0);
+    assert_ne!(planned.host, full);
     // A command meant to move it to the node before that was full.
-    let pod = world.context.mirrors.pods.get_key(&planned.pod).expect("a pod");
-    state.depart([], [(&*pod, full.as_str())], world.context.clock.now());
+    let pod = world.context.stores.pods.get_key(&planned.pod).expect("a pod");
+    state.start_command([], [(&*pod, full.as_str())], world.context.clock.now());
     world.delete_pod(&planned.pod.name).await;
     let mut places = BTreeSet::new();
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let of_successor = state.places().into_iter().filter(|place| place.uid != planned.uid);
-        places.extend(of_successor.map(|place| place.claim));
+        let of_successor = state.reservations().into_iter().filter(|place| place.uid != planned.uid);
+        places.extend(of_successor.map(|place| place.host));
     }
-    assert_eq!(places, BTreeSet::from([planned.claim]));
+    assert_eq!(places, BTreeSet::from([planned.host]));
 }
 
 /// Names outlive the process that wrote them.
@@ -213,7 +213,7 @@ async fn somebody_elses_nomination_is_left_alone() {
     world.pass(1).await;
     let theirs = Patch::Merge(json!({"status": {"nominatedNodeName": "their-node"}}));
     world.pods_api().patch_status("p0", &PatchParams::default(), &theirs).await.expect("patched");
-    nomination::nominate_for(&world.context, name).await;
+    nomination::write_nominations(&world.context, name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name).as_deref(), Some("their-node"));
 }
@@ -233,7 +233,7 @@ async fn a_nomination_goes_with_its_claim_and_the_pod_is_planned_anew() {
         let pod = world.pods_api().get("p0").await.expect("a pod");
         pod.status.and_then(|status| status.nominated_node_name)
     };
-    nomination::nominate_for(&world.context, &name).await;
+    nomination::write_nominations(&world.context, &name).await;
     assert_eq!(nominated().await.as_deref(), Some(name.as_str()));
     world.delete_claim(&name).await;
     world.pass(5).await;
@@ -259,7 +259,7 @@ async fn a_node_that_something_else_has_to_open_is_not_named_yet() {
     let nodes = world.all::<k8s_openapi::api::core::v1::Node>();
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     world.pass(1).await;
-    nomination::nominate_for(&world.context, name).await;
+    nomination::write_nominations(&world.context, name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
@@ -268,7 +268,7 @@ async fn a_node_that_something_else_has_to_open_is_not_named_yet() {
     let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");
     world.pass(1).await;
-    nomination::nominate_for(&world.context, name).await;
+    nomination::write_nominations(&world.context, name).await;
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name).as_deref(), Some(name));
     world.open(name).await;

@@ -190,7 +190,7 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
     world.open(&old).await;
     world.pass(20).await;
     assert_eq!(world.pods_on(&old).await.len(), 3);
-    assert_eq!(world.context.state.places(), []);
+    assert_eq!(world.context.state.reservations(), []);
 
     world.start_deleting_claim(&old).await;
     world.taint(&old, json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"})).await;
@@ -199,7 +199,7 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
         world.claims().await.into_iter().filter(|claim| claim.metadata.name.as_ref() != Some(&old)).collect();
     assert_eq!(new.len(), 1, "while the pods still run");
     assert_eq!(world.pods_on(&old).await.len(), 3);
-    let planned = world.context.state.places_on(new[0].metadata.name.as_deref().expect("a name"));
+    let planned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(planned.len(), 3);
 
     // They come back under other names, and take the places of their predecessors.
@@ -209,7 +209,7 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
     }
     world.pass(30).await;
     assert_eq!(world.claims().await.len(), 2);
-    let returned = world.context.state.places_on(new[0].metadata.name.as_deref().expect("a name"));
+    let returned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(returned.len(), 3);
     assert!(returned.iter().all(|place| planned.iter().all(|before| before.uid != place.uid)));
 }
@@ -230,7 +230,7 @@ async fn a_restart_finds_claims_in_flight_and_makes_no_others() {
     world.restart().await;
     world.pass(60).await;
     assert_eq!(world.claims().await.len(), claims.len(), "one of them launched");
-    assert_eq!(world.context.state.places().len(), 10, "the pods have places again");
+    assert_eq!(world.context.state.reservations().len(), 10, "the pods have places again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +241,7 @@ async fn a_thousand_pods_are_planned_within_one_batch() {
     world.pass(30).await;
     let claims = world.claims().await;
     assert_eq!(requested_cpu(&claims), "1000".parse().expect("a quantity"));
-    assert_eq!(world.context.state.places().len(), 1000);
+    assert_eq!(world.context.state.reservations().len(), 1000);
     let journal = world.context.journal.entries_after(0);
     assert!(journal.len() <= 2, "{journal:#?}");
 }
@@ -257,5 +257,5 @@ async fn claims_that_could_not_be_created_are_created_later_and_only_those() {
     assert_eq!(claims.len(), 4, "three pods each");
     let first = &world.context.journal.entries_after(0)[0].what;
     assert!(first.starts_with("launch 1 of 4 nodes for 10 pods"), "{first}");
-    assert_eq!(world.context.state.places().len(), 10);
+    assert_eq!(world.context.state.reservations().len(), 10);
 }

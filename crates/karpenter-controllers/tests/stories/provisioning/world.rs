@@ -16,10 +16,10 @@ use karpenter_cloud::CloudProvider;
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, Queue, Stop};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
-use karpenter_controllers::nomination::Renomination;
+use karpenter_controllers::nomination::NominationController;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
-use karpenter_scheduling::validated::{Engine, Solver};
+use karpenter_controllers::stores::Stores;
+use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, Resource};
@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
     stop: Stop,
-    engine: Arc<dyn Engine + Send>,
+    engine: Arc<dyn Planner + Send>,
     _cluster: Cluster,
 }
 
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// With another engine from now on.
-    pub(crate) async fn planned_by(mut self, engine: impl Engine + Send + 'static) -> Self {
+    pub(crate) async fn planned_by(mut self, engine: impl Planner + Send + 'static) -> Self {
         self.engine = Arc::new(engine);
         self.restart().await;
         self
@@ -78,12 +78,17 @@ impl World {
         define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let shop = Arc::new(Shop::default());
-        let (mirrors, _) = Mirrors::watch(&client, shop.node_class_kinds());
-        mirrors.synced().await;
-        let mut context = Context::new(client.clone(), mirrors, shop, clock);
+        let (stores, _) = Stores::watch(&client, shop.node_class_kinds());
+        stores.synced().await;
+        let mut context = Context::new(client.clone(), stores, shop, clock);
         change(&mut context);
-        let mut world =
-            Self { client, context, stop: Stop::default(), engine: Arc::new(Solver), _cluster: cluster };
+        let mut world = Self {
+            client,
+            context,
+            stop: Stop::default(),
+            engine: Arc::new(DefaultPlanner),
+            _cluster: cluster,
+        };
         world.provision();
         world
     }
@@ -96,7 +101,7 @@ impl World {
         provisioner.watch(&queue);
         let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());
         tokio::spawn(running);
-        let (renomination, queue) = (Renomination::new(self.context.clone()), Queue::default());
+        let (renomination, queue) = (NominationController::new(self.context.clone()), Queue::default());
         renomination.watch(&queue);
         let running = harness::run(Arc::new(renomination), queue, 4, self.context.clock, self.stop.clone());
         tokio::spawn(running);
@@ -105,10 +110,10 @@ impl World {
     /// Karpenter dies and comes back, remembering nothing.
     pub(crate) async fn restart(&mut self) {
         self.stop.stop();
-        let (mirrors, _) = Mirrors::watch(&self.client, self.context.cloud.node_class_kinds());
-        mirrors.synced().await;
+        let (stores, _) = Stores::watch(&self.client, self.context.cloud.node_class_kinds());
+        stores.synced().await;
         let Context { client, cloud, clock, .. } = self.context.clone();
-        self.context = Context::new(client, mirrors, cloud, clock);
+        self.context = Context::new(client, stores, cloud, clock);
         self.provision();
     }
 

@@ -9,11 +9,11 @@ use serde_json::json;
 use crate::termination::emptiness::world_with;
 use crate::termination::world::is_ending;
 
-const AT_ONCE: &str = "0s";
+const CONCURRENT_WRITES_MAX: &str = "0s";
 
 #[tokio::test(start_paused = true)]
 async fn panic_in_cost_mode_is_followed_by_compat_mode() {
-    let disruption = json!({"consolidateAfter": AT_ONCE, "budgets": [{"nodes": "100%"}]});
+    let disruption = json!({"consolidateAfter": CONCURRENT_WRITES_MAX, "budgets": [{"nodes": "100%"}]});
     let inspect = Arc::new(|_: &Fleet, rules: &Rules| assert!(rules.mode == Mode::Compat, "planted"));
     let world = world_with(disruption, |one| one.inspected_by(inspect)).await;
     world.machine("empty", json!({})).await;
@@ -30,7 +30,7 @@ async fn panic_in_cost_mode_is_followed_by_compat_mode() {
 
 #[tokio::test(start_paused = true)]
 async fn panic_with_one_candidate_costs_that_candidate() {
-    let disruption = json!({"consolidateAfter": AT_ONCE, "budgets": [{"nodes": "100%"}]});
+    let disruption = json!({"consolidateAfter": CONCURRENT_WRITES_MAX, "budgets": [{"nodes": "100%"}]});
     let inspect = Arc::new(|fleet: &Fleet, _: &Rules| {
         let is_there = fleet.machines.iter().any(|machine| &*machine.claim == "bad");
         let is_resting = fleet.resting.get("bad").is_some_and(|reasons| reasons.contains(&Reason::Empty));

@@ -15,11 +15,11 @@ use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClas
 use karpenter_cluster::cluster::{Cluster, Options};
 use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
 use karpenter_controllers::Context;
-use karpenter_controllers::mirrors::Mirrors;
 use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
 use karpenter_controllers::nodepool::{
     NodePoolConditions, NodePoolCounter, NodePoolHash, RegistrationHealth,
 };
+use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
 use kube::api::{Patch, PatchParams};
 use kube::{Client, Resource};
@@ -154,9 +154,9 @@ impl World {
         define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
         let cloud = ToyCloud::default();
-        let (mirrors, _) = Mirrors::watch(&client, cloud.node_class_kinds());
-        mirrors.synced().await;
-        let context = Context::new(client.clone(), mirrors, Arc::new(cloud.clone()), clock);
+        let (stores, _) = Stores::watch(&client, cloud.node_class_kinds());
+        stores.synced().await;
+        let context = Context::new(client.clone(), stores, Arc::new(cloud.clone()), clock);
         let world = Self {
             sight: Sight::new(client, clock),
             cloud,
@@ -194,10 +194,10 @@ impl World {
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             task.abort();
         }
-        let (mirrors, _) = Mirrors::watch(&self.client, self.cloud.node_class_kinds());
-        mirrors.synced().await;
+        let (stores, _) = Stores::watch(&self.client, self.cloud.node_class_kinds());
+        stores.synced().await;
         let cloud = Arc::new(self.cloud.clone());
-        self.context = Context::new(self.client.clone(), mirrors, cloud, self.clock);
+        self.context = Context::new(self.client.clone(), stores, cloud, self.clock);
         self.start_controllers();
     }
 

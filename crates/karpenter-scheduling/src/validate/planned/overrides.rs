@@ -1,14 +1,21 @@
-//! Instance types whose offerings differ in size: a launch takes an offering that has room, so only those count.
+//! Instance types whose offerings differ in size: a launch uses an offering with enough capacity, so only
+//! those count.
 
 use karpenter_model::plan::PlannedNode;
 
-use super::super::frames::{Frame, Standing};
+use super::super::claim_groups::{ClaimGroup, OptionStatus};
 use super::{Amounts, Checker, amounts};
 
 impl Checker<'_, '_> {
-    /// Whether a node of an offering has room for the pods that were summed up and for the daemons of the type.
-    fn offering_holds(&self, pool: usize, frame: &Frame<'_>, option: usize, offering: usize) -> bool {
-        let instance_type = &frame.catalog[option];
+    /// Whether a node of an offering can hold the summed pods and the DaemonSet pods of the type.
+    fn offering_holds(
+        &self,
+        pool: usize,
+        claim_group: &ClaimGroup<'_>,
+        option: usize,
+        offering: usize,
+    ) -> bool {
+        let instance_type = &claim_group.catalog[option];
         let free =
             amounts(&self.resources, &instance_type.allocatable_of(&instance_type.offerings[offering]));
         let load = self.daemon_loads.get(&(pool, option)).map_or(&[][..], |load| &load.amounts);
@@ -21,25 +28,30 @@ impl Checker<'_, '_> {
     pub(super) fn cheapest_that_holds(
         &self,
         pool: usize,
-        frame: &Frame<'_>,
+        claim_group: &ClaimGroup<'_>,
         option: usize,
         offerings: &[usize],
     ) -> Option<f64> {
-        let of_type = &frame.catalog[option].offerings;
+        let of_type = &claim_group.catalog[option].offerings;
         let holding = offerings.iter().filter(|offering| {
-            !of_type[**offering].is_reserved() && self.offering_holds(pool, frame, option, **offering)
+            !of_type[**offering].is_reserved() && self.offering_holds(pool, claim_group, option, **offering)
         });
         holding.map(|offering| of_type[*offering].price_per_hour).min_by(f64::total_cmp)
     }
 
-    /// What an option has whose offerings differ in size: in the planned offering where it is the chosen type, else in the
-    /// first that has room, since a launch takes one that has.
-    pub(super) fn best_room(&self, node: &PlannedNode, frame: &Frame<'_>, option: usize) -> Amounts {
-        let instance_type = &frame.catalog[option];
+    /// The allocatable of an option whose offerings differ in size: of the planned offering for the chosen
+    /// type, else of the first offering with enough capacity.
+    pub(super) fn best_capacity(
+        &self,
+        node: &PlannedNode,
+        claim_group: &ClaimGroup<'_>,
+        option: usize,
+    ) -> Amounts {
+        let instance_type = &claim_group.catalog[option];
         let offering = if option == node.instance_type {
             Some(node.offering)
-        } else if let Standing::Usable { offerings, .. } = &*frame.standing(option) {
-            let holds = |one: &&usize| self.offering_holds(node.pool, frame, option, **one);
+        } else if let OptionStatus::Usable { offerings, .. } = &*claim_group.option_status(option) {
+            let holds = |one: &&usize| self.offering_holds(node.pool, claim_group, option, **one);
             offerings.iter().find(holds).or(offerings.first()).copied()
         } else {
             None

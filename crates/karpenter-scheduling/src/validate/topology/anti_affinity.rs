@@ -1,7 +1,8 @@
-//! Required anti-affinity: no pod may share a domain with a pod that its own terms, or the other's terms, exclude.
+//! Required anti-affinity: no pod may share a domain with a pod that its own terms, or the terms of the other
+//! pod, exclude.
 //!
-//! Whichever of the two comes second is refused, so order does not matter; pairs that both sit on nodes already are
-//! not the plan's doing.
+//! Whichever of the two is bound second is rejected, so the order does not matter. Pairs of pods that are
+//! both bound already are not caused by the plan.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +24,9 @@ struct Tally {
     holders_bound: u64,
     matches_planned: u64,
     matches_bound: u64,
-    /// Planned pods that hold the term and match it: they do not exclude themselves.
+    /// Planned pods that state the term and match it: they do not exclude themselves.
     selves_planned: u64,
-    /// A planned pod to name: site, position in the site's shares.
+    /// A planned pod for the message: site, and position in the shares of the site.
     example: Option<(usize, usize)>,
 }
 

@@ -1,4 +1,5 @@
-//! Spread constraints and affinity term lists, each distinct one counted once, and which classes they bind or count.
+//! Distinct spread constraints and lists of affinity terms, and the classes that state them or that they
+//! count.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::super::violation::Violation;
 use super::anti_affinity::term_matches;
 use super::sites::Sites;
 
-/// Everything that makes two spread constraints count the same.
+/// The properties by which two spread constraints count the same.
 #[derive(PartialEq, Eq, Hash)]
 struct SpreadIdentity<'a> {
     key: &'a str,
@@ -24,7 +25,7 @@ struct SpreadIdentity<'a> {
     namespace: &'a str,
     affinity: Option<(&'a Requirements, &'a [Requirements])>,
     tolerations: Option<&'a [Toleration]>,
-    /// Nodes are only looked at if they carry all of the pod's hard keys.
+    /// A node counts only if it has the labels of all hard spreads of the pod.
     hard_keys: Vec<usize>,
 }
 
@@ -33,17 +34,17 @@ pub(super) struct SpreadGroup {
     pub(super) max_skew: u32,
     /// The minimum is 0 because fewer domains exist than `minDomains` asks for.
     pub(super) floor_is_zero: bool,
-    /// Sites whose pods count, and whose domains take part in the minimum.
+    /// Sites whose pods count and whose domains are part of the minimum.
     pub(super) eligible: Vec<bool>,
     pub(super) eligible_domains: Vec<bool>,
     /// Matching bound pods per domain.
     pub(super) initial: Vec<u32>,
-    /// Per domain of the hostname key, how many matching pods it may hold: `maxSkew` or the share of all of them. Empty for
-    /// other keys.
+    /// Per domain of the hostname key, the maximum number of matching pods: `maxSkew` or the share of all of
+    /// them. Empty for other keys.
     pub(super) limits: Vec<u32>,
 }
 
-/// All required affinity terms of a pod: a pod counts only if it matches every one of them.
+/// All required affinity terms of a pod: another pod counts only if it matches all of them.
 pub(super) struct AffinityGroup {
     pub(super) keys: Vec<usize>,
     /// Matching bound pods per term and domain.
@@ -52,7 +53,7 @@ pub(super) struct AffinityGroup {
 
 #[derive(Default, Clone)]
 pub(super) struct ClassTopology {
-    /// Spread groups the class must obey, and whether its own pods count in them.
+    /// Spread groups that the class must satisfy, and whether they count its own pods.
     pub(super) spreads: Vec<(usize, bool)>,
     pub(super) affinity: Option<(usize, bool)>,
     pub(super) counted_by_spread: Vec<usize>,
@@ -76,7 +77,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Also reports pods on nodes that lack a topology label or leave a spread's domain open.
+    /// Also reports pods on nodes that lack a topology label or leave the domain of a spread undecided.
     pub(super) fn build(contents: &Contents<'_>, sites: &Sites<'_>, violations: &mut Vec<Violation>) -> Self {
         let mut is_planned = vec![false; contents.classes.len()];
         for share in sites.shares.iter().flat_map(|shares| shares.iter()) {
@@ -133,7 +134,7 @@ impl Groups {
     }
 }
 
-/// Finds out how many pods each spread over hostnames counts, bound and planned, and what that allows on every node.
+/// Counts the bound and planned pods of each hostname spread, and computes the limit of every node from them.
 fn limit_hosts(spreads: &mut [SpreadGroup], classes: &[ClassTopology], sites: &Sites<'_>) {
     let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum::<u64>();
     let mut counted: Vec<u64> = spreads.iter().map(|group| sum(&group.initial)).collect();
@@ -154,7 +155,7 @@ fn limit_hosts(spreads: &mut [SpreadGroup], classes: &[ClassTopology], sites: &S
         group.limits = vec![group.max_skew; group.initial.len()];
         for (site, domain) in sites.domains[group.key].of_site.iter().enumerate() {
             let Some(domain) = domain else { continue };
-            // Rounded up: of 15 pods, 10 % are 2.
+            // Rounded up: 10 % of 15 pods are 2.
             let hundredths = counted * u64::from(sites.spread_share(site).percent());
             let share = hundredths / 100 + u64::from(hundredths % 100 > 0);
             let limit = &mut group.limits[*domain as usize];

@@ -1,10 +1,11 @@
-//! Looks for an order in which the scheduler would accept every planned pod where the plan puts it.
+//! Searches an order in which kube-scheduler would accept every planned pod on its planned node.
 //!
-//! Works on lots, one per (class, node): a lot is admitted in bulk as far as the rules allow at the moment, then waits
-//! for the group that holds it back. Within one spread group it never harms to place whatever may be placed, because
-//! the minimum only rises. Pods that no rule binds but that a rule counts are held back until something waits for them.
-//! Between groups order can matter: the plan's own order is tried first, then several others; only if none works are
-//! the leftovers reported. The plan's order is a proposal, not a proof: every pod of it has to be accepted here too.
+//! Works on batches, one per class and node. As many pods of a batch as the rules allow are placed at once;
+//! the rest waits for the group that blocks it. Within one spread group it never harms to place every pod
+//! that may be placed, because the minimum only rises. Pods that no rule constrains but that a rule counts
+//! are placed only when a blocked batch needs them. Between groups the order can matter: the order of the
+//! plan is tried first, then several others; only if none works are the remaining pods reported. The order of
+//! the plan is checked like any other.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ use super::groups::{Groups, SpreadGroup};
 use super::sites::Sites;
 
 /// Pods of one class on one site.
-struct Lot<'a> {
+struct PodBatch<'a> {
     site: usize,
     share: &'a Share,
 }
@@ -32,9 +33,9 @@ enum Order {
     UnboundFirst,
 }
 
-/// So many pods of a lot, next in the plan's order.
+/// A number of pods of a batch, next in the order of the plan.
 struct Step {
-    lot: usize,
+    batch: usize,
     count: u32,
 }
 
@@ -49,11 +50,11 @@ pub(super) fn check(
     if groups.spreads.is_empty() && groups.affinities.is_empty() {
         return;
     }
-    let lots: Vec<Lot<'_>> = (0..sites.len())
-        .flat_map(|site| sites.shares[site].iter().map(move |share| Lot { site, share }))
-        .filter(|lot| groups.classes[lot.share.class as usize].is_relevant())
+    let batches: Vec<PodBatch<'_>> = (0..sites.len())
+        .flat_map(|site| sites.shares[site].iter().map(move |share| PodBatch { site, share }))
+        .filter(|batch| groups.classes[batch.share.class as usize].is_relevant())
         .collect();
-    let steps = steps(problem, plan, contents, &lots);
+    let steps = steps(problem, plan, contents, &batches);
     let mut first_failure = None;
     for order in
         [Order::AsPlanned, Order::StrictestFirst, Order::Backwards, Order::BySite, Order::UnboundFirst]
@@ -61,10 +62,10 @@ pub(super) fn check(
         if order == Order::AsPlanned && steps.is_empty() {
             continue;
         }
-        let mut replay = Replay::new(sites, groups, &lots);
+        let mut replay = Replay::new(sites, groups, &batches);
         replay.run(order, &steps);
         if replay.left.iter().all(|left| *left == 0) {
-            replay.report_open_affinity(contents, violations);
+            replay.report_undecided_affinity(contents, violations);
             return;
         }
         first_failure.get_or_insert(replay);
@@ -74,14 +75,14 @@ pub(super) fn check(
     }
 }
 
-/// The plan's order in lots, neighbours joined. Pods that are not where the order says, which is reported elsewhere,
-/// are left out, and so are pods that no rule binds or counts.
-fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, lots: &[Lot<'_>]) -> Vec<Step> {
+/// The order of the plan as batches, adjacent ones merged. Pods that are not where the order says (reported
+/// elsewhere) and pods that no rule constrains or counts are omitted.
+fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, batches: &[PodBatch<'_>]) -> Vec<Step> {
     if plan.order.is_empty() {
         return Vec::new();
     }
     let by_place: FxHashMap<(usize, u32), usize> =
-        lots.iter().enumerate().map(|(index, lot)| ((lot.site, lot.share.class), index)).collect();
+        batches.iter().enumerate().map(|(index, batch)| ((batch.site, batch.share.class), index)).collect();
     let mut steps: Vec<Step> = Vec::new();
     for (run, place) in &plan.order {
         let site = match place {
@@ -89,10 +90,10 @@ fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, lots: &[Lot<'_
             plan::Place::New(index) => problem.nodes.len().saturating_add(*index),
         };
         let Some(class) = contents.group_class.get(run.group as usize) else { continue };
-        let Some(lot) = by_place.get(&(site, *class)) else { continue };
+        let Some(batch) = by_place.get(&(site, *class)) else { continue };
         match steps.last_mut() {
-            Some(last) if last.lot == *lot => last.count = last.count.saturating_add(run.count),
-            _ => steps.push(Step { lot: *lot, count: run.count }),
+            Some(last) if last.batch == *batch => last.count = last.count.saturating_add(run.count),
+            _ => steps.push(Step { batch: *batch, count: run.count }),
         }
     }
     steps
@@ -101,9 +102,9 @@ fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, lots: &[Lot<'_
 struct SpreadState {
     counts: Vec<u32>,
     minimum: u32,
-    /// Eligible domains that sit at the minimum.
+    /// Eligible domains with the minimum count.
     at_minimum: u32,
-    /// Lots held back, per domain.
+    /// Blocked batches, per domain.
     waiting: Vec<VecDeque<usize>>,
 }
 
@@ -113,7 +114,7 @@ struct AffinityState {
     waiting: Vec<usize>,
 }
 
-/// What holds a lot back.
+/// The group that blocks a batch.
 #[derive(Clone, Copy)]
 enum Blocker {
     Spread(usize),
@@ -123,9 +124,9 @@ enum Blocker {
 struct Replay<'r> {
     sites: &'r Sites<'r>,
     groups: &'r Groups,
-    lots: &'r [Lot<'r>],
+    batches: &'r [PodBatch<'r>],
     left: Vec<u32>,
-    /// Of those left, the ones whose turn has come.
+    /// The part of `left` that the order has reached.
     due: Vec<u32>,
     spreads: Vec<SpreadState>,
     affinities: Vec<AffinityState>,
@@ -134,7 +135,7 @@ struct Replay<'r> {
 }
 
 impl<'r> Replay<'r> {
-    fn new(sites: &'r Sites<'r>, groups: &'r Groups, lots: &'r [Lot<'r>]) -> Self {
+    fn new(sites: &'r Sites<'r>, groups: &'r Groups, batches: &'r [PodBatch<'r>]) -> Self {
         let spreads = groups
             .spreads
             .iter()
@@ -161,48 +162,51 @@ impl<'r> Replay<'r> {
         Self {
             sites,
             groups,
-            lots,
-            left: lots.iter().map(|lot| lot.share.count).collect(),
-            due: vec![0; lots.len()],
+            batches,
+            left: batches.iter().map(|batch| batch.share.count).collect(),
+            due: vec![0; batches.len()],
             spreads,
             affinities,
             ready: VecDeque::new(),
-            is_queued: vec![false; lots.len()],
+            is_queued: vec![false; batches.len()],
         }
     }
 
     fn run(&mut self, order: Order, steps: &[Step]) {
         let groups = self.groups;
-        let class = |lot: &Lot<'_>| &groups.classes[lot.share.class as usize];
-        let mut bound: Vec<usize> =
-            (0..self.lots.len()).filter(|lot| class(&self.lots[*lot]).is_bound_by_rules()).collect();
-        let unbound: Vec<usize> =
-            (0..self.lots.len()).filter(|lot| !class(&self.lots[*lot]).is_bound_by_rules()).collect();
+        let class = |batch: &PodBatch<'_>| &groups.classes[batch.share.class as usize];
+        let mut bound: Vec<usize> = (0..self.batches.len())
+            .filter(|batch| class(&self.batches[*batch]).is_bound_by_rules())
+            .collect();
+        let unbound: Vec<usize> = (0..self.batches.len())
+            .filter(|batch| !class(&self.batches[*batch]).is_bound_by_rules())
+            .collect();
         if order == Order::AsPlanned {
             self.follow(steps);
         }
         self.due.clone_from(&self.left);
         if order != Order::BySite {
-            bound.sort_by_key(|lot| {
-                let lot = &self.lots[*lot];
+            bound.sort_by_key(|batch| {
+                let batch = &self.batches[*batch];
                 let strictest =
-                    class(lot).spreads.iter().map(|(group, _)| groups.spreads[*group].max_skew).min();
-                (strictest.unwrap_or(u32::MAX), lot.share.class, lot.site)
+                    class(batch).spreads.iter().map(|(group, _)| groups.spreads[*group].max_skew).min();
+                (strictest.unwrap_or(u32::MAX), batch.share.class, batch.site)
             });
         }
         if order == Order::Backwards {
             bound.reverse();
         }
         if order == Order::UnboundFirst {
-            for lot in &unbound {
-                self.place(*lot, self.left[*lot]);
+            for batch in &unbound {
+                self.place(*batch, self.left[*batch]);
             }
         }
-        bound.retain(|lot| self.left[*lot] > 0);
-        bound.into_iter().for_each(|lot| self.enqueue(lot));
+        bound.retain(|batch| self.left[*batch] > 0);
+        bound.into_iter().for_each(|batch| self.enqueue(batch));
         loop {
             self.advance_ready();
-            // Wake-ups follow the group a lot waits for; a lot can become free by another way, so look again.
+            // A blocked batch is queued again when its group changes; other changes can unblock it too, so
+            // check all of them.
             if self.retry_waiting() {
                 continue;
             }
@@ -210,67 +214,69 @@ impl<'r> Replay<'r> {
                 break;
             }
         }
-        // Nothing binds the rest; it may come last.
-        for lot in unbound {
-            self.place(lot, self.left[lot]);
+        // No rule constrains the rest; it comes last.
+        for batch in unbound {
+            self.place(batch, self.left[batch]);
         }
     }
 
-    /// Walks the plan's order. What is not accepted at its turn waits and is placed as soon as it may be.
+    /// Follows the order of the plan. Pods that are not accepted in their turn wait and are placed as soon as
+    /// possible.
     fn follow(&mut self, steps: &[Step]) {
-        for Step { lot, count } in steps {
-            let was_waiting = self.due[*lot] > 0;
-            self.due[*lot] = self.due[*lot].saturating_add(*count).min(self.left[*lot]);
-            if was_waiting && matches!(self.allowance(*lot), (0, Some(_))) {
+        for Step { batch, count } in steps {
+            let was_waiting = self.due[*batch] > 0;
+            self.due[*batch] = self.due[*batch].saturating_add(*count).min(self.left[*batch]);
+            if was_waiting && matches!(self.allowance(*batch), (0, Some(_))) {
                 continue;
             }
-            self.advance(*lot);
+            self.advance(*batch);
             self.advance_ready();
         }
     }
 
     fn advance_ready(&mut self) {
-        while let Some(lot) = self.ready.pop_front() {
-            self.is_queued[lot] = false;
-            self.advance(lot);
+        while let Some(batch) = self.ready.pop_front() {
+            self.is_queued[batch] = false;
+            self.advance(batch);
         }
     }
 
-    fn enqueue(&mut self, lot: usize) {
-        if !std::mem::replace(&mut self.is_queued[lot], true) {
-            self.ready.push_back(lot);
+    fn enqueue(&mut self, batch: usize) {
+        if !std::mem::replace(&mut self.is_queued[batch], true) {
+            self.ready.push_back(batch);
         }
     }
 
-    /// Places as many pods of the lot as may be placed now and parks the rest with whatever holds them back.
-    fn advance(&mut self, lot: usize) {
-        while self.due[lot] > 0 {
-            let (allowed, blocker) = self.allowance(lot);
+    /// Places as many pods of the batch as possible now and queues the rest at the group that blocks them.
+    fn advance(&mut self, batch: usize) {
+        while self.due[batch] > 0 {
+            let (allowed, blocker) = self.allowance(batch);
             if allowed > 0 {
-                self.place(lot, allowed.min(self.due[lot]));
+                self.place(batch, allowed.min(self.due[batch]));
                 continue;
             }
             match blocker {
                 Some(Blocker::Spread(group)) => {
                     let key = self.groups.spreads[group].key;
-                    if let Some(domain) = self.sites.domains[key].of_site[self.lots[lot].site] {
-                        self.spreads[group].waiting[domain as usize].push_back(lot);
+                    if let Some(domain) = self.sites.domains[key].of_site[self.batches[batch].site] {
+                        self.spreads[group].waiting[domain as usize].push_back(batch);
                     }
                 }
-                Some(Blocker::Affinity { group, .. }) => self.affinities[group].waiting.push(lot),
+                Some(Blocker::Affinity { group, .. }) => self.affinities[group].waiting.push(batch),
                 None => {}
             }
             break;
         }
-        self.pass_on(lot);
+        self.wake_next(batch);
     }
 
-    /// Where this lot leaves room under a skew, because it is done or waits elsewhere, the next in line may try.
-    fn pass_on(&mut self, lot: usize) {
-        let (groups, site) = (self.groups, self.lots[lot].site);
-        for (group, _) in &groups.classes[self.lots[lot].share.class as usize].spreads {
+    /// If this batch leaves capacity under a skew, because it is complete or blocked elsewhere, the next
+    /// batch is queued.
+    fn wake_next(&mut self, batch: usize) {
+        let (groups, site) = (self.groups, self.batches[batch].site);
+        for (group, _) in &groups.classes[self.batches[batch].share.class as usize].spreads {
             let Some(domain) = self.sites.domains[groups.spreads[*group].key].of_site[site] else { continue };
-            if self.spread_room(*group, site, true).0 == 0 {
+            if self.spread_capacity(*group, site, true).0 == 0 {
                 continue;
             }
             if let Some(next) = self.spreads[*group].waiting[domain as usize].pop_front() {
@@ -279,14 +285,14 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// How many pods of the lot the scheduler would take now, and what stops the next one.
-    fn allowance(&self, lot: usize) -> (u32, Option<Blocker>) {
-        let site = self.lots[lot].site;
-        let class = &self.groups.classes[self.lots[lot].share.class as usize];
+    /// The number of pods of the batch that kube-scheduler would accept now, and what blocks the next one.
+    fn allowance(&self, batch: usize) -> (u32, Option<Blocker>) {
+        let site = self.batches[batch].site;
+        let class = &self.groups.classes[self.batches[batch].share.class as usize];
         let mut allowed = u32::MAX;
         let mut blocker = None;
         for (group, counts_itself) in &class.spreads {
-            let (room, unlimited) = self.spread_room(*group, site, *counts_itself);
+            let (room, unlimited) = self.spread_capacity(*group, site, *counts_itself);
             if !unlimited && room < allowed {
                 allowed = room;
                 blocker = Some(Blocker::Spread(*group));
@@ -308,8 +314,8 @@ impl<'r> Replay<'r> {
         (allowed, blocker)
     }
 
-    /// Pods that fit under the skew at a site; `true` if their number does not matter.
-    fn spread_room(&self, group: usize, site: usize, counts_itself: bool) -> (u32, bool) {
+    /// The number of pods that fit under the skew at a site; `true` if their number is unlimited.
+    fn spread_capacity(&self, group: usize, site: usize, counts_itself: bool) -> (u32, bool) {
         let (group, state) = (&self.groups.spreads[group], &self.spreads[group]);
         let Some(domain) = self.sites.domains[group.key].of_site[site] else {
             // Reported as a missing label.
@@ -326,15 +332,15 @@ impl<'r> Replay<'r> {
         }
     }
 
-    fn place(&mut self, lot: usize, count: u32) {
+    fn place(&mut self, batch: usize, count: u32) {
         if count == 0 {
             return;
         }
-        self.left[lot] -= count;
-        self.due[lot] = self.due[lot].saturating_sub(count);
-        let site = self.lots[lot].site;
+        self.left[batch] -= count;
+        self.due[batch] = self.due[batch].saturating_sub(count);
+        let site = self.batches[batch].site;
         let groups = self.groups;
-        let class = &groups.classes[self.lots[lot].share.class as usize];
+        let class = &groups.classes[self.batches[batch].share.class as usize];
         for index in &class.counted_by_spread {
             let group = &groups.spreads[*index];
             let Some(domain) = self.sites.domains[group.key].of_site[site] else { continue };
@@ -363,32 +369,32 @@ impl<'r> Replay<'r> {
                 }
             }
             if opens_domain {
-                for lot in std::mem::take(&mut state.waiting) {
-                    self.enqueue(lot);
+                for batch in std::mem::take(&mut state.waiting) {
+                    self.enqueue(batch);
                 }
             }
         }
     }
 
-    /// After the minimum rose: the first in line of every domain with room; it passes on what it leaves.
+    /// After the minimum rose, queues the first blocked batch of every domain with capacity.
     fn wake_spread(&mut self, index: usize) {
         let group = &self.groups.spreads[index];
         for domain in 0..self.spreads[index].waiting.len() {
             let state = &mut self.spreads[index];
             if state.counts[domain] < state.minimum.saturating_add(group.max_skew)
-                && let Some(lot) = state.waiting[domain].pop_front()
+                && let Some(batch) = state.waiting[domain].pop_front()
             {
-                self.enqueue(lot);
+                self.enqueue(batch);
             }
         }
     }
 
-    /// Puts lots that could move now back into the queue; `false` if every one is truly stuck.
+    /// Queues blocked batches that could be placed now; `false` if all of them are still blocked.
     fn retry_waiting(&mut self) -> bool {
         let mut movable = Vec::new();
         let mut taken: Vec<VecDeque<usize>> = Vec::new();
         for state in &mut self.spreads {
-            taken.extend(state.waiting.iter_mut().filter(|lots| !lots.is_empty()).map(std::mem::take));
+            taken.extend(state.waiting.iter_mut().filter(|batches| !batches.is_empty()).map(std::mem::take));
         }
         let mut all: Vec<usize> = taken.into_iter().flatten().collect();
         for state in &mut self.affinities {
@@ -396,41 +402,41 @@ impl<'r> Replay<'r> {
         }
         all.sort_unstable();
         all.dedup();
-        for lot in all {
-            if self.left[lot] == 0 {
+        for batch in all {
+            if self.left[batch] == 0 {
                 continue;
             }
-            match self.allowance(lot) {
-                (0, Some(_)) => self.advance(lot),
-                _ => movable.push(lot),
+            match self.allowance(batch) {
+                (0, Some(_)) => self.advance(batch),
+                _ => movable.push(batch),
             }
         }
         let any = !movable.is_empty();
-        movable.into_iter().for_each(|lot| self.enqueue(lot));
+        movable.into_iter().for_each(|batch| self.enqueue(batch));
         any
     }
 
-    /// Places one pod that no rule binds wherever a waiting lot needs one; `false` if that helps nobody.
+    /// Places one unconstrained pod wherever a blocked batch needs one; `false` if there is no such pod.
     fn release_unbound(&mut self, unbound: &[usize]) -> bool {
         let mut released = false;
-        for lot in unbound {
-            if self.left[*lot] == 0 {
+        for batch in unbound {
+            if self.left[*batch] == 0 {
                 continue;
             }
-            let site = self.lots[*lot].site;
-            let class = &self.groups.classes[self.lots[*lot].share.class as usize];
+            let site = self.batches[*batch].site;
+            let class = &self.groups.classes[self.batches[*batch].share.class as usize];
             let raises_minimum = class.counted_by_spread.iter().any(|index| {
                 let (group, state) = (&self.groups.spreads[*index], &self.spreads[*index]);
                 group.eligible[site]
                     && !group.floor_is_zero
-                    && state.waiting.iter().any(|lots| !lots.is_empty())
+                    && state.waiting.iter().any(|batches| !batches.is_empty())
                     && self.sites.domains[group.key].of_site[site]
                         .is_some_and(|domain| state.counts[domain as usize] == state.minimum)
             });
             let opens_domain = class.counted_by_affinity.iter().any(|index| {
                 let (group, state) = (&self.groups.affinities[*index], &self.affinities[*index]);
                 state.waiting.iter().any(|waiting| {
-                    let wanted_at = self.lots[*waiting].site;
+                    let wanted_at = self.batches[*waiting].site;
                     group.keys.iter().enumerate().any(|(term, key)| {
                         let domains = &self.sites.domains[*key].of_site;
                         domains[site].is_some()
@@ -440,7 +446,7 @@ impl<'r> Replay<'r> {
                 })
             });
             if raises_minimum || opens_domain {
-                self.place(*lot, 1);
+                self.place(*batch, 1);
                 released = true;
             }
         }
@@ -448,23 +454,23 @@ impl<'r> Replay<'r> {
     }
 
     fn report(&self, contents: &Contents<'_>, violations: &mut Vec<Violation>) {
-        for (index, lot) in self.lots.iter().enumerate() {
+        for (index, batch) in self.batches.iter().enumerate() {
             let left = self.left[index];
             if left == 0 {
                 continue;
             }
-            let place = self.sites.places[lot.site].clone();
-            let pod = contents.pod_name(lot.share);
+            let place = self.sites.places[batch.site].clone();
+            let pod = contents.pod_name(batch.share);
             let domain_name = |key: usize| {
                 let domains = &self.sites.domains[key];
-                domains.of_site[lot.site]
+                domains.of_site[batch.site]
                     .map(|domain| domains.names[domain as usize].clone())
                     .unwrap_or_default()
             };
             violations.push(match self.allowance(index).1 {
                 Some(Blocker::Spread(group)) => {
                     let (group, state) = (&self.groups.spreads[group], &self.spreads[group]);
-                    let domain = self.sites.domains[group.key].of_site[lot.site];
+                    let domain = self.sites.domains[group.key].of_site[batch.site];
                     let domain_count = domain.map_or(0, |domain| state.counts[domain as usize]);
                     let limit = domain.and_then(|domain| group.limits.get(domain as usize).copied());
                     if let Some(limit) =
@@ -505,18 +511,18 @@ impl<'r> Replay<'r> {
         }
     }
 
-    /// A claim that leaves an affinity's key open must find matching pods in every domain it may become.
-    fn report_open_affinity(&self, contents: &Contents<'_>, violations: &mut Vec<Violation>) {
-        for lot in self.lots {
-            let class = &self.groups.classes[lot.share.class as usize];
+    /// If a claim leaves the key of an affinity undecided, every allowed domain must have matching pods.
+    fn report_undecided_affinity(&self, contents: &Contents<'_>, violations: &mut Vec<Violation>) {
+        for batch in self.batches {
+            let class = &self.groups.classes[batch.share.class as usize];
             let Some((group, _)) = class.affinity else { continue };
             for (term, key) in self.groups.affinities[group].keys.iter().enumerate() {
                 let domains = &self.sites.domains[*key];
-                let Some(open) = domains.open.get(&lot.site) else { continue };
+                let Some(open) = domains.open.get(&batch.site) else { continue };
                 if open.iter().any(|domain| self.affinities[group].counts[term][*domain as usize] == 0) {
                     violations.push(Violation::DomainOpen {
-                        place: self.sites.places[lot.site].clone(),
-                        pod: contents.pod_name(lot.share),
+                        place: self.sites.places[batch.site].clone(),
+                        pod: contents.pod_name(batch.share),
                         key: self.sites.keys[*key].clone(),
                         domains: open.iter().map(|domain| domains.names[*domain as usize].clone()).collect(),
                     });

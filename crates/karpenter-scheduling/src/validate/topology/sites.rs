@@ -1,4 +1,4 @@
-//! Existing and planned nodes side by side, with the domain each of them has for every key a constraint names.
+//! Existing and planned nodes as sites, with the domain of each for every key that a constraint names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use karpenter_model::spread_share::SpreadShare;
 use karpenter_model::taints::{Taint, Toleration};
 use rustc_hash::FxHashMap;
 
+use super::super::claim_groups::ClaimGroups;
 use super::super::contents::{Contents, Share};
 use super::super::existing::blocking_taint;
-use super::super::frames::Frames;
 use super::super::label_view::{ExistingView, Label, LabelView};
 use super::super::violation::Place;
 
 /// The domains of one key over all sites.
 pub(super) struct KeyDomains {
     pub(super) names: Vec<Arc<str>>,
-    /// The domain each site has as planned.
+    /// The domain of each site as planned.
     pub(super) of_site: Vec<Option<u32>>,
-    /// Sites whose claim leaves the key open: every domain they may still become.
+    /// Sites whose claim leaves the key undecided: every allowed domain.
     pub(super) open: FxHashMap<usize, Vec<u32>>,
 }
 
 impl KeyDomains {
-    /// Every domain a site may be in.
+    /// Every domain in which a site may be.
     pub(super) fn possible(&self, site: usize) -> &[u32] {
         match self.open.get(&site) {
             Some(domains) => domains,
@@ -36,22 +36,22 @@ impl KeyDomains {
     }
 }
 
-/// Where a site's labels come from; sites with equal sources have equal labels except for the hostname.
+/// The origin of the labels of a site; sites with equal sources have equal labels except for the hostname.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
     Existing(usize),
     Planned {
-        frame: usize,
+        claim_group: usize,
         instance_type: usize,
         offering: usize,
     },
-    /// A planned node that names a pool, type or offering that does not exist.
+    /// A planned node with a pool, type or offering that does not exist.
     Nowhere,
 }
 
 pub(super) struct Sites<'a> {
     problem: &'a Problem,
-    frames: &'a Frames<'a>,
+    claim_groups: &'a ClaimGroups<'a>,
     pub(super) places: Vec<Place>,
     sources: Vec<Source>,
     pub(super) keys: Vec<Arc<str>>,
@@ -65,7 +65,7 @@ impl<'a> Sites<'a> {
         problem: &'a Problem,
         plan: &Plan,
         contents: &'a Contents<'_>,
-        frames: &'a Frames<'a>,
+        claim_groups: &'a ClaimGroups<'a>,
     ) -> Self {
         let mut sources: Vec<Source> = (0..problem.nodes.len()).map(Source::Existing).collect();
         let mut places: Vec<Place> =
@@ -74,10 +74,12 @@ impl<'a> Sites<'a> {
         for (index, node) in plan.new_nodes.iter().enumerate() {
             places.push(Place::Planned(index));
             shares.push(&contents.planned[index]);
-            sources.push(match frames.of_node[index] {
-                Some(frame) => {
-                    Source::Planned { frame, instance_type: node.instance_type, offering: node.offering }
-                }
+            sources.push(match claim_groups.of_node[index] {
+                Some(claim_group) => Source::Planned {
+                    claim_group,
+                    instance_type: node.instance_type,
+                    offering: node.offering,
+                },
                 None => Source::Nowhere,
             });
         }
@@ -92,7 +94,7 @@ impl<'a> Sites<'a> {
             .collect();
         let mut sites = Self {
             problem,
-            frames,
+            claim_groups,
             places,
             sources,
             keys: keys.into_iter().collect(),
@@ -135,18 +137,19 @@ impl<'a> Sites<'a> {
                     }
                 }
                 Source::Planned { .. } if &**key == labels::HOSTNAME => {
-                    // A space cannot occur in a real hostname, so this never meets an existing node's domain.
+                    // A real hostname has no space, so this never equals the domain of an existing node.
                     Some(intern(self.places[site].to_string().into()))
                 }
-                Source::Planned { frame, instance_type, offering } => {
-                    let frame_index = frame;
-                    let frame = &self.frames.frames[frame];
-                    let domain = match frame.view(instance_type, offering).label(key) {
+                Source::Planned { claim_group, instance_type, offering } => {
+                    let frame_index = claim_group;
+                    let claim_group = &self.claim_groups.claim_groups[claim_group];
+                    let domain = match claim_group.view(instance_type, offering).label(key) {
                         Label::Value(value) => Some(Arc::from(value)),
                         Label::Open(requirement) => requirement.any_value(),
                         Label::Absent => None,
                     };
-                    let pinned = frame.claim.get(key).is_some_and(|claim| claim.single_value().is_some());
+                    let pinned =
+                        claim_group.claim.get(key).is_some_and(|claim| claim.single_value().is_some());
                     if !pinned {
                         let node = &plan.new_nodes[site - self.problem.nodes.len()];
                         let possible = memo
@@ -154,8 +157,8 @@ impl<'a> Sites<'a> {
                             .or_insert_with(|| {
                                 let mut values = Vec::new();
                                 for option in &node.instance_type_options {
-                                    if *option < frame.catalog.len() {
-                                        frame.possible_values(*option, key, &mut values);
+                                    if *option < claim_group.catalog.len() {
+                                        claim_group.possible_values(*option, key, &mut values);
                                     }
                                 }
                                 values.sort();
@@ -173,7 +176,7 @@ impl<'a> Sites<'a> {
         KeyDomains { names, of_site, open }
     }
 
-    /// Which sites a pod with these constraints could be meant for, as spread policies ask it.
+    /// The sites that count for a pod with these constraints under the policies of its spread.
     pub(super) fn included(
         &self,
         affinity: Option<(&Requirements, &[Requirements])>,
@@ -196,14 +199,14 @@ impl<'a> Sites<'a> {
             .collect()
     }
 
-    /// The share of a spread's pods that a site may hold: its pool's, or that of the options.
+    /// The share of the pods of a spread that a site may hold: that of its NodePool, or of the options.
     pub(super) fn spread_share(&self, site: usize) -> SpreadShare {
         let pool = match self.sources[site] {
             Source::Existing(index) => {
                 let name = self.problem.nodes[index].pool.as_ref();
                 self.problem.pools.iter().find(|pool| Some(&pool.name) == name)
             }
-            Source::Planned { frame, .. } => Some(self.frames.frames[frame].pool),
+            Source::Planned { claim_group, .. } => Some(self.claim_groups.claim_groups[claim_group].pool),
             Source::Nowhere => None,
         };
         let of_pool = pool.and_then(|pool| pool.hostname_spread_share);
@@ -213,7 +216,7 @@ impl<'a> Sites<'a> {
     fn taints(&self, source: &Source) -> &[Taint] {
         match *source {
             Source::Existing(index) => &self.problem.nodes[index].taints,
-            Source::Planned { frame, .. } => &self.frames.frames[frame].pool.taints,
+            Source::Planned { claim_group, .. } => &self.claim_groups.claim_groups[claim_group].pool.taints,
             Source::Nowhere => &[],
         }
     }
@@ -225,8 +228,8 @@ impl<'a> Sites<'a> {
                 let view = ExistingView { labels: &node.labels, hostname: node.hostname() };
                 view.meets(selector) && view.meets_any(terms)
             }
-            Source::Planned { frame, instance_type, offering } => {
-                let view = self.frames.frames[frame].view(instance_type, offering);
+            Source::Planned { claim_group, instance_type, offering } => {
+                let view = self.claim_groups.claim_groups[claim_group].view(instance_type, offering);
                 view.meets(selector) && view.meets_any(terms)
             }
             Source::Nowhere => false,

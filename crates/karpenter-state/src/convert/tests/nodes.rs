@@ -36,7 +36,7 @@ const STARTUP: &str =
     "startupTaints: [{key: start, effect: NoSchedule}], taints: [{key: claimed, effect: NoSchedule}]";
 
 #[test]
-fn taints_depend_on_how_far_the_node_has_come() {
+fn taints_depend_on_registration_and_initialization() {
     let all = [
         "node.kubernetes.io/not-ready:NoSchedule",
         "readiness.k8s.io/x:NoSchedule",
@@ -60,7 +60,7 @@ fn taints_depend_on_how_far_the_node_has_come() {
 }
 
 #[test]
-fn a_cordoned_node_is_tainted() {
+fn cordoned_node_is_tainted() {
     assert_eq!(
         taints(&node("a: b", "unschedulable: true", "")),
         ["node.kubernetes.io/unschedulable:NoSchedule"]
@@ -71,7 +71,7 @@ fn a_cordoned_node_is_tainted() {
 }
 
 #[test]
-fn a_rebooting_node_is_seen_as_it_will_be() {
+fn rebooting_node_is_converted_without_its_taints() {
     let rebooting = "conditions: [{type: Rebooting, status: 'True', reason: R, message: m, lastTransitionTime: 2026-01-01T00:00:00Z}]";
     let spec = "taints: [{key: karpenter.sh/rebooting, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoExecute}, {key: stay, effect: NoSchedule}]";
     let text = format!("{}{}", node(INITIALIZED, spec, ""), claim("", rebooting, ""));
@@ -104,7 +104,7 @@ fn deprecated_labels_are_read_as_their_stable_ones() {
 }
 
 #[test]
-fn amounts_a_node_does_not_report_yet_are_filled_in_from_its_claim() {
+fn unreported_amounts_come_from_the_claim() {
     let amounts = |text: &str| {
         let node = only_node(text);
         (node.allocatable.get("cpu"), node.allocatable.get("memory"), node.allocatable.get("pods"))
@@ -115,7 +115,7 @@ fn amounts_a_node_does_not_report_yet_are_filled_in_from_its_claim() {
 }
 
 #[test]
-fn a_claim_without_a_node_is_a_node_on_its_way() {
+fn claim_without_node_is_an_in_flight_node() {
     let found = only_node(&claim(STARTUP, "", ""));
     assert_eq!(
         (&*found.name, found.initialized, found.pool.as_deref()),
@@ -129,7 +129,7 @@ fn a_claim_without_a_node_is_a_node_on_its_way() {
 }
 
 #[test]
-fn a_claim_finds_its_node_by_provider_id_or_name() {
+fn node_is_matched_by_provider_id_or_name() {
     let by_id = format!("{}{}", node(REGISTERED, "", ""), claim("", "", ""));
     assert!(!only_node(&by_id).initialized);
     let by_name = by_id.replace("providerID: id, allocatable", "nodeName: n1, allocatable");
@@ -139,7 +139,7 @@ fn a_claim_finds_its_node_by_provider_id_or_name() {
 }
 
 #[test]
-fn a_managed_node_that_has_not_been_labelled_yet_is_its_claim() {
+fn unlabelled_managed_node_uses_its_claim() {
     let bare = node("a: b", COMING_UP, "").replace("node.kubernetes.io/instance-type: t, ", "");
     let found = only_node(&format!("{bare}{}", claim(STARTUP, "", "")));
     assert_eq!(found.labels.get("zone").map(AsRef::as_ref), Some("from-claim"));
@@ -147,7 +147,7 @@ fn a_managed_node_that_has_not_been_labelled_yet_is_its_claim() {
 }
 
 #[test]
-fn pods_of_nodes_being_deleted_need_another_place() {
+fn pods_of_deleted_nodes_are_pending() {
     let pods = [
         pod_yaml("moves", "nodeName: n1"),
         pod_yaml("daemon", "nodeName: n1").replace(

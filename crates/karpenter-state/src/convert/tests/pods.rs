@@ -23,7 +23,7 @@ fn requests_are_rounded_up_and_include_the_pod_itself() {
             "",
             &[("cpu", 101), ("memory", 2), ("nvidia.com/gpu", 1), ("pods", 1)],
         ),
-        // What an API server would have copied.
+        // An API server would have copied the limits.
         ("resources: {limits: {cpu: 2}}", "", &[("cpu", 2000), ("pods", 1)]),
         (
             "resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 5}}",
@@ -73,7 +73,7 @@ fn required(expression: &str) -> String {
 }
 
 #[test]
-fn pods_that_karpenter_would_ignore_carry_the_reason() {
+fn ignored_pods_have_a_refusal() {
     let expression = |text: &str| required(&format!("{{matchExpressions: [{text}]}}"));
     let cases = [
         (expression("{key: karpenter.sh/nodepool, operator: DoesNotExist}"), "asks not to run"),
@@ -104,7 +104,7 @@ fn pods_that_karpenter_would_ignore_carry_the_reason() {
 }
 
 #[test]
-fn pods_with_ordinary_requirements_carry_none() {
+fn ordinary_pods_have_no_refusal() {
     let expression = |text: &str| required(&format!("{{matchExpressions: [{text}]}}"));
     for spec_lines in [
         String::new(),
@@ -178,7 +178,7 @@ fn affinity_namespaces_are_named_selected_or_the_pods_own() {
         ("namespaceSelector: {matchLabels: {team: b}}", vec!["blue"]),
         ("namespaces: [a], namespaceSelector: {matchLabels: {team: b}}", vec!["a", "blue"]),
         ("namespaceSelector: {}", vec!["blue", "default", "red"]),
-        // A namespace without an object is known by its name alone.
+        // A namespace without an object has only its name label.
         ("namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}", vec!["default"]),
         ("namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}", vec!["default"]),
         ("namespaceSelector: {matchLabels: {team: none}}", vec![]),
@@ -249,7 +249,7 @@ fn priority_is_the_pods_own_its_class_or_the_default() {
 }
 
 #[test]
-fn a_refused_pod_keeps_its_spec() {
+fn refused_pod_keeps_its_spec() {
     let spec = pod_with("resourceClaims: [{name: gpu, resourceClaimName: g}]\nnodeSelector: {a: b}");
     assert_eq!(spec.refusal, Some(Reason::DynamicResources));
     assert_eq!(spec.node_selector.to_string(), "a In [b]");

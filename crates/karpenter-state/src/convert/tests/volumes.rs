@@ -44,7 +44,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn claims_that_cannot_be_used_refuse_the_pod() {
+fn unusable_claims_refuse_the_pod() {
     let immediate = CLASS.replace("volumeBindingMode: WaitForFirstConsumer\n", "");
     let bound = claim("data", "volumeName: pv", BOUND);
     let cases = [
@@ -101,13 +101,13 @@ fn bound_claims_follow_their_volume() {
     let csi = "csi: {driver: ebs.csi.aws.com, volumeHandle: v}";
     assert_eq!(alternatives(&affinity(zone, csi)), ["topology.kubernetes.io/zone In [a]"]);
     assert_eq!(alternatives(&affinity(host, csi)), ["kubernetes.io/hostname In [n1]"]);
-    // The pod leaves a local volume behind; the hostname says nothing about the next node.
+    // The pod abandons a local volume, so the hostname is ignored.
     assert_eq!(alternatives(&affinity(host, "local: {path: /x}")), [""]);
     assert_eq!(alternatives(&(claim("data", "volumeName: pv", BOUND) + &volume("pv", csi))), [""; 0]);
 }
 
 #[test]
-fn places_of_several_volumes_are_combined() {
+fn topologies_of_several_volumes_are_combined() {
     let spec = |places: [&str; 2]| {
         let volumes = "volumes: [{name: v, persistentVolumeClaim: {claimName: c0}}, {name: w, persistentVolumeClaim: {claimName: c1}}]";
         let mut text = pod_yaml("p", volumes);
@@ -139,7 +139,7 @@ fn attachments_are_counted_for_drivers_that_have_a_limit() {
 }
 
 #[test]
-fn volumes_made_for_each_pod_follow_the_class_and_tell_pods_apart_only_where_they_can_run_out() {
+fn volumes_per_pod_follow_the_class_and_split_groups_only_if_limited() {
     let set = "---
 apiVersion: apps/v1
 kind: StatefulSet

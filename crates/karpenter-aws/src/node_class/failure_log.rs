@@ -1,0 +1,196 @@
+//! Log lines and events about classes: one log line when a condition starts to fail or fails differently, one when it
+//! recovers, and an event for each change of a condition's status.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use karpenter_api::types::{Condition, EC2NodeClass};
+use karpenter_cluster::controllers::context::{name_of, uid_of};
+use karpenter_controllers::events::ObjectEvent;
+
+use super::conditions::{ALL, ConditionResult, Failure, NewStatus};
+
+/// The key of cleanup failures, in place of a condition.
+const CLEANUP: &str = "cleanup";
+
+/// The last logged error by uid of the class and condition, so that the same error is logged once.
+#[derive(Default)]
+pub(crate) struct FailureLog {
+    failures: Mutex<BTreeMap<(String, &'static str), String>>,
+}
+
+/// Which log line a result needs.
+#[derive(Debug, PartialEq, Eq)]
+enum LogAction {
+    Failure,
+    Recovery,
+    Nothing,
+}
+
+impl FailureLog {
+    pub(crate) fn log_result(&self, class: &EC2NodeClass, result: &ConditionResult) {
+        let (nodeclass, condition) = (name_of(class), result.condition);
+        match self.action_for(uid_of(class), result) {
+            LogAction::Failure => {
+                let Some(failure) = &result.failure else { return };
+                let (error, what_to_do) = (failure.error.as_str(), failure.remedy.as_str());
+                tracing::error!(nodeclass, condition, error, what_to_do, "{}", summary(&result.new_status));
+            }
+            LogAction::Recovery => tracing::info!(nodeclass, condition, "nodeclass condition recovered"),
+            LogAction::Nothing => {}
+        }
+    }
+
+    fn action_for(&self, uid: &str, result: &ConditionResult) -> LogAction {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (uid.to_owned(), result.condition);
+        match (&result.failure, &result.new_status) {
+            (Some(failure), _) => {
+                let before = failures.insert(key, failure.error.clone());
+                if before.as_ref() == Some(&failure.error) { LogAction::Nothing } else { LogAction::Failure }
+            }
+            (None, NewStatus::True) if failures.remove(&key).is_some() => LogAction::Recovery,
+            (None, _) => LogAction::Nothing,
+        }
+    }
+
+    /// Logs that resources of a deleted class could not be deleted.
+    pub(crate) fn log_cleanup(&self, class: &EC2NodeClass, failure: &Failure) {
+        let key = (uid_of(class).to_owned(), CLEANUP);
+        let before = {
+            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            failures.insert(key, failure.error.clone())
+        };
+        if before.as_ref() != Some(&failure.error) {
+            let (error, what_to_do) = (failure.error.as_str(), failure.remedy.as_str());
+            let nodeclass = name_of(class);
+            tracing::error!(nodeclass, error, what_to_do, "failed to clean up deleted nodeclass");
+        }
+    }
+
+    /// Drops the entries of a deleted class.
+    pub(crate) fn forget(&self, uid: &str) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.retain(|(of, _), _| of != uid);
+    }
+}
+
+fn summary(new_status: &NewStatus) -> &'static str {
+    match new_status {
+        NewStatus::NotChecked { .. } => "cannot check nodeclass",
+        NewStatus::False { .. } | NewStatus::Unknown { .. } | NewStatus::True | NewStatus::Unchanged => {
+            "nodeclass is not ready"
+        }
+    }
+}
+
+/// One event for each condition whose status changed.
+pub(crate) fn condition_events(
+    class: &EC2NodeClass,
+    before: &[Condition],
+    after: &[Condition],
+) -> Vec<ObjectEvent> {
+    let changed = after.iter().filter_map(|now| {
+        let old = before.iter().find(|old| old.type_ == now.type_)?;
+        if old.status == now.status {
+            return None;
+        }
+        let reason = ALL.into_iter().find(|known| *known == now.type_)?;
+        let mut message = format!(
+            "Status condition transitioned, Type: {}, Status: {} -> {}, Reason: {}",
+            now.type_,
+            old.status.as_str(),
+            now.status.as_str(),
+            now.reason
+        );
+        if !now.message.is_empty() {
+            message.push_str(", Message: ");
+            message.push_str(&now.message);
+        }
+        Some(ObjectEvent::normal(class, reason, message.clone()).dedupe_by(message))
+    });
+    changed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_class::conditions::{Recheck, SUBNETS_READY};
+    use karpenter_api::types::ConditionStatus;
+
+    fn result(error: Option<&str>, new_status: NewStatus) -> ConditionResult {
+        let failure = error.map(|error| Failure { error: error.to_owned(), remedy: "fix".to_owned() });
+        ConditionResult { condition: SUBNETS_READY, new_status, recheck: Recheck::OnChange, failure }
+    }
+
+    #[test]
+    fn trouble_is_told_when_it_begins_changes_and_ends() {
+        let failure_log = FailureLog::default();
+        let not_checked = || NewStatus::NotChecked { reason: "Failed", message: String::new() };
+        let steps = [
+            ("ready", None, NewStatus::True, LogAction::Nothing),
+            ("fails", Some("denied"), not_checked(), LogAction::Failure),
+            ("same failure", Some("denied"), not_checked(), LogAction::Nothing),
+            ("other failure", Some("throttled"), not_checked(), LogAction::Failure),
+            ("unchanged", None, NewStatus::Unchanged, LogAction::Nothing),
+            ("recovers", None, NewStatus::True, LogAction::Recovery),
+            ("still ready", None, NewStatus::True, LogAction::Nothing),
+            ("fails again", Some("throttled"), not_checked(), LogAction::Failure),
+        ];
+        for (case, error, new_status, expected) in steps {
+            assert_eq!(failure_log.action_for("uid", &result(error, new_status)), expected, "{case}");
+        }
+        assert_eq!(
+            failure_log.action_for("other", &result(Some("throttled"), not_checked())),
+            LogAction::Failure,
+            "another class"
+        );
+        failure_log.forget("uid");
+        assert_eq!(
+            failure_log.action_for("uid", &result(Some("throttled"), not_checked())),
+            LogAction::Failure,
+            "a forgotten class"
+        );
+        assert_eq!(
+            failure_log.action_for("other", &result(Some("throttled"), not_checked())),
+            LogAction::Nothing
+        );
+    }
+
+    #[test]
+    fn each_changed_condition_is_an_event() {
+        let condition = |kind: &str, status, message: &str| Condition {
+            type_: kind.to_owned(),
+            status,
+            reason: "Because".to_owned(),
+            message: message.to_owned(),
+            ..Condition::default()
+        };
+        let before = [
+            condition("Ready", ConditionStatus::Unknown, ""),
+            condition("AMIsReady", ConditionStatus::True, ""),
+            condition("SubnetsReady", ConditionStatus::Unknown, ""),
+        ];
+        let after = [
+            condition("Ready", ConditionStatus::False, "SubnetsReady=False"),
+            condition("AMIsReady", ConditionStatus::True, "other words"),
+            condition("SubnetsReady", ConditionStatus::True, ""),
+            condition("PlacementGroupReady", ConditionStatus::True, ""),
+        ];
+        let notices = condition_events(&EC2NodeClass::default(), &before, &after);
+        let found: Vec<(&str, &str)> =
+            notices.iter().map(|notice| (notice.reason.as_ref(), notice.message.as_str())).collect();
+        let expected = [
+            (
+                "Ready",
+                "Status condition transitioned, Type: Ready, Status: Unknown -> False, Reason: Because, \
+                 Message: SubnetsReady=False",
+            ),
+            (
+                "SubnetsReady",
+                "Status condition transitioned, Type: SubnetsReady, Status: Unknown -> True, Reason: Because",
+            ),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,145 @@
+//! Conditions that changed: what counts as a change, for every kind that has conditions. Metrics count changes, and
+//! [`events`] tells them.
+
+pub(crate) mod events;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use karpenter_api::conditions::{ConditionTypes, NODE_CLAIM_CONDITIONS, NODE_POOL_CONDITIONS};
+use karpenter_api::types::{CapacityBuffer, Condition, NodeClaim, NodePool};
+use karpenter_cluster::clock::since;
+use kube::Resource;
+use kube::api::{DynamicObject, ObjectMeta};
+
+/// The status of what nobody has said anything about yet.
+const UNKNOWN: &str = "Unknown";
+
+/// A condition as any kind has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConditionView<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) status: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) since: Option<Timestamp>,
+}
+
+/// Kinds whose conditions are told.
+pub(crate) trait Conditional: Resource {
+    fn seen(&self) -> Vec<ConditionView<'_>>;
+}
+
+impl Conditional for NodeClaim {
+    fn seen(&self) -> Vec<ConditionView<'_>> {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        complete(NODE_CLAIM_CONDITIONS, ours(conditions), &self.metadata)
+    }
+}
+
+impl Conditional for NodePool {
+    fn seen(&self) -> Vec<ConditionView<'_>> {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        complete(NODE_POOL_CONDITIONS, ours(conditions), &self.metadata)
+    }
+}
+
+impl Conditional for CapacityBuffer {
+    fn seen(&self) -> Vec<ConditionView<'_>> {
+        ours(self.status.iter().flat_map(|status| &status.conditions))
+    }
+}
+
+impl Conditional for Node {
+    fn seen(&self) -> Vec<ConditionView<'_>> {
+        let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions
+            .map(|condition| ConditionView {
+                kind: &condition.type_,
+                status: &condition.status,
+                reason: condition.reason.as_deref().unwrap_or_default(),
+                message: condition.message.as_deref().unwrap_or_default(),
+                since: condition.last_transition_time.as_ref().map(|time| time.0),
+            })
+            .collect()
+    }
+}
+
+/// Node classes are of the provider's kinds, for which there is no type here.
+impl Conditional for DynamicObject {
+    fn seen(&self) -> Vec<ConditionView<'_>> {
+        let conditions = self.data.pointer("/status/conditions").and_then(|list| list.as_array());
+        conditions
+            .into_iter()
+            .flatten()
+            .map(|condition| {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default();
+                ConditionView {
+                    kind: text("type"),
+                    status: text("status"),
+                    reason: text("reason"),
+                    message: text("message"),
+                    since: text("lastTransitionTime").parse().ok(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn ours<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<ConditionView<'a>> {
+    conditions
+        .map(|condition| ConditionView {
+            kind: &condition.type_,
+            status: condition.status.as_str(),
+            reason: &condition.reason,
+            message: &condition.message,
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+        })
+        .collect()
+}
+
+/// With the conditions that an object of its kind always has: until somebody writes them, they have been unknown since
+/// it was created. So a launch is measured from the creation of its claim, whoever wrote the claim.
+fn complete<'a>(
+    types: ConditionTypes,
+    mut seen: Vec<ConditionView<'a>>,
+    metadata: &ObjectMeta,
+) -> Vec<ConditionView<'a>> {
+    let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
+    for kind in types.dependents.iter().copied().chain([types.root]) {
+        if !seen.iter().any(|one| one.kind == kind) {
+            let reason = "AwaitingReconciliation";
+            let message = "object is awaiting reconciliation";
+            seen.push(ConditionView { kind, status: UNKNOWN, reason, message, since: created });
+        }
+    }
+    seen
+}
+
+/// A condition that has another status than before. One that was not there counts as Unknown before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Transition<'a> {
+    pub(crate) now: ConditionView<'a>,
+    /// The condition as it was, if it was there.
+    pub(crate) before: Option<ConditionView<'a>>,
+}
+
+impl Transition<'_> {
+    /// For how many seconds the condition had the status it had.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        Some(since(self.now.since?, self.before?.since?).as_secs_f64())
+    }
+}
+
+pub(crate) fn transitions<'a>(
+    before: &[ConditionView<'a>],
+    after: &[ConditionView<'a>],
+) -> Vec<Transition<'a>> {
+    let changed = after.iter().filter_map(|now| {
+        let before = before.iter().find(|old| old.kind == now.kind).copied();
+        let is_other = before.map_or(UNKNOWN, |old| old.status) != now.status;
+        is_other.then_some(Transition { now: *now, before })
+    });
+    changed.collect()
+}

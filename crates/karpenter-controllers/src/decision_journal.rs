@@ -1,0 +1,142 @@
+//! The last decisions, for people who ask why: what was decided, why, from which state, and what it costs.
+//!
+//! A bounded ring in memory. It explains; nothing is ever decided from it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// How many decisions are kept unless somebody says otherwise.
+pub const ENTRIES_DEFAULT: usize = 512;
+
+/// One decision.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalEntry {
+    /// Counts from 1 and never repeats in a process, so that a reader can ask for what is new.
+    pub number: u64,
+    pub at: Timestamp,
+    /// Who decided: `provisioning`, …
+    pub by: &'static str,
+    /// What was decided, as one sentence.
+    pub what: String,
+    /// The reasons, most important first.
+    pub why: Vec<String>,
+    /// The newest version of the cluster's objects that was looked at.
+    pub revision: u64,
+    /// The price of all nodes whose price is known, before and after, per hour.
+    pub cost_before_per_hour: Option<f64>,
+    pub cost_after_per_hour: Option<f64>,
+    /// What was planned, where the planner was at fault: manifests that `karpenter plan -f` reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<Arc<str>>,
+}
+
+/// A decision before it is numbered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecisionRecord {
+    pub at: Timestamp,
+    pub by: &'static str,
+    pub what: String,
+    pub why: Vec<String>,
+    pub revision: u64,
+    pub cost_before_per_hour: Option<f64>,
+    pub cost_after_per_hour: Option<f64>,
+}
+
+/// Inputs of faults that are kept: the newest.
+const INPUTS_MAX: usize = 4;
+
+/// Clones share the ring.
+#[derive(Debug, Clone)]
+pub struct DecisionJournal {
+    shared: Arc<Mutex<Ring>>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    entries: VecDeque<JournalEntry>,
+    entries_max: usize,
+    next: u64,
+}
+
+impl Default for DecisionJournal {
+    fn default() -> Self {
+        Self::with_capacity(ENTRIES_DEFAULT)
+    }
+}
+
+impl DecisionJournal {
+    pub fn with_capacity(entries_max: usize) -> Self {
+        let ring = Ring { entries: VecDeque::new(), entries_max: entries_max.max(1), next: 1 };
+        Self { shared: Arc::new(Mutex::new(ring)) }
+    }
+
+    /// Writes a decision down, in the log as well; the oldest makes room.
+    pub fn record(&self, decision: DecisionRecord) {
+        self.record_with(decision, None);
+    }
+
+    /// The same, with the input that led to it.
+    pub fn record_with(&self, decision: DecisionRecord, input: Option<Arc<str>>) {
+        tracing::info!(decision = decision.what, reasons = decision.why.join("; "), "recorded decision");
+        let mut ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = ring.next;
+        ring.next += 1;
+        if ring.entries.len() >= ring.entries_max {
+            ring.entries.pop_front();
+        }
+        let DecisionRecord { at, by, what, why, revision, cost_before_per_hour, cost_after_per_hour } =
+            decision;
+        ring.entries.push_back(JournalEntry {
+            number,
+            at,
+            by,
+            what,
+            why,
+            revision,
+            cost_before_per_hour,
+            cost_after_per_hour,
+            input,
+        });
+        let with_input = ring.entries.iter_mut().rev().filter(|entry| entry.input.is_some());
+        with_input.skip(INPUTS_MAX).for_each(|entry| entry.input = None);
+    }
+
+    /// What is kept and newer than `after`, oldest first.
+    pub fn entries_after(&self, after: u64) -> Vec<JournalEntry> {
+        let ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.entries.iter().filter(|entry| entry.number > after).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_makes_room_and_numbers_go_on() {
+        let journal = DecisionJournal::with_capacity(2);
+        for what in ["a", "b", "c"] {
+            journal.record(DecisionRecord {
+                at: Timestamp::UNIX_EPOCH,
+                by: "test",
+                what: what.to_owned(),
+                why: Vec::new(),
+                revision: 7,
+                cost_before_per_hour: None,
+                cost_after_per_hour: Some(1.5),
+            });
+        }
+        let shown: Vec<_> =
+            journal.entries_after(0).into_iter().map(|entry| (entry.number, entry.what)).collect();
+        assert_eq!(shown, [(2, "b".to_owned()), (3, "c".to_owned())]);
+        assert_eq!(journal.entries_after(2).len(), 1);
+        let text = serde_json::to_value(&journal.entries_after(2)[0]).expect("JSON");
+        assert_eq!(text["costAfterPerHour"], 1.5);
+        assert!(text.get("input").is_none());
+        assert_eq!(text["at"], "1970-01-01T00:00:00Z");
+    }
+}

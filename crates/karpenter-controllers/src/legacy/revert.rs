@@ -1,0 +1,77 @@
+//! What others have added to the spec of a derived object. Applying takes back what they changed, but leaves what they
+//! added, because nobody but them says anything about it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Map, Value, json};
+
+/// A merge patch that removes every field of the spec that somebody has and `manager` has not; nothing if there is none.
+pub(super) fn revert_patch(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
+    let entries = metadata.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        entries.partition(|entry| entry.manager.as_deref() == Some(manager));
+    let specs = |entries: Vec<_>| -> Vec<Value> {
+        let of = |entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
+            entry.fields_v1.as_ref()?.0.get("f:spec").cloned()
+        };
+        entries.into_iter().filter_map(of).collect()
+    };
+    let ours = specs(ours);
+    let mut removed = Map::new();
+    for spec in specs(theirs) {
+        remove(&spec, &ours.iter().collect::<Vec<_>>(), &mut removed);
+    }
+    (!removed.is_empty()).then(|| json!({"spec": removed}))
+}
+
+/// Adds what `theirs` names and none of `ours` does.
+fn remove(theirs: &Value, ours: &[&Value], removed: &mut Map<String, Value>) {
+    for (key, below) in theirs.as_object().into_iter().flatten() {
+        // Other prefixes are items of lists, which are taken back whole with their list.
+        let Some(name) = key.strip_prefix("f:") else { continue };
+        let owned: Vec<&Value> = ours.iter().filter_map(|fields| fields.get(key)).collect();
+        if owned.is_empty() {
+            removed.insert(name.to_owned(), Value::Null);
+            continue;
+        }
+        let mut deeper = Map::new();
+        remove(below, &owned, &mut deeper);
+        if !deeper.is_empty() {
+            removed.insert(name.to_owned(), Value::Object(deeper));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(entries: Value) -> ObjectMeta {
+        serde_json::from_value(json!({"managedFields": entries})).expect("metadata")
+    }
+
+    fn entry(manager: &str, spec: Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": spec}})
+    }
+
+    #[test]
+    fn what_others_added_goes_and_what_is_ours_stays() {
+        let ours = entry("we", json!({"f:weight": {}, "f:template": {"f:spec": {"f:taints": {}}}}));
+        let added = entry(
+            "kubectl-edit",
+            json!({"f:weight": {}, "f:limits": {".": {}, "f:cpu": {}}, "f:template": {"f:spec": {"f:expireAfter": {}}}}),
+        );
+        let told =
+            json!({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {"f:nodes": {}}}});
+        let table = [
+            (json!([ours, told]), None),
+            (
+                json!([ours, added]),
+                Some(json!({"spec": {"limits": null, "template": {"spec": {"expireAfter": null}}}})),
+            ),
+            (json!([ours, entry("kubectl-edit", json!({"f:weight": {}}))]), None),
+        ];
+        for (entries, expected) in table {
+            assert_eq!(revert_patch(&metadata(entries.clone()), "we"), expected, "{entries}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Decides how long a replacement node stays closed for the pods that its command moves.
+//!
+//! An open replacement would fill up with pods of other commands, whose own replacements fit no other pods. A replacement
+//! to which no pods will move must open soon, because it costs money unused.
+//!
+//! Reservations of deleted pods are not removed here: a successor may still inherit them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::since;
+use karpenter_state::pod::Pod;
+
+use crate::context::Context;
+use crate::pods;
+use crate::state::PodReservation;
+use crate::stores::UNBOUND_BY_OWNER;
+
+/// How long a replacement stays closed at most.
+const MOVED_PODS_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a pending pod waits for the other moved pods.
+const UNBOUND_POD_WAIT_MAX: Duration = Duration::from_secs(3);
+/// If no pod that could use the reservations was seen for this long, none is expected: the successors of evicted pods
+/// exist by now and run elsewhere.
+const NONE_SEEN_MAX: Duration = Duration::from_secs(5);
+
+/// The pods that a command moves to a replacement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MovedPods {
+    /// All of them are pending or bound, or one of them has waited long enough.
+    NoneToWaitFor,
+    /// Some are not evicted yet, or have a successor without a reservation.
+    Expected,
+    /// There are reservations, but no pod that would use them was seen.
+    NoneSeen,
+}
+
+/// A replacement node that is ready except for our taint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReplacementHold {
+    since: Timestamp,
+    none_seen_since: Option<Timestamp>,
+}
+
+impl ReplacementHold {
+    pub(super) fn from(now: Timestamp) -> Self {
+        Self { since: now, none_seen_since: None }
+    }
+
+    pub(super) fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// Whether the node stays closed. Call it again at short intervals.
+    pub(super) fn is_still_needed(&mut self, moved_pods: MovedPods, now: Timestamp) -> bool {
+        let is_given_up = match moved_pods {
+            MovedPods::NoneToWaitFor => return false,
+            MovedPods::Expected => {
+                self.none_seen_since = None;
+                false
+            }
+            MovedPods::NoneSeen => since(now, *self.none_seen_since.get_or_insert(now)) >= NONE_SEEN_MAX,
+        };
+        !is_given_up && since(now, self.since) < MOVED_PODS_WAIT_MAX
+    }
+}
+
+/// The state of the pods that commands move to the claim's node.
+pub(super) fn moved_pods(context: &Context, claim_name: &str, now: Timestamp) -> MovedPods {
+    let mut owners = context.state.owners_of_moved_slots(claim_name);
+    let mut is_awaiting = !owners.is_empty();
+    let mut is_any_unevicted = false;
+    for reservation in context.state.reservations_on(claim_name) {
+        let pod = pod_of(context, &reservation);
+        if pod.as_ref().is_some_and(|pod| pods::is_provisionable(pod)) {
+            if since(now, reservation.since) >= UNBOUND_POD_WAIT_MAX {
+                return MovedPods::NoneToWaitFor;
+            }
+        } else if reservation.is_move {
+            is_awaiting = true;
+            is_any_unevicted |= pod.is_some_and(|pod| pods::is_reschedulable(&pod));
+            owners.extend(reservation.owner);
+        }
+    }
+    match is_awaiting {
+        false => MovedPods::NoneToWaitFor,
+        true if is_any_unevicted || has_unreserved_pod_of(context, &owners) => MovedPods::Expected,
+        true => MovedPods::NoneSeen,
+    }
+}
+
+/// Whether a pod is expected on the host: it has a reservation there and runs nowhere else, or may inherit one.
+pub(crate) fn expects_pods(context: &Context, host: &str) -> bool {
+    let mut owners = context.state.owners_of_moved_slots(host);
+    for reservation in context.state.reservations_on(host) {
+        match pod_of(context, &reservation) {
+            Some(pod) if pods::is_reschedulable(&pod) => return true,
+            _ if reservation.is_move => owners.extend(reservation.owner),
+            _ => {}
+        }
+    }
+    has_unreserved_pod_of(context, &owners)
+}
+
+fn pod_of(context: &Context, reservation: &PodReservation) -> Option<Arc<Pod>> {
+    context.stores.pods.get_key(&reservation.pod).filter(|pod| pods::uid_of(pod) == reservation.uid)
+}
+
+/// Whether one of these controllers has an unbound pod without a reservation. Pods with a reservation go to that host.
+fn has_unreserved_pod_of(context: &Context, owners: &BTreeSet<String>) -> bool {
+    let is_unreserved =
+        |pod: &Arc<Pod>| pods::is_active(pod) && context.state.reservation_of(pods::uid_of(pod)).is_none();
+    owners.iter().any(|owner| context.stores.pods.by(UNBOUND_BY_OWNER, owner).iter().any(is_unreserved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millisecond(millis).expect("a time")
+    }
+
+    #[test]
+    fn replacement_opens_if_no_moved_pod_is_seen_for_five_seconds() {
+        let mut hold = ReplacementHold::from(at(0));
+        assert!(hold.is_still_needed(MovedPods::Expected, at(10_000)));
+        assert!(hold.is_still_needed(MovedPods::NoneSeen, at(20_000)));
+        assert!(hold.is_still_needed(MovedPods::NoneSeen, at(24_900)));
+        assert!(hold.is_still_needed(MovedPods::Expected, at(24_950)), "a successor was created");
+        assert!(
+            hold.is_still_needed(MovedPods::NoneSeen, at(25_000)),
+            "it was bound elsewhere, but there may be another"
+        );
+        assert!(hold.is_still_needed(MovedPods::NoneSeen, at(29_900)));
+        assert!(!hold.is_still_needed(MovedPods::NoneSeen, at(30_000)));
+    }
+
+    #[test]
+    fn replacement_opens_after_one_minute_or_when_all_moved_pods_are_pending() {
+        let mut hold = ReplacementHold::from(at(0));
+        assert!(hold.is_still_needed(MovedPods::Expected, at(59_900)));
+        assert!(!hold.is_still_needed(MovedPods::Expected, at(60_000)));
+        assert!(!ReplacementHold::from(at(0)).is_still_needed(MovedPods::NoneToWaitFor, at(0)));
+    }
+}

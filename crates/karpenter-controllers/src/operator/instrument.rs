@@ -1,0 +1,60 @@
+//! Wraps a controller: its passes are counted and timed, and what goes wrong is logged.
+
+use std::future::Future;
+
+use karpenter_cluster::controllers::context::is_conflict;
+use karpenter_cluster::harness::{After, Reconcile};
+use karpenter_cluster::mirror::ObjectKey;
+use tokio::time::Instant;
+
+use crate::logs::PassIds;
+use crate::metrics::Metrics;
+use crate::metrics::cloud::as_controller;
+use crate::metrics::runtime::ControllerMetrics;
+
+pub(super) struct Instrumented<R> {
+    name: &'static str,
+    work: R,
+    metrics: ControllerMetrics,
+    ids: PassIds,
+}
+
+impl<R> Instrumented<R> {
+    pub(super) fn new(name: &'static str, work: R, metrics: &Metrics, ids: PassIds, workers: usize) -> Self {
+        Self { name, work, metrics: metrics.runtime.controller(name, workers), ids }
+    }
+}
+
+impl<R: Reconcile> Reconcile for Instrumented<R> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+        let started = Instant::now();
+        self.metrics.active.inc();
+        let pass = self.ids.pass(self.name, key);
+        let outcome = pass.run(as_controller(self.name, logged(self.work.reconcile(key)))).await;
+        self.metrics.active.dec();
+        self.metrics.duration.observe(started.elapsed().as_secs_f64());
+        let result = match &outcome {
+            Ok(After::Done) => &self.metrics.success,
+            Ok(After::Again(_)) => &self.metrics.requeue_after,
+            // Somebody was quicker: the next pass sees what they did.
+            Err(error) if is_conflict(error) => &self.metrics.requeue,
+            Err(_) => {
+                self.metrics.errors.inc();
+                &self.metrics.error
+            }
+        };
+        result.inc();
+        outcome
+    }
+}
+
+/// Logs the error of a pass with the fields of the pass.
+async fn logged(pass: impl Future<Output = kube::Result<After>>) -> kube::Result<After> {
+    let outcome = pass.await;
+    if let Err(error) = outcome.as_ref()
+        && !is_conflict(error)
+    {
+        tracing::error!(%error, "Reconciler error");
+    }
+    outcome
+}

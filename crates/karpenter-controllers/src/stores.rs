@@ -1,0 +1,407 @@
+//! What the controllers watch: one store per kind, with the indexes by which they look things up.
+
+mod trim;
+mod watch_failure_log;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate, ReplicationController, Service,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use karpenter_api::labels;
+use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
+use karpenter_cloud::NodeClassKind;
+use karpenter_cluster::mirror::dense::dense;
+use karpenter_cluster::mirror::trouble::Trouble;
+use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
+use karpenter_state::pod::{Pod, PodFields, PodInterner};
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Client, ResourceExt};
+use tokio::task::JoinHandle;
+
+/// Pods by the name of the node they are bound to.
+pub const BY_NODE: &str = "node";
+/// Pods that are bound to no node by the uid of the owner that manages them.
+pub const UNBOUND_BY_OWNER: &str = "unbound-by-owner";
+/// Nodes and claims by their provider id.
+pub const BY_PROVIDER_ID: &str = "provider-id";
+/// Nodes and claims by the last part of their provider id: the cloud's own name for the machine.
+pub const BY_INSTANCE_ID: &str = "instance-id";
+/// Nodes and claims by the name of their pool.
+pub const BY_POOL: &str = "pool";
+/// Attachments by the name of their node.
+pub const BY_ATTACHED_NODE: &str = "attached-node";
+
+/// Kinds beyond the usual that are watched, because a feature that is on needs them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OptionalKinds {
+    pub node_overlays: bool,
+    pub capacity_buffers: bool,
+    /// What default spread constraints are found by.
+    pub default_spreads: bool,
+}
+
+/// A store of somebody else's with the name of its kind.
+type RequiredStore = (&'static str, Mirror<DynamicObject>);
+
+#[derive(Clone)]
+pub struct Stores {
+    pub pods: Mirror<Pod>,
+    pub nodes: Mirror<Node>,
+    pub node_claims: Mirror<NodeClaim>,
+    pub node_pools: Mirror<NodePool>,
+    pub daemon_sets: Mirror<DaemonSet>,
+    pub budgets: Mirror<PodDisruptionBudget>,
+    pub volume_claims: Mirror<PersistentVolumeClaim>,
+    pub volumes: Mirror<PersistentVolume>,
+    pub storage_classes: Mirror<StorageClass>,
+    pub csi_nodes: Mirror<CSINode>,
+    pub attachments: Mirror<VolumeAttachment>,
+    pub namespaces: Mirror<Namespace>,
+    // The following are there only as far as `OptionalKinds` asks for them.
+    pub node_overlays: Option<Mirror<NodeOverlay>>,
+    pub capacity_buffers: Option<Mirror<CapacityBuffer>>,
+    pub pod_templates: Option<Mirror<PodTemplate>>,
+    pub deployments: Option<Mirror<Deployment>>,
+    pub replica_sets: Option<Mirror<ReplicaSet>>,
+    pub stateful_sets: Option<Mirror<StatefulSet>>,
+    pub replication_controllers: Option<Mirror<ReplicationController>>,
+    pub services: Option<Mirror<Service>>,
+    /// One per kind that the provider understands, in its order.
+    pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
+    /// What others watch and cannot do without.
+    required: Arc<Mutex<Vec<RequiredStore>>>,
+}
+
+impl Stores {
+    /// Starts the usual watches; the tasks end only when they are aborted.
+    pub fn watch(client: &Client, node_classes: Vec<NodeClassKind>) -> (Self, Vec<JoinHandle<()>>) {
+        Self::watch_with(client, node_classes, OptionalKinds::default())
+    }
+
+    /// The same with the kinds that features ask for.
+    pub fn watch_with(
+        client: &Client,
+        node_classes: Vec<NodeClassKind>,
+        extras: OptionalKinds,
+    ) -> (Self, Vec<JoinHandle<()>>) {
+        let mut tasks = Vec::new();
+        let dense = dense(client, |error| {
+            tracing::warn!(error, "pods and nodes are read as JSON from now on, which takes longer");
+        });
+        let has_workloads = extras.capacity_buffers || extras.default_spreads;
+        // Spreads are found by selectors alone.
+        let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
+        let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
+        let stores = Self {
+            pods: keep(watch_pods(&dense), &mut tasks),
+            nodes: keep(
+                Mirror::of(
+                    Identity { is_same: trim::is_same_node, ..Identity::of_objects() },
+                    trim::node,
+                    &[
+                        (BY_PROVIDER_ID, node_provider_id),
+                        (BY_INSTANCE_ID, node_instance_id),
+                        (BY_POOL, pool_of::<Node>),
+                    ],
+                )
+                .fed_by(&dense, |node: Node| node),
+                &mut tasks,
+            ),
+            node_claims: keep(
+                Mirror::watch(
+                    client,
+                    keep_all,
+                    &[
+                        (BY_PROVIDER_ID, claim_provider_id),
+                        (BY_INSTANCE_ID, claim_instance_id),
+                        (BY_POOL, pool_of::<NodeClaim>),
+                    ],
+                ),
+                &mut tasks,
+            ),
+            node_pools: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            daemon_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            budgets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            volume_claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            volumes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            storage_classes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            csi_nodes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            attachments: keep(
+                Mirror::watch(client, keep_all, &[(BY_ATTACHED_NODE, attached_node)]),
+                &mut tasks,
+            ),
+            namespaces: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            node_overlays: keep_if(extras.node_overlays, client, keep_all, &mut tasks),
+            capacity_buffers: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            pod_templates: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            deployments: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
+            replica_sets: keep_if(has_workloads, client, replica_set_trim, &mut tasks),
+            stateful_sets: keep_if(has_workloads, client, stateful_set_trim, &mut tasks),
+            replication_controllers: keep_if(
+                extras.default_spreads,
+                client,
+                trim_replication_controller,
+                &mut tasks,
+            ),
+            services: keep_if(extras.default_spreads, client, keep_all, &mut tasks),
+            node_classes: node_classes
+                .into_iter()
+                .map(|kind| {
+                    let store = keep(watch_dynamic(client, &kind), &mut tasks);
+                    (kind, store)
+                })
+                .collect(),
+            required: Arc::default(),
+        };
+        stores
+            .each(&mut |kind, store| store.on_trouble(Box::new(watch_failure_log::log_watch_failure(kind))));
+        (stores, tasks)
+    }
+
+    /// Lets a store of somebody else's count where it is told what is missing, once per kind.
+    pub fn require_synced(&self, kind: &'static str, store: &Mirror<DynamicObject>) {
+        if self.node_classes.iter().any(|(known, _)| known.kind == kind) {
+            return;
+        }
+        store.on_trouble(watch_failure_log::log_watch_failure(kind));
+        let mut required = self.required.lock().unwrap_or_else(PoisonError::into_inner);
+        required.retain(|(known, _)| *known != kind);
+        required.push((kind, store.clone()));
+    }
+
+    /// Waits until every store of its own has taken in its first list.
+    pub async fn synced(&self) {
+        self.pods.synced().await;
+        self.nodes.synced().await;
+        self.node_claims.synced().await;
+        self.node_pools.synced().await;
+        self.daemon_sets.synced().await;
+        self.budgets.synced().await;
+        self.volume_claims.synced().await;
+        self.volumes.synced().await;
+        self.storage_classes.synced().await;
+        self.csi_nodes.synced().await;
+        self.attachments.synced().await;
+        self.namespaces.synced().await;
+        synced_if(self.node_overlays.as_ref()).await;
+        synced_if(self.capacity_buffers.as_ref()).await;
+        synced_if(self.pod_templates.as_ref()).await;
+        synced_if(self.deployments.as_ref()).await;
+        synced_if(self.replica_sets.as_ref()).await;
+        synced_if(self.stateful_sets.as_ref()).await;
+        synced_if(self.replication_controllers.as_ref()).await;
+        synced_if(self.services.as_ref()).await;
+        for (_, store) in &self.node_classes {
+            store.synced().await;
+        }
+    }
+
+    /// Whether every store has taken in its first list.
+    pub fn is_synced(&self) -> bool {
+        let mut is_synced = true;
+        self.each(&mut |_, store| is_synced &= store.is_synced());
+        is_synced
+    }
+
+    /// The kinds that have not been listed yet, each with what the server says about that, if it does.
+    pub fn unsynced(&self) -> Vec<(&'static str, Option<String>)> {
+        let mut unsynced = Vec::new();
+        self.each(&mut |kind, store| {
+            if !store.is_synced() {
+                unsynced.push((kind, store.trouble().map(|trouble| trouble.message)));
+            }
+        });
+        unsynced
+    }
+
+    /// Every store with the name of its kind.
+    fn each(&self, visit: &mut dyn FnMut(&'static str, &dyn Watched)) {
+        visit("Pod", &self.pods);
+        visit("Node", &self.nodes);
+        visit("NodeClaim", &self.node_claims);
+        visit("NodePool", &self.node_pools);
+        visit("DaemonSet", &self.daemon_sets);
+        visit("PodDisruptionBudget", &self.budgets);
+        visit("PersistentVolumeClaim", &self.volume_claims);
+        visit("PersistentVolume", &self.volumes);
+        visit("StorageClass", &self.storage_classes);
+        visit("CSINode", &self.csi_nodes);
+        visit("VolumeAttachment", &self.attachments);
+        visit("Namespace", &self.namespaces);
+        let mut visit_if = |kind, store: Option<&dyn Watched>| {
+            if let Some(store) = store {
+                visit(kind, store);
+            }
+        };
+        visit_if("NodeOverlay", watched(&self.node_overlays));
+        visit_if("CapacityBuffer", watched(&self.capacity_buffers));
+        visit_if("PodTemplate", watched(&self.pod_templates));
+        visit_if("Deployment", watched(&self.deployments));
+        visit_if("ReplicaSet", watched(&self.replica_sets));
+        visit_if("StatefulSet", watched(&self.stateful_sets));
+        visit_if("ReplicationController", watched(&self.replication_controllers));
+        visit_if("Service", watched(&self.services));
+        for (kind, store) in &self.node_classes {
+            visit(kind.kind, store);
+        }
+        for (kind, store) in self.required.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            visit(kind, store);
+        }
+    }
+
+    /// The node class that a reference names, if its kind is the provider's.
+    pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<Arc<DynamicObject>> {
+        let (_, store) =
+            self.node_classes.iter().find(|(known, _)| known.group == group && known.kind == kind)?;
+        store.get("", name)
+    }
+}
+
+/// Pods are kept as [`Pod`]s, siblings together.
+fn watch_pods(client: &Client) -> (Mirror<Pod>, JoinHandle<()>) {
+    let identity = Identity {
+        key: key_of_pod,
+        version: |pod| pod.version,
+        uid: |pod| Some(&pod.uid),
+        is_deleting: |pod| pod.deleted_at.is_some(),
+        strip: keep_all,
+        is_same: Pod::is_equal_for_us,
+        share: Pod::reuse_shared_parts,
+    };
+    let mut family = PodInterner::default();
+    let store = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
+    store.fed_by(client, move |PodFields(raw)| family.keep(raw))
+}
+
+/// Namespace and name of a pod.
+pub fn key_of_pod(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(pod.namespace(), &*pod.name)
+}
+
+/// Kinds that this process has no type for.
+fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject>, JoinHandle<()>) {
+    let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+    Mirror::empty(keep_all, &[]).fed_with(client, &resource, |object: DynamicObject| object)
+}
+
+/// Everything of a kind, or nothing where it is not watched.
+pub fn listed<K>(store: Option<&Mirror<K>>) -> Vec<Arc<K>>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    store.map(Mirror::list).unwrap_or_default()
+}
+
+fn keep_if<K>(
+    is_wanted: bool,
+    client: &Client,
+    trim: fn(&mut K),
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Option<Mirror<K>>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Default,
+{
+    is_wanted.then(|| keep(Mirror::watch(client, trim, &[]), tasks))
+}
+
+/// What can be asked of a store of any kind.
+trait Watched {
+    fn is_synced(&self) -> bool;
+    fn trouble(&self) -> Option<Trouble>;
+    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>);
+}
+
+impl<K: Send + Sync + 'static> Watched for Mirror<K> {
+    fn is_synced(&self) -> bool {
+        Mirror::is_synced(self)
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        Mirror::trouble(self)
+    }
+
+    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>) {
+        Mirror::on_trouble(self, listener);
+    }
+}
+
+fn watched<K: Send + Sync + 'static>(store: &Option<Mirror<K>>) -> Option<&dyn Watched> {
+    store.as_ref().map(|store| store as &dyn Watched)
+}
+
+async fn synced_if<K>(store: Option<&Mirror<K>>)
+where
+    K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    if let Some(store) = store {
+        store.synced().await;
+    }
+}
+
+fn trim_replica_set(set: &mut ReplicaSet) {
+    if let Some(spec) = &mut set.spec {
+        spec.template = None;
+    }
+}
+
+fn trim_stateful_set(set: &mut StatefulSet) {
+    if let Some(spec) = &mut set.spec {
+        spec.template = Default::default();
+        spec.volume_claim_templates = None;
+    }
+}
+
+fn trim_replication_controller(controller: &mut ReplicationController) {
+    if let Some(spec) = &mut controller.spec {
+        spec.template = None;
+    }
+}
+
+fn keep<K>((store, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {
+    tasks.push(task);
+    store
+}
+
+fn pod_node(pod: &Pod) -> Vec<String> {
+    pod.node_name.iter().map(|name| name.to_string()).collect()
+}
+
+fn owner_of_unbound(pod: &Pod) -> Vec<String> {
+    let owner = pod.controller().filter(|_| pod.node_name.is_none());
+    owner.map(|owner| owner.uid.clone()).into_iter().collect()
+}
+
+fn node_provider_id(node: &Node) -> Vec<String> {
+    node.spec.iter().filter_map(|spec| spec.provider_id.clone()).filter(|id| !id.is_empty()).collect()
+}
+
+fn claim_provider_id(claim: &NodeClaim) -> Vec<String> {
+    claim.status.iter().filter_map(|status| status.provider_id.clone()).filter(|id| !id.is_empty()).collect()
+}
+
+fn node_instance_id(node: &Node) -> Vec<String> {
+    node_provider_id(node).iter().map(|id| last_part(id)).collect()
+}
+
+fn claim_instance_id(claim: &NodeClaim) -> Vec<String> {
+    claim_provider_id(claim).iter().map(|id| last_part(id)).collect()
+}
+
+fn last_part(provider_id: &str) -> String {
+    provider_id.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+fn pool_of<K: kube::Resource>(object: &K) -> Vec<String> {
+    object.labels().get(labels::NODEPOOL).cloned().into_iter().collect()
+}
+
+fn attached_node(attachment: &VolumeAttachment) -> Vec<String> {
+    vec![attachment.spec.node_name.clone()]
+}

@@ -1,0 +1,176 @@
+//! Pins planned nodes to one domain where a constraint counts their pods.
+//!
+//! A planned node may stay undecided between zones as long as no pod on it states a zonal constraint. If
+//! constraints of other pods count its pods, the zone matters: chosen by the launch, it could violate a
+//! spread or an affinity. Upstream leaves such nodes undecided.
+//!
+//! A node that is undecided between instance types that a spread counts and others is narrowed to one or the
+//! other, whichever is cheaper.
+//!
+//! minValues have priority: a node with too few values would be rejected at the end, together with pods that
+//! others depend on. If no choice meets minValues, the node stays undecided.
+
+use crate::classes::QueueRun;
+use crate::ledger::Ledger;
+use crate::ledger::filters::Eligibility;
+use crate::states::StateId;
+use crate::topology::{GroupId, Kind};
+
+/// Pins every undecided node whose pods a spread or an affinity counts.
+pub(crate) fn pin_all(ledger: &mut Ledger) {
+    for claim in 0..ledger.claims.len() {
+        pin_claim(ledger, claim);
+    }
+}
+
+/// Pins a node as soon as it holds a pod that a spread or an affinity counts.
+pub(crate) fn pin_claim(ledger: &mut Ledger, claim: usize) {
+    decide_for_spreads(ledger, claim);
+    for key in 0..ledger.topology.keys.len() {
+        pin_to_domain_of(ledger, claim, key, |_| true);
+    }
+}
+
+/// Decides whether spreads that select pods of the node count it, where that is undecided.
+fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
+    let mut counted: Vec<GroupId> = Vec::new();
+    for (variant, _, _) in &ledger.claims[claim].content {
+        let class = &ledger.classes.classes[ledger.classes.variants[*variant].class];
+        counted.extend(class.matched.iter().copied().filter(|group| {
+            let group = ledger.topology.group(*group);
+            !group.is_hostname && group.id.filter.terms.is_some()
+        }));
+    }
+    counted.sort_unstable();
+    counted.dedup();
+    for group in counted {
+        let before = ledger.claims[claim].state;
+        if ledger.filter_result(group, before).eligibility != Eligibility::Undecided {
+            continue;
+        }
+        let mut best: Option<(f64, StateId)> = None;
+        for state in ledger.states_that_decide(group, before) {
+            if let Some(price) = price_in(ledger, claim, state)
+                && best.is_none_or(|(least, _)| price < least)
+            {
+                best = Some((price, state));
+            }
+        }
+        if let Some((_, state)) = best {
+            change_state(ledger, claim, state);
+        }
+    }
+}
+
+/// The price of a node in a narrower state; `None` if it could not be launched.
+fn price_in(ledger: &Ledger, claim: usize, state: StateId) -> Option<f64> {
+    let mut moved = ledger.claims[claim].clone();
+    moved.state = state;
+    if !ledger.states.get(state).reserved.is_empty() || !moved.reservations.is_empty() {
+        moved.reservations =
+            ledger.reservations_for(state, &ledger.holding_of(&moved), &moved.reservations).ok()?;
+    }
+    ledger.cheapest_price(&moved).filter(|_| ledger.meets_min_values(&moved))
+}
+
+fn change_state(ledger: &mut Ledger, claim: usize, state: StateId) {
+    let before = std::mem::replace(&mut ledger.claims[claim].state, state);
+    ledger.update_reservations(claim);
+    ledger.count_newly_pinned(claim, before, state);
+}
+
+/// Pins one undecided node whose pods exclude an unschedulable pod from all domains in which the node may
+/// launch. Returns whether there was one.
+pub(crate) fn pin_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
+    for run in waiting {
+        let variant = &ledger.classes.variants[ledger.classes.classes[run.class].variants.end - 1];
+        let stated =
+            variant.owned.iter().filter(|owned| !owned.is_hostname && owned.kind == Kind::AntiAffinity);
+        let groups: Vec<GroupId> =
+            stated.map(|owned| owned.group).chain(variant.repelled_by.iter().copied()).collect();
+        for group in groups {
+            let key = ledger.topology.group(group).id.key;
+            for claim in 0..ledger.claims.len() {
+                let involved = ledger.claims[claim].content.iter().any(|(variant, _, _)| {
+                    let variant = &ledger.classes.variants[*variant];
+                    variant.owned.iter().any(|owned| owned.group == group)
+                        || ledger.classes.classes[variant.class].matched.contains(&group)
+                });
+                if involved && pin_to_best(ledger, claim, key, &[]) {
+                    ledger.recount_anti_affinity();
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+/// Pins one undecided node with a pod that an unschedulable pod has an affinity to. Returns whether there was
+/// one.
+pub(crate) fn pin_for_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
+    for run in waiting {
+        let variants = ledger.classes.classes[run.class].variants.clone();
+        let groups: Vec<(GroupId, usize)> = ledger.classes.variants[variants.end - 1]
+            .owned
+            .iter()
+            .filter(|owned| !owned.is_hostname && owned.kind == Kind::Affinity)
+            .map(|owned| (owned.group, owned.key))
+            .collect();
+        for (group, key) in groups {
+            if (0..ledger.claims.len())
+                .any(|claim| pin_to_domain_of(ledger, claim, key, |candidate| candidate == group))
+            {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Pins a node to one domain of a key if it is undecided there and holds a pod that a wanted group counts.
+fn pin_to_domain_of(ledger: &mut Ledger, claim: usize, key: usize, wanted: impl Fn(GroupId) -> bool) -> bool {
+    if ledger.topology.is_hostname(key) {
+        return false;
+    }
+    let mut counted: Vec<GroupId> = Vec::new();
+    for (variant, _, _) in &ledger.claims[claim].content {
+        let class = &ledger.classes.classes[ledger.classes.variants[*variant].class];
+        counted.extend(class.matched.iter().copied().filter(|group| {
+            let data = ledger.topology.group(*group);
+            data.id.key == key && data.id.kind != Kind::AntiAffinity && wanted(*group)
+        }));
+    }
+    counted.sort_unstable();
+    counted.dedup();
+    !counted.is_empty() && pin_to_best(ledger, claim, key, &counted)
+}
+
+/// Pins a node that is undecided between domains of a key to the domain with the fewest counted pods, then
+/// the cheapest.
+fn pin_to_best(ledger: &mut Ledger, claim: usize, key: usize, counted: &[GroupId]) -> bool {
+    let before = ledger.claims[claim].state;
+    let open = ledger.domains(before, key);
+    if open.is_empty() || open.single().is_some() {
+        return false;
+    }
+    let mut choices: Vec<(u32, f64, usize, StateId)> = Vec::new();
+    for domain in open.iter() {
+        let (name, value) = (ledger.topology.keys[key].clone(), ledger.topology.domains[key][domain].clone());
+        let Some(state) = ledger.states.narrow(before, &name, [&value]) else { continue };
+        let Some(price) = price_in(ledger, claim, state) else { continue };
+        let crowd = counted
+            .iter()
+            .map(|group| ledger.topology.group(*group))
+            .filter(|group| matches!(group.id.kind, Kind::Spread { .. }));
+        choices.push((crowd.map(|group| group.matched[domain]).max().unwrap_or(0), price, domain, state));
+    }
+    choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+    match choices.first() {
+        Some((_, _, _, state)) => {
+            change_state(ledger, claim, *state);
+            true
+        }
+        None => false,
+    }
+}
