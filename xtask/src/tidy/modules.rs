@@ -103,7 +103,8 @@ pub(crate) fn shorten(root: &Path, files: &[PathBuf]) -> Result<()> {
     let edges = edges(root, files, &mut Findings::default());
     let listed = exceptions(&text)?;
     let comments = text.lines().filter(|line| line.starts_with('#')).map(str::to_owned);
-    let left = listed.iter().filter(|edge| edges.contains_key(*edge)).map(|(from, to)| format!("{from} -> {to}"));
+    let left =
+        listed.iter().filter(|edge| edges.contains_key(*edge)).map(|(from, to)| format!("{from} -> {to}"));
     let lines: Vec<String> = comments.chain(left).collect();
     std::fs::write(root.join(EXCEPTIONS), lines.join("\n") + "\n").context(EXCEPTIONS)
 }
@@ -128,7 +129,10 @@ fn edges(root: &Path, files: &[PathBuf], findings: &mut Findings) -> BTreeMap<Ed
             continue;
         }
         let Some(from) = in_table(&module) else {
-            findings.error(format!("{}: add its module to the layers in xtask/src/tidy/modules.rs", file.display()));
+            findings.error(format!(
+                "{}: add its module to the layers in xtask/src/tidy/modules.rs",
+                file.display()
+            ));
             continue;
         };
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
