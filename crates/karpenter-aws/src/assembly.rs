@@ -1,9 +1,11 @@
-//! The provider and its controllers, put together: from the calls of AWS, the options and the cluster's own client to
-//! something that the operator can run. Nothing is decided here, only who knows whom.
+//! Builds the AWS provider and its controllers from AWS clients, options and the Kubernetes client. No decisions are
+//! made here.
 //!
-//! [`Assembly::build`] asks everything that has to be known before anything starts, and fails with what to do about it.
-//! The provider is needed to begin watching, and the watches are needed by the provider: [`Assembly::attach`] closes
-//! that circle. [`Assembly::start`] adds the controllers of this provider to those of every provider.
+//! [`Assembly::build`] makes the AWS calls without whose results nothing can start; its error has a hint how to fix
+//! it. The operator's stores need the provider and the provider needs the stores, so [`Assembly::attach`] connects
+//! them afterwards. [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
+//!
+//! Upstream: `pkg/operator/operator.go`, `pkg/controllers/controllers.go`
 
 mod late;
 mod patience;
@@ -53,10 +55,10 @@ use crate::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
 use late::{Forwarded, LateObjects, LateOverlays};
 use patience::patiently;
 
-/// Classes that are looked at at once.
+/// Maximum number of EC2NodeClasses that are reconciled concurrently.
 const CLASSES_AT_ONCE: usize = 10;
 
-/// What an assembly is made from.
+/// The inputs of an [`Assembly`].
 #[derive(Clone)]
 pub struct Surroundings {
     pub apis: AwsApis,
@@ -65,26 +67,26 @@ pub struct Surroundings {
     pub clock: Clock,
     pub options: AwsOptions,
     pub gates: FeatureGates,
-    /// Whether too few values for minValues are a reason not to launch.
+    /// Whether a launch fails if `minValues` is not satisfied (min-values-policy `Strict`).
     pub min_values_are_strict: bool,
-    /// What this process trusts the API server by, in base64.
+    /// The CA certificates that this process trusts for the API server, in base64.
     pub own_ca_bundle: Option<String>,
-    /// What is counted about calls of AWS by whoever makes them.
+    /// Metrics of AWS calls, recorded by the SDK client.
     pub calls: CallMetrics,
 }
 
-/// Why nothing can start, with what to do about it.
+/// Why the controller cannot start, with a hint how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Options(#[from] WrongOptions),
-    #[error("EC2 in {region} does not let us in: {error}; {}", advice(.error))]
+    #[error("cannot access EC2 in {region}: {error}; {}", advice(.error))]
     Access { region: String, error: AwsError },
-    #[error("the address of cluster {cluster} cannot be found: {error}; give --cluster-endpoint, or {}", advice(.error))]
+    #[error("cannot read the endpoint of cluster {cluster}: {error}; set --cluster-endpoint, or {}", advice(.error))]
     Endpoint { cluster: String, error: AwsError },
     #[error(transparent)]
     Version(#[from] VersionError),
-    #[error("what EC2 sells cannot be found out: {0}")]
+    #[error("cannot discover instance types: {0}")]
     Types(#[from] TypesError),
 }
 
@@ -93,19 +95,19 @@ fn advice(error: &AwsError) -> &'static str {
     match error.kind {
         ErrorKind::Unauthorized => "grant the permissions that `karpenter bootstrap aws` prints",
         ErrorKind::BadCredentials => "check the credentials of this process",
-        ErrorKind::Transient => "check the region and the way to AWS",
+        ErrorKind::Transient => "check the region and the network connection to AWS",
         _ => "check region, credentials and cluster name",
     }
 }
 
-/// The provider with everything around it.
+/// The provider with everything that it needs.
 pub struct Assembly {
     surroundings: Surroundings,
     facts: ClusterFacts,
     version: KubernetesVersion,
     version_source: VersionSource,
     shifts: ZonalShifts,
-    /// Where zonal shift is on.
+    /// Present if zonal shift is enabled.
     shift_source: Option<ShiftSource>,
     amis: Amis,
     subnets: Arc<Subnets>,
@@ -119,7 +121,7 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Finds out what has to be known, and puts the provider together. Nothing is written anywhere.
+    /// Reads what is required at start, and builds the provider. Nothing is written.
     pub async fn build(surroundings: Surroundings) -> Result<Self, StartError> {
         let Surroundings { apis, region, client, clock, options, gates, .. } = &surroundings;
         options.check()?;
@@ -127,7 +129,7 @@ impl Assembly {
         let access = patiently(clock, "access to EC2", || apis.ec2.check_access()).await;
         access.map_err(|error| StartError::Access { region: region.clone(), error })?;
         let own_ca_bundle = surroundings.own_ca_bundle.clone();
-        let facts = patiently(clock, "the cluster's address", || {
+        let facts = patiently(clock, "cluster endpoint", || {
             cluster_facts::discover(options, region, own_ca_bundle.clone(), client, &*apis.eks)
         });
         let facts = facts.await.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
@@ -142,7 +144,7 @@ impl Assembly {
             true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
             false => VersionSource::ApiServer(client.clone()),
         };
-        let version = patiently(clock, "the cluster's version", || version_source.read()).await?;
+        let version = patiently(clock, "cluster version", || version_source.read()).await?;
         let version = KubernetesVersion::new(version);
 
         let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
@@ -229,18 +231,17 @@ impl Assembly {
         &self.facts
     }
 
-    /// Lets the provider see what the operator watches, and the operator tell what the provider counts. To be called
-    /// once, before anything starts.
+    /// Connects the provider with the operator's stores and metrics. Must be called once, before controllers start.
     pub fn attach(&self, context: &Context) {
         if let Some(classes) = NodeClasses::of(&context.stores) {
             self.objects.set(WatchedObjects { classes, pools: context.stores.node_pools.clone() });
         }
         self.overlays.set(context.overlays.clone(), context.stores.node_pools.clone());
-        // Registered twice it would be told once; that is all that can go wrong.
+        // A second registration has no effect and can be ignored.
         let _ = context.metrics.registry().register(Box::new(Forwarded::new(self.registry.clone())));
     }
 
-    /// Starts the controllers of this provider. To be called once the operator has started its own.
+    /// Starts the controllers of the AWS provider, after the operator has started its own.
     pub fn start(&self, operator: &mut Operator) {
         let context = operator.context().clone();
         let Some(classes) = NodeClasses::of(&context.stores) else { return };
@@ -291,7 +292,7 @@ impl Assembly {
         operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
         let memory = MemoryController::new(context.clone(), types.memory().clone());
         operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
-        // Tens of thousands of series, of which hardly anybody reads one.
+        // Off by default: these are tens of thousands of series.
         if operator.options().offering_metrics {
             let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
             operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
@@ -345,8 +346,8 @@ impl Assembly {
     }
 }
 
-/// Reads zonal shifts before the first launch, so that no instance is launched in a zone that is shifted away from
-/// already. Where they cannot be read, the controller asks again; provisioning does not wait for it.
+/// Reads zonal shifts before the first launch, so that no instance is launched in a shifted zone. If that fails, the
+/// controller retries; provisioning does not wait.
 async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
     match source.read().await {
         Ok(answer) => shifts.replace(&answer),

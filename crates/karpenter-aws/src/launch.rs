@@ -289,10 +289,7 @@ impl Launcher {
     async fn ready_templates<'a>(&self, launch: &Launch<'a>) -> Result<Vec<ReadyTemplate<'a>>, CloudError> {
         let status = launch.class.status.as_ref();
         if status.is_none_or(|status| status.security_groups.is_empty()) {
-            return Err(create_error(
-                TEMPLATES_FAILED,
-                "no security template_groups are present in the status",
-            ));
+            return Err(create_error(TEMPLATES_FAILED, "no security groups are present in the status"));
         }
         let kubelet_configs = &*self.parts.kubelet_configs;
         let found = template_groups(

@@ -1,5 +1,5 @@
-//! What the controllers in the background ask about machines, as narrow as they need it: whoever keeps the copies of
-//! machines answers, and knows which of them are fresh enough.
+//! The operations on instances that background controllers need, as a narrow trait; the implementation decides about
+//! caching.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::api::{AwsFuture, Tags};
 use crate::instances::{Freshness, Instances};
 
 pub trait Machines: Send + Sync + 'static {
-    /// Every machine of this cluster that is not over.
+    /// All instances of this cluster that are not terminated.
     fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>>;
 
-    /// One machine as EC2 sees it now.
+    /// An instance, read from EC2.
     fn get<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, Ec2Instance>;
 
     fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()>;
@@ -42,12 +42,12 @@ impl Machines for Instances {
     }
 }
 
-/// What `spec.providerID` of a machine's node says.
+/// The `spec.providerID` of the instance's Node.
 pub fn provider_id(instance: &Ec2Instance) -> String {
     format!("aws:///{}/{}", instance.zone, instance.id)
 }
 
-/// EC2's name for the machine that a provider id means.
+/// The instance id in a provider id.
 pub fn instance_id(provider_id: &str) -> Option<&str> {
     let (_, id) = provider_id.strip_prefix("aws:///")?.rsplit_once('/')?;
     Some(id).filter(|id| !id.is_empty())

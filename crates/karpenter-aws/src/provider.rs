@@ -1,8 +1,11 @@
-//! AWS as Karpenter sees it: claims become machines, machines are found and ended, and pools hear what they could buy.
+//! Implements the cloud provider interface for AWS: launches, reads and terminates the instances of NodeClaims, and
+//! lists the instance types of NodePools.
 //!
-//! What is decided is decided elsewhere ([`crate::launch`], [`crate::types`], [`crate::drift`]); here it is put
-//! together. A launch is remembered by its claim for a while, so that a claim whose answer got lost does not buy a
-//! second machine; what a process that died had just bought is found by `garbage_collection`.
+//! Decisions are in [`crate::launch`], [`crate::types`] and [`crate::drift`]. A launch is cached by the NodeClaim's
+//! uid for a while, so that a retry does not launch a second instance. Instances that a crashed process launched are
+//! handled by [`crate::garbage_collection`].
+//!
+//! Upstream: `pkg/cloudprovider/cloudprovider.go`
 
 mod kubelet;
 mod partition;
@@ -43,17 +46,17 @@ pub use told::{Around, instance};
 pub const NODE_CLASS_KIND: NodeClassKind =
     NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
 
-/// A launch is remembered for longer than it takes to write its answer into the claim.
+/// Longer than it takes to write the result of a launch into the NodeClaim's status.
 const LAUNCH_REMEMBERED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// Objects of the cluster that machines belong to.
+/// The NodePools and EC2NodeClasses of the cluster.
 pub trait Objects: Send + Sync + 'static {
     fn class(&self, name: &str) -> Lookup;
 
     fn pool(&self, name: &str) -> Option<Arc<NodePool>>;
 }
 
-/// Objects as they are watched.
+/// NodePools and EC2NodeClasses from the stores.
 #[derive(Clone)]
 pub struct WatchedObjects {
     pub classes: NodeClasses,
@@ -70,17 +73,17 @@ impl Objects for WatchedObjects {
     }
 }
 
-/// Why a claim's machine no longer is what its class asks for.
+/// Decides about drift of NodeClaims.
 pub trait DriftOf: Send + Sync + 'static {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 }
 
-/// Types as overlays of a pool change them.
+/// Applies the NodeOverlays of a NodePool to instance types.
 pub trait OverlaysOf: Send + Sync + 'static {
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>>;
 }
 
-/// What the provider is put together from.
+/// The dependencies of the provider.
 #[derive(Clone)]
 pub struct ProviderParts {
     pub clock: Clock,
@@ -92,13 +95,13 @@ pub struct ProviderParts {
     pub overlays: Option<Arc<dyn OverlaysOf>>,
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
     pub recorder: Option<Recorder>,
-    /// What machines trust the API server by, as their class's hash counts it.
+    /// The CA certificates that nodes trust for the API server; part of the class's hash.
     pub ca_bundle: Option<String>,
     /// The feature gate ReservedCapacity.
     pub reserved_capacity: bool,
 }
 
-/// The provider. Clones are the same one.
+/// The AWS provider. Clones share all state.
 #[derive(Clone)]
 pub struct AwsProvider {
     inner: Arc<Inner>,
@@ -165,7 +168,7 @@ impl Inner {
         }
         let class = launchable(lookup, name)?;
         let types = parts.types.list(&class).await.map_err(|error| {
-            tracing::warn!(nodeclass = name, %error, "instance types cannot be resolved");
+            tracing::warn!(nodeclass = name, %error, "failed to resolve instance types");
             CloudError::CreateRefused {
                 reason: "InstanceTypeResolutionFailed".to_owned(),
                 message: "Error resolving instance types".to_owned(),
@@ -198,10 +201,10 @@ impl Inner {
     async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let known = claim.status.as_ref().and_then(|status| status.provider_id.clone());
-        // A claim that goes before its launch was written down still has a machine.
+        // A NodeClaim that is deleted before its launch was recorded still has an instance.
         let known = known.filter(|id| !id.is_empty()).or_else(|| Some(self.launched.get(&uid)?.provider_id));
         let Some(id) = known.as_deref().and_then(instance_id) else {
-            return Err(CloudError::NotFound { message: "the claim has no instance".to_owned() });
+            return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
         };
         let answer = self.parts.instances.terminate(id).await.map_err(cloud_error);
         if answer.as_ref().is_err_and(CloudError::is_not_found) {
@@ -217,7 +220,9 @@ impl Inner {
 
     async fn find(&self, provider_id: &str) -> Result<Instance, CloudError> {
         let Some(id) = instance_id(provider_id) else {
-            return Err(CloudError::NotFound { message: format!("{provider_id:?} is no instance of EC2") });
+            return Err(CloudError::NotFound {
+                message: format!("{provider_id:?} is not the provider id of an EC2 instance"),
+            });
         };
         let found = self.parts.instances.get(id, Freshness::Now).await.map_err(cloud_error)?;
         Ok(self.tell(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
@@ -232,7 +237,7 @@ impl Inner {
         Ok(told)
     }
 
-    /// What is known about a machine that was launched earlier; its pool or class may be gone.
+    /// Describes an instance that was launched earlier; its NodePool or class may not exist any more.
     async fn tell(&self, machine: &ProviderInstance) -> Instance {
         let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
         let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
@@ -266,7 +271,7 @@ impl Inner {
             .map_err(|error| CloudError::Transient { message: error.to_string() })
     }
 
-    /// A class that is about to go counts as gone.
+    /// A terminating class counts as deleted.
     fn class(&self, name: &str) -> Option<Arc<EC2NodeClass>> {
         match self.parts.objects.class(name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
@@ -287,7 +292,7 @@ impl Inner {
     }
 }
 
-/// Types are listed by name.
+/// `types` are sorted by name.
 fn find<'a>(types: &'a [InstanceType], name: &str) -> Option<&'a InstanceType> {
     types.binary_search_by(|listed| (*listed.name).cmp(name)).ok().and_then(|position| types.get(position))
 }
@@ -348,7 +353,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        // One of them is the fallback for reasons that no other policy knows; it has no expression.
+        // One policy without an expression is the fallback for reasons that no other policy matches.
         let policy = |kind: &str, status: &str, reason: &str, minutes: u64| RepairPolicy {
             condition_type: kind.to_owned(),
             condition_status: status.to_owned(),

@@ -1,4 +1,4 @@
-//! Images on the fake cloud: what is found, how often AWS is asked, and what holds when AWS does not answer.
+//! Tests of AMI resolution with the fake: which AMIs are found, number of calls, and behaviour on AWS errors.
 
 use jiff::{SignedDuration, Timestamp};
 use karpenter_catalog::aws::{AmiFamily, AwsNodeClass, catalog};
@@ -18,7 +18,7 @@ fn kubernetes() -> Version {
     Version { major: 1, minor: 34 }
 }
 
-/// The last version with images of Amazon Linux 2.
+/// The last minor version with AL2 AMIs.
 fn kubernetes_of(alias: &str) -> Version {
     if alias.starts_with("al2@") { Version { major: 1, minor: 32 } } else { kubernetes() }
 }
@@ -29,7 +29,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// It is the first of January 2026.
+    /// The clock starts at 2026-01-01.
     fn new(build: impl FnOnce(&mut World)) -> Self {
         let clock = Clock::starting_at(at("2026-01-01T00:00:00Z"));
         let mut world = World::new("us-east-1");
@@ -199,13 +199,13 @@ async fn terms_find_what_they_say() {
     }
 }
 
-/// Every type of the catalog boots the image that was made for it.
+/// Every instance type of the catalog boots the AMI made for it.
 #[tokio::test(start_paused = true)]
 async fn every_type_boots_the_image_of_its_kind() {
     for (alias, standard, arm, nvidia, nvidia_arm, neuron) in [
         ("al2023@latest", "ami-0", "ami-3", "ami-1", Some("ami-4"), "ami-2"),
         ("bottlerocket@latest", "ami-0", "ami-1", "ami-2", Some("ami-3"), "ami-0"),
-        // One image for GPUs and Neuron devices, and none for GPUs beside arm64.
+        // One AMI serves GPU and Neuron instance types; arm64 has no GPU AMI here.
         ("al2@latest", "ami-0", "ami-1", "ami-2", None, "ami-2"),
     ] {
         let bench = Bench::new(|world| publish(world, alias));
@@ -349,7 +349,7 @@ async fn many_ask_at_once_and_aws_is_asked_once() {
     assert_eq!(bench.counts(), (5, 2), "classes share parameters, not images");
 }
 
-/// As in a VPC whose endpoint policy, or an account whose service control policy, allows some paths of SSM only.
+/// As with a VPC endpoint policy or a service control policy that allows only some SSM paths.
 #[tokio::test(start_paused = true)]
 async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let parameter = |arch: &str, variant: &str| {
@@ -364,13 +364,13 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let found = bench.list(&terms).await.expect("three of five variants");
     assert_eq!(found, ["ami-0", "ami-2", "ami-3"]);
 
-    // Once allowed, the variant is used from the next refresh on.
+    // Once access is allowed, the variant is used after the next refresh.
     bench.aws.world(|world| world.denied_parameters.clear());
     tokio::time::advance(MINUTE).await;
     let found = bench.list(&terms).await.expect("four variants");
     assert_eq!(found, ["ami-0", "ami-1", "ami-2", "ami-3"]);
 
-    // An alias of which no variant can be read is an error that says why.
+    // An alias of which no variant can be read is an error that names the reason.
     let names = ["standard", "nvidia", "neuron"].map(|variant| parameter("x86_64", variant));
     let names = names.into_iter().chain(["standard", "nvidia"].map(|variant| parameter("arm64", variant)));
     let bench = Bench::new(|world| world.denied_parameters.extend(names));
@@ -378,7 +378,7 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     assert!(error.aws_error().is_some_and(AwsError::is_unauthorized), "{error}");
 }
 
-/// An error that says nothing about the image must not make it disappear: nodes would drift.
+/// An error other than "not found" must not remove the AMI, because nodes would drift.
 #[tokio::test(start_paused = true)]
 async fn busy_ssm_is_no_reason_to_skip_a_variant() {
     let bench = Bench::new(|world| publish(world, "al2023@latest"));
@@ -388,7 +388,7 @@ async fn busy_ssm_is_no_reason_to_skip_a_variant() {
     assert_eq!(bench.list(&terms).await.map(|found| found.len()), Ok(5));
 }
 
-/// An error that is not "not found" must not make images disappear: nodes would drift.
+/// An error other than "not found" must not remove AMIs, because nodes would drift.
 #[tokio::test(start_paused = true)]
 async fn parameters_that_cannot_be_read_keep_their_last_value() {
     let terms = json!([{ "alias": "al2023@latest" }]);
@@ -402,7 +402,7 @@ async fn parameters_that_cannot_be_read_keep_their_last_value() {
     ] {
         bench.aws.fail_always(Call::GetParameter, Some(error));
         tokio::time::advance(MINUTE).await;
-        // The variant that never existed has no last value, so this is an error; the rest must survive it.
+        // A variant that never existed has no last value, so it is an error; the other variants must still be used.
         let error = bench.list(&terms).await.expect_err("arm64/nvidia was never read");
         assert!(error.aws_error().is_some(), "{error}");
     }

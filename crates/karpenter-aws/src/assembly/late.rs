@@ -1,5 +1,4 @@
-//! What the provider is given before it is there: objects that the operator watches for it, and the page that tells
-//! what it counts.
+//! Inputs of the provider that exist only after it was built: stores, NodeOverlays and the metrics registry.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,12 +13,12 @@ use prometheus::proto::MetricFamily;
 use crate::node_class::Lookup;
 use crate::provider::{Objects, OverlaysOf, WatchedObjects};
 
-/// Objects as they are watched; none as long as nothing is.
+/// The watched objects; empty until they are set.
 #[derive(Clone, Default)]
 pub(super) struct LateObjects(Arc<OnceLock<WatchedObjects>>);
 
 impl LateObjects {
-    /// The first one counts.
+    /// Only the first call has an effect.
     pub(super) fn set(&self, objects: WatchedObjects) {
         let _ = self.0.set(objects);
     }
@@ -35,7 +34,7 @@ impl Objects for LateObjects {
     }
 }
 
-/// Overlays as they were evaluated; none as long as nothing is watched.
+/// Evaluated NodeOverlays; empty until they are set.
 #[derive(Clone, Default)]
 pub(super) struct LateOverlays(Arc<OnceLock<(OverlayStore, Mirror<NodePool>)>>);
 
@@ -46,7 +45,8 @@ impl LateOverlays {
 }
 
 impl OverlaysOf for LateOverlays {
-    /// A pool that was not evaluated has no claims to launch; its types are what they are.
+    /// If overlays of the NodePool were not evaluated, it launches no NodeClaims, so the instance types are returned
+    /// unchanged.
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>> {
         let Some((overlays, pools)) = self.0.get() else { return types };
         let Some(pool) = pools.get("", pool_name) else { return types };
@@ -54,7 +54,7 @@ impl OverlaysOf for LateOverlays {
     }
 }
 
-/// A whole registry inside another.
+/// Exports one metrics registry through another.
 pub(super) struct Forwarded {
     registry: Registry,
     described: Vec<Desc>,
@@ -62,7 +62,7 @@ pub(super) struct Forwarded {
 
 impl Forwarded {
     pub(super) fn new(registry: Registry) -> Self {
-        let help = "Whether what the provider counts is told too; always 1.";
+        let help = "Whether the metrics of the provider are exported; always 1.";
         let described = Desc::new(
             "karpenter_cloudprovider_counts_told".to_owned(),
             help.to_owned(),

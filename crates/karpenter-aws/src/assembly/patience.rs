@@ -1,5 +1,5 @@
-//! Patience at start: an AWS that is too busy, or not to be reached for a moment, is asked again for a while. Whatever
-//! will not pass by itself is told at once.
+//! Retries at start: throttled calls and calls that did not reach AWS are retried for a while; other errors are
+//! returned at once.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::api::{AwsError, ErrorKind};
 use crate::types::TypesError;
 use crate::version::VersionError;
 
-/// Between one try and the next; their sum is how long a start may take because of AWS.
+/// The delays between attempts; their sum limits how long a start may take because of AWS.
 const PAUSES: [Duration; 6] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -21,7 +21,7 @@ const PAUSES: [Duration; 6] = [
 ];
 
 pub(super) trait MayPass: Display {
-    /// Whether asking again may help.
+    /// Whether a retry may succeed.
     fn may_pass(&self) -> bool;
 }
 
@@ -43,7 +43,7 @@ impl MayPass for VersionError {
     }
 }
 
-/// `what`: what is asked, for the log.
+/// `what`: the purpose of the call, for the log.
 pub(super) async fn patiently<T, E: MayPass, F: Future<Output = Result<T, E>>>(
     clock: Clock,
     what: &str,
@@ -52,7 +52,7 @@ pub(super) async fn patiently<T, E: MayPass, F: Future<Output = Result<T, E>>>(
     for pause in PAUSES {
         match ask().await {
             Err(error) if error.may_pass() => {
-                tracing::warn!(%error, pause_seconds = pause.as_secs(), "{what}: asking again");
+                tracing::warn!(%error, pause_seconds = pause.as_secs(), "{what}: retrying");
                 clock.sleep(pause).await;
             }
             answer => return answer,
@@ -73,7 +73,7 @@ mod tests {
     async fn what_may_pass_is_asked_again_and_nothing_else() {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let last = PAUSES.len() + 1;
-        // Error, after how many of them there is an answer, how often is asked, whether it ends well.
+        // Error, number of failures before a success, expected number of calls, expected success.
         let table = [
             ("RequestLimitExceeded", 0, 1, true),
             ("RequestLimitExceeded", 3, 4, true),

@@ -15,7 +15,7 @@ const WINDOWS: Windows = Windows {
 
 type Calls = Arc<StdMutex<Vec<(&'static str, Vec<u32>, Duration)>>>;
 
-/// Answers each number with its double after a second, and writes down every call with its time.
+/// Answers each number with its double after one second, and records every call with its time.
 fn doubler(windows: Windows) -> (Batcher<&'static str, u32, u32>, Calls) {
     let calls = Calls::default();
     let (written, started) = (Arc::clone(&calls), Instant::now());
@@ -51,7 +51,7 @@ async fn different_keys_are_different_calls() {
     assert_eq!(calls.lock().unwrap().len(), 2);
 }
 
-/// As when the claims of many pools are launched in turns.
+/// As when NodeClaims of many NodePools are launched alternately.
 #[tokio::test(start_paused = true)]
 async fn request_of_another_key_keeps_the_window_open() {
     let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });
@@ -80,7 +80,8 @@ async fn every_request_prolongs_the_wait_but_not_beyond_the_longest() {
     });
     join_all(requests).await;
     let calls = calls.lock().unwrap();
-    // 90 ms apart never leaves a gap of 100 ms: the first window closes after a second, the second by its gap.
+    // Requests 90 ms apart never leave 100 ms of idle time: the first window closes after one second, the second
+    // after its idle time.
     assert_eq!(calls[0], ("a", (0..=11).collect(), millis(1000)), "from {started:?}");
     assert_eq!(calls[1], ("a", (12..15).collect(), millis(14 * 90 + 100)));
     assert_eq!(calls.len(), 2);

@@ -1,4 +1,4 @@
-//! Drift of a claim's machine, asked of the rest of the provider.
+//! Supplies the inputs of the drift check from the rest of the provider.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::node_class::readiness::FAILED_RESOLVING;
 use crate::provider::{DriftOf, Objects, cloud_error};
 use crate::types::InstanceTypes;
 
-/// What drift is found with.
+/// The dependencies of the drift check.
 #[derive(Clone)]
 pub struct LiveDrift {
     pub objects: Arc<dyn Objects>,
@@ -30,7 +30,7 @@ pub struct LiveDrift {
 }
 
 impl LiveDrift {
-    /// The class of the claim's pool. Without a pool or a class there is nothing to compare with.
+    /// The class of the NodeClaim's NodePool; `None` if the NodePool or the class does not exist.
     async fn class_of(&self, claim: &NodeClaim) -> Option<Arc<EC2NodeClass>> {
         let pool = self.objects.pool(label(claim, labels::NODEPOOL)?)?;
         if is_deleting(&*pool) {
@@ -42,7 +42,7 @@ impl LiveDrift {
                 self.tell_unresolved(&pool).await;
                 None
             }
-            // It says so itself.
+            // The class's status reports the parse error.
             Lookup::Unreadable { .. } => None,
         }
     }
@@ -84,7 +84,7 @@ impl Facts for LiveDrift {
         async move {
             let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
             let Some(id) = provider_id.and_then(instance_id) else {
-                return Err(CloudError::NotFound { message: "the claim has no instance".to_owned() });
+                return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
             };
             let freshness = if is_fresh { Freshness::Now } else { Freshness::Known };
             let found = self.instances.get(id, freshness).await.map_err(cloud_error)?;
@@ -101,7 +101,7 @@ impl Facts for LiveDrift {
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(selector) = &class.spec.placement_group_selector else { return Ok(None) };
-            // A group that EC2 does not tell about right now is not a group that is gone.
+            // If EC2 cannot be asked, the group is not considered deleted.
             let group = self.types.placement_groups().find(selector).await.map_err(cloud_error)?;
             Ok(group.map(|group| group.id))
         }

@@ -118,7 +118,7 @@ fn an_image_has_changed_when_the_type_would_boot_another() {
 fn a_machine_is_compared_with_its_class_in_order() {
     let both = ["sg-1", "sg-2"];
     let drifted = |drift| Ok(Shown::Drifted(drift));
-    // machine, group on the claim, group of the class, asked just now, answer
+    // Instance, group of the NodeClaim, group of the class, whether the instance is fresh, expected result.
     let table = [
         ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Shown::Same)),
         (
@@ -239,7 +239,7 @@ fn a_class_that_knows_nothing_makes_nothing_drift() {
     assert_eq!(compare(&claim, &class, &there, None, false), Err(Unknown::SecurityGroups));
 }
 
-/// Answers from memory, and remembers what it was asked.
+/// Returns configured values and records the calls.
 struct Script {
     known_type: bool,
     remembered: Machine,

@@ -1,4 +1,4 @@
-//! Carry out what the collectors decide.
+//! The controllers that delete what [`super::instances`] and [`super::profiles`] select.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::api::{AwsError, AwsFuture};
 use crate::machines::{self, Machines, instance_id};
 
 const AT_ONCE: usize = 100;
-/// A cloud that did not answer is asked again after this long.
+/// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 const PROFILES_RETRY: Duration = Duration::from_secs(60);
 
-/// Ends machines that no claim knows.
+/// Terminates instances without a NodeClaim.
 pub struct InstanceCollector {
     context: Context,
     machines: Arc<dyn Machines>,
@@ -50,7 +50,7 @@ impl InstanceCollector {
         }
         tracing::info!(provider_id = machine.provider_id, "garbage collected cloudprovider instance");
         let Context { client, stores, .. } = &self.context;
-        // Its pods are planned anew sooner without the node.
+        // Without the node, its pods are rescheduled sooner.
         for node in stores.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
             if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");
@@ -65,11 +65,11 @@ impl InstanceCollector {
 
 impl Reconcile for InstanceCollector {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        // Machines first: a claim that is made meanwhile is then one too many, not one too few.
+        // Instances are listed before NodeClaims: a NodeClaim that is created in between then protects its instance.
         let instances = match self.machines.list().await {
             Ok(instances) => instances,
             Err(error) => {
-                tracing::error!(%error, "instances could not be listed");
+                tracing::error!(%error, "failed to list instances");
                 return Ok(After::Again(RETRY));
             }
         };
@@ -90,7 +90,7 @@ impl Reconcile for InstanceCollector {
         }
         let outcomes: Vec<Result<(), AwsError>> = stream::iter(endings).buffered(AT_ONCE).collect().await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            tracing::error!(%error, "instances that no nodeclaim knows could not all be ended");
+            tracing::error!(%error, "failed to terminate instances without nodeclaim");
             return Ok(After::Again(RETRY));
         }
         let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
@@ -98,18 +98,18 @@ impl Reconcile for InstanceCollector {
     }
 }
 
-/// What the collector of profiles asks of whoever makes them.
+/// The operations on instance profiles that garbage collection needs.
 pub trait Profiles: Send + Sync + 'static {
     fn list<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>>;
 
-    /// Takes its role away, then the profile; one that is gone counts as deleted.
+    /// Removes the role, then deletes the profile; a profile that does not exist counts as deleted.
     fn delete<'a>(&'a self, name: &'a str) -> AwsFuture<'a, ()>;
 
-    /// Names of profiles that somebody may be about to use.
+    /// Names of profiles that may be about to be used.
     fn protected(&self) -> BTreeSet<String>;
 }
 
-/// Deletes profiles that nobody uses.
+/// Deletes unused instance profiles.
 pub struct ProfileCollector {
     context: Context,
     profiles: Arc<dyn Profiles>,
@@ -145,7 +145,8 @@ impl ProfileCollector {
     }
 
     async fn collect(&self) -> Result<(), AwsError> {
-        // Profiles first: one that is made meanwhile is then not in the list.
+        // Profiles are listed before classes and NodeClaims: a profile that is created in between is then not in the
+        // list.
         let profiles = self.profiles.list(&self.path).await?;
         let in_use = self.in_use();
         let names = profiles.iter().map(|profile| (profile.name.as_str(), profile.path.as_str()));
@@ -153,7 +154,8 @@ impl ProfileCollector {
         for name in unused(names, &self.path, &in_use) {
             match self.profiles.delete(name).await {
                 Ok(()) => tracing::debug!(instance_profile = name, "deleted instance profile"),
-                // Profiles are limited: one that cannot go must not keep all others.
+                // Profiles are limited per account: a profile that cannot be deleted must not prevent deletion of the
+                // others.
                 Err(error) => outcome = Err(error),
             }
         }
@@ -166,7 +168,7 @@ impl Reconcile for ProfileCollector {
         match self.collect().await {
             Ok(()) => Ok(After::Again(profiles::PERIOD)),
             Err(error) => {
-                tracing::error!(%error, "instance profiles could not be cleaned up");
+                tracing::error!(%error, "failed to garbage collect instance profiles");
                 Ok(After::Again(PROFILES_RETRY))
             }
         }

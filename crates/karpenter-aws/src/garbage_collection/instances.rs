@@ -1,7 +1,8 @@
-//! Machines that no claim knows: what a launch leaves behind whose answer was lost.
+//! Selects instances without a NodeClaim: those of launches whose response was lost.
 //!
-//! The general collector ends them too, but looks rarely and twice. This one knows when a machine was launched, so one
-//! look is enough, and it looks often right after a start, when leftovers of the process before are likely.
+//! The garbage collection of the `karpenter-controllers` crate terminates them too, but runs less often and needs two
+//! runs. This one has launch times, so that one run is enough, and runs more often after a start, when instances of
+//! the previous process are likely.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-/// A launch is taken down in its claim's status long before this.
+/// A NodeClaim has its provider id long before this.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 const PERIOD_FIRST: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_secs(2 * 60);
-/// So many looks are frequent ones.
+/// The number of runs with the shorter period.
 const FREQUENT_LOOKS: u64 = 20;
 
-/// A machine as far as this is about it.
+/// The properties of an instance that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub provider_id: String,
@@ -24,7 +25,7 @@ pub struct Machine {
     pub is_ending: bool,
 }
 
-/// Which machines nobody will ever ask for, in the order given. One whose launch time is unknown is not touched.
+/// Instances without a NodeClaim, in the given order. An instance with unknown launch time is skipped.
 pub fn leaked<'a>(
     machines: &'a [Machine],
     claimed: &BTreeSet<String>,
@@ -36,7 +37,7 @@ pub fn leaked<'a>(
     })
 }
 
-/// When to look again after so many looks.
+/// The delay to the next run after this many runs.
 pub const fn period(looks: u64) -> Duration {
     if looks <= FREQUENT_LOOKS { PERIOD_FIRST } else { PERIOD }
 }
@@ -49,7 +50,7 @@ mod tests {
     fn only_old_machines_without_a_claim_are_leaked() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let claimed = BTreeSet::from(["aws:///z/i-claimed".to_owned()]);
-        // Name, age in seconds, on its way out, leaked.
+        // Name, age in seconds, is terminating, expected.
         let table = [
             ("i-claimed", Some(600), false, false),
             ("i-lost", Some(600), false, true),

@@ -1,5 +1,5 @@
-//! Launch templates that nobody has used for a while: those of this process as they age, and once, at the start, those
-//! that an earlier process left behind. Which ones are in use is the launch's knowledge.
+//! Deletes unused launch templates: those of this process when they expire, and once at start those of the previous
+//! process. [`crate::launch::templates`] decides which are unused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::launch::templates::LaunchTemplates;
 const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// To be started by the leader only: templates of another process that works are not leftovers.
+/// Must run only in the leader: launch templates of a running leader are in use.
 pub struct LaunchTemplateCollector {
     templates: LaunchTemplates,
     has_looked: AtomicBool,
@@ -32,7 +32,7 @@ impl Reconcile for LaunchTemplateCollector {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
         if !self.has_looked.load(Ordering::Relaxed) {
             if let Err(error) = self.templates.hydrate().await {
-                tracing::error!(%error, "launch templates of an earlier process could not be listed");
+                tracing::error!(%error, "failed to list launch templates of the previous process");
                 return Ok(After::Again(RETRY));
             }
             self.has_looked.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Asks EC2 for sick machines now and then, and has each finding handled like a message.
+//! Queries EC2 for unhealthy instances periodically, and handles each one like an interruption message.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::interruption::Handler;
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Findings that were counted and have been there ever since.
+    /// Findings that were counted and have been reported in every query since.
     counted: BTreeSet<(String, Category)>,
     failures: u32,
     told: String,
@@ -40,11 +40,11 @@ impl InstanceStatusPoller {
         let text = error.to_string();
         if memory.told != text {
             let advice = if error.is_unauthorized() {
-                "allow ec2:DescribeInstanceStatus to have sick instances replaced; `karpenter bootstrap aws` prints the policy"
+                "allow ec2:DescribeInstanceStatus so that unhealthy instances are replaced; `karpenter bootstrap aws` prints the policy"
             } else {
-                "it is tried again"
+                "the call is retried"
             };
-            tracing::error!(error = text, "the status of instances cannot be read: {advice}");
+            tracing::error!(error = text, "failed to read instance status: {advice}");
             memory.told = text;
         }
         After::Again(next_look(Some(error.kind), memory.failures))
@@ -66,13 +66,13 @@ impl Reconcile for InstanceStatusPoller {
                 let is_ours = match self.handler.handle(category.kind(), &instance_id, None).await {
                     Ok(is_ours) => is_ours,
                     Err(error) => {
-                        tracing::error!(instance_id, %error, "an unhealthy instance could not be acted on");
-                        // The next one may be.
+                        tracing::error!(instance_id, %error, "failed to handle unhealthy instance");
+                        // Continue with the next instance.
                         failure = Some(error);
                         true
                     }
                 };
-                // The account may hold machines of others; only ours count.
+                // The account may have instances of other clusters; only those of this cluster count.
                 if is_ours {
                     found.insert((instance_id.clone(), category));
                 }

@@ -64,7 +64,7 @@ pub struct NodeClassStatus {
     writes: ClassWrites,
     failure_log: FailureLog,
     validation_cache: ValidationCache,
-    /// By uid of the class: how many looks in a row were followed by a retries one.
+    /// By uid of the class: the number of consecutive reconciles that ended with a retry.
     retries: Mutex<BTreeMap<String, u32>>,
 }
 

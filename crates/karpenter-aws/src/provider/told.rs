@@ -1,4 +1,6 @@
-//! What Karpenter is told about a machine: its labels, how large it is, and whether it is on its way out.
+//! Converts an instance into the form of the cloud provider interface: labels, capacity and state.
+//!
+//! Upstream: `pkg/cloudprovider/cloudprovider.go` (`instanceToNodeClaim`)
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,7 @@ use karpenter_model::resources::ResourceList;
 
 use crate::instances::ProviderInstance;
 
-/// What is known around a machine. Everything but the machine may be gone.
+/// Objects related to an instance; each of them may not exist any more.
 #[derive(Debug, Clone, Copy)]
 pub struct Around<'a> {
     pub instance_type: Option<&'a InstanceType>,
@@ -38,7 +40,8 @@ fn node_labels(machine: &ProviderInstance, around: Around<'_>) -> BTreeMap<Strin
     let mut set = |key: &str, value: &str| {
         told.insert(key.to_owned(), value.to_owned());
     };
-    // Where a type leaves a choice, only the machine itself can tell; reservations it may have are not the machine's.
+    // Requirements with several values are set from the instance. Reservation labels of the type do not apply to
+    // every instance.
     for requirement in around.instance_type.iter().flat_map(|of_type| of_type.requirements.iter()) {
         if let Some(value) = requirement.single_value()
             && !aws::labels::RESERVATION.contains(&&*requirement.key)
@@ -64,7 +67,7 @@ fn node_labels(machine: &ProviderInstance, around: Around<'_>) -> BTreeMap<Strin
     if let Some(group) = around.group {
         set(labels::AWS_PLACEMENT_GROUP_ID, &group.id);
         if group.strategy == PlacementStrategy::Partition {
-            // Empty until EC2 says which one it chose; the node is not opened before.
+            // Empty until EC2 returns the partition; until then the node is not registered.
             let partition = machine.partition.map(|number| number.to_string()).unwrap_or_default();
             set(labels::AWS_PLACEMENT_GROUP_PARTITION, &partition);
         }
@@ -75,7 +78,7 @@ fn node_labels(machine: &ProviderInstance, around: Around<'_>) -> BTreeMap<Strin
     told
 }
 
-/// Interfaces for EFA are there only if the machine was launched with them.
+/// An instance has EFA only if it was launched with EFA interfaces.
 fn quantities(amounts: &ResourceList, has_efa: bool) -> Quantities {
     let told = amounts.iter().filter(|(name, amount)| *amount != 0 && (has_efa || &***name != AWS_EFA));
     told.map(|(name, amount)| (name.to_string(), ResourceList::quantity(name, amount))).collect()

@@ -1,4 +1,4 @@
-//! Carry out what is decided about claims on reserved capacity, once a minute.
+//! The controllers for NodeClaims in capacity reservations; both run once a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 10;
 
-/// Calls machines that lost their reservation what they are.
+/// Corrects the labels of NodeClaims and Nodes whose instances became on-demand.
 pub struct CapacityTypeController {
     context: Context,
 }
@@ -45,7 +45,7 @@ impl CapacityTypeController {
         }
         let nodes = provider_id(claim).map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
         for node in nodes {
-            // Labels of a node that is not registered are still to be written; the next look finds them.
+            // Registration has yet to write the labels of an unregistered node; the next run checks them.
             let is_registered = label(&*node, labels::REGISTERED) == Some("true");
             let patch =
                 demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
@@ -77,7 +77,7 @@ impl Reconcile for CapacityTypeController {
             match self.correct(&claim, is_on_demand).await {
                 Ok(()) => {}
                 Err(error) if is_conflict(&error) => next = Duration::ZERO,
-                // The next claim may do better.
+                // Continue with the next NodeClaim.
                 Err(error) => failure = Some(told(&claim, error)),
             }
         }
@@ -85,7 +85,7 @@ impl Reconcile for CapacityTypeController {
     }
 }
 
-/// Ends claims whose capacity block is about to end.
+/// Deletes NodeClaims whose capacity block is about to end.
 pub struct ReservationExpiration {
     context: Context,
     ec2: Arc<dyn Ec2>,
@@ -100,7 +100,7 @@ impl ReservationExpiration {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// One question each: an id that is gone would spoil the answer for all others.
+    /// One query per id, because an unknown id fails the whole call.
     async fn reservations(&self, ids: BTreeSet<String>) -> Result<Vec<CapacityReservation>, AwsError> {
         let answers = stream::iter(ids).map(|id| async move {
             let query = ReservationQuery { ids: vec![id], ..ReservationQuery::default() };
@@ -130,7 +130,7 @@ impl Reconcile for ReservationExpiration {
         let reservations = match self.reservations(ids).await {
             Ok(reservations) => reservations,
             Err(error) => {
-                tracing::error!(%error, "capacity reservations could not be read");
+                tracing::error!(%error, "failed to read capacity reservations");
                 return Ok(After::Again(RETRY));
             }
         };
@@ -151,13 +151,14 @@ impl Reconcile for ReservationExpiration {
                 });
             }
         }
-        // All are tried: one that cannot be deleted must not keep the others on machines that are about to go.
+        // All are tried: a failed deletion must not keep other NodeClaims on instances that EC2 is about to
+        // terminate.
         let outcomes: Vec<kube::Result<()>> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
         outcomes.into_iter().find_map(Result::err).map_or(Ok(After::Again(PERIOD)), Err)
     }
 }
 
 fn told(claim: &NodeClaim, error: kube::Error) -> kube::Error {
-    tracing::error!(nodeclaim = name_of(claim), %error, "a nodeclaim of reserved capacity could not be written");
+    tracing::error!(nodeclaim = name_of(claim), %error, "failed to update or delete nodeclaim in capacity reservation");
     error
 }

@@ -1,4 +1,4 @@
-//! Tags machines one after the other, at most one call a second.
+//! Tags instances one by one, at most one call per second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::api::AwsError;
 use crate::machines::{Machines, instance_id};
 
 const BETWEEN_CALLS: Duration = Duration::from_secs(1);
-/// EC2 is asked again after this long when it did not do it.
+/// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// To be run with one worker: calls are made one at a time.
+/// Must run with one worker, because calls are made one at a time.
 pub struct Tagging {
     context: Context,
     machines: Arc<dyn Machines>,
     cluster_name: String,
-    /// No call before this.
+    /// The earliest time of the next call.
     next_call: Mutex<Option<Timestamp>>,
 }
 
@@ -43,7 +43,7 @@ impl Tagging {
         });
     }
 
-    /// How long until the next call may be made.
+    /// Time until the next call is allowed.
     fn pause(&self) -> Option<Duration> {
         let next = *self.next_call.lock().unwrap_or_else(PoisonError::into_inner);
         next.map(|at| until(self.context.clock.now(), at)).filter(|wait| !wait.is_zero())
@@ -75,10 +75,10 @@ impl Reconcile for Tagging {
         }
         match self.tag(&claim, id).await {
             Ok(()) => {}
-            // Whatever ends the claim is on its way.
+            // The instance is terminated; the NodeClaim will be deleted.
             Err(error) if error.is_not_found() => return Ok(After::Done),
             Err(error) => {
-                tracing::error!(instance_id = id, %error, "an instance could not be tagged");
+                tracing::error!(instance_id = id, %error, "failed to tag instance");
                 return Ok(After::Again(RETRY));
             }
         }

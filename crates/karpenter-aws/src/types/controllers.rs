@@ -1,4 +1,7 @@
-//! Ask EC2 what it sells, twice a day; tell about offerings, once a minute; keep the prices that overlays state.
+//! Controllers of instance types: discovery every 12 hours, offering metrics every minute, and prices from
+//! NodeOverlays.
+//!
+//! Upstream: `pkg/controllers/providers/instancetype`
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,11 +22,11 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
 const TELLING_PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Asks again what EC2 sells. The first answer is asked for at the start, by whoever cannot start without it.
+/// Repeats the discovery of instance types. [`crate::assembly`] makes the first discovery at start.
 pub struct DiscoveryController {
     types: InstanceTypes,
     metrics: TypeMetrics,
-    /// Types newer than the shipped tables that were logged.
+    /// Instance types missing in the built-in tables that were logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
@@ -36,7 +39,7 @@ impl DiscoveryController {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// Once for each type, all new ones in one line.
+    /// Logs each instance type once; new ones share a line.
     fn log_types_newer_than_tables(&self) {
         let discovered = self.types.discovered();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +49,7 @@ impl DiscoveryController {
             let instance_types = new.join(",");
             tracing::warn!(
                 instance_types,
-                "instance types are newer than the shipped tables, they have no pod-eni capacity"
+                "instance types are missing in the built-in tables, they have no pod-eni capacity"
             );
         }
     }
@@ -60,14 +63,14 @@ impl Reconcile for DiscoveryController {
         match outcome {
             Ok(()) => Ok(After::Again(DISCOVERY_PERIOD)),
             Err(error) => {
-                tracing::error!(%error, "instance types could not be read; those known before still hold");
+                tracing::error!(%error, "failed to discover instance types, using last known instance types");
                 Ok(After::Again(RETRY))
             }
         }
     }
 }
 
-/// Tells what can be had and for how much, over all pools.
+/// Updates the metrics of offerings, over all NodePools.
 pub struct OfferingMetricsController {
     context: Context,
     metrics: TypeMetrics,
@@ -91,11 +94,11 @@ impl Reconcile for OfferingMetricsController {
             if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
-            // A pool whose class is broken must not hide the offerings of all others.
+            // A NodePool whose class is not ready must not affect the metrics of other NodePools.
             match self.context.cloud.instance_types(&pool).await {
                 Ok(types) if catalogs.iter().any(|known| Arc::ptr_eq(known, &types)) => {}
                 Ok(types) => catalogs.push(types),
-                Err(error) => tracing::debug!(%error, "a pool has no instance types"),
+                Err(error) => tracing::debug!(%error, "nodepool has no instance types"),
             }
         }
         self.metrics
@@ -104,7 +107,7 @@ impl Reconcile for OfferingMetricsController {
     }
 }
 
-/// Hands on what overlays say about types without a price. To be run only while NodeOverlays are used.
+/// Passes prices from NodeOverlays to the instance types. Runs only with the feature gate NodeOverlay.
 pub struct OverlayPricesController {
     context: Context,
     types: InstanceTypes,

@@ -1,4 +1,4 @@
-//! Everything that is known about buying, as the catalog asks for it, for one class.
+//! Prices and availability for one class, as input of the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,10 @@
-//! How much memory machines turned out to have: hypervisors keep some of it, and only a running node tells how much.
+//! Memory capacity of instance types as reported by nodes: the hypervisor uses some of the memory, and only a running
+//! node reports how much is left.
 //!
-//! The smallest amount seen counts, because the next node may be as small. An amount belongs to a type and a set of
-//! images, and is forgotten when it was not confirmed for two months.
+//! The smallest reported value is used. A value belongs to an instance type and a set of AMIs, and is dropped if no
+//! node confirmed it for 60 days.
+//!
+//! Upstream: `pkg/providers/instancetype/instancetype.go`
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +15,11 @@ use karpenter_cluster::clock::Clock;
 
 const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
-/// Amounts at one moment.
+/// A snapshot of the values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     pub version: u64,
-    /// By type, then by images.
+    /// Bytes by instance type and AMIs.
     bytes: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
@@ -26,7 +29,7 @@ impl Seen {
     }
 }
 
-/// Clones share everything.
+/// Clones share all state.
 #[derive(Debug, Clone)]
 pub struct DiscoveredMemory {
     clock: Clock,
@@ -35,7 +38,7 @@ pub struct DiscoveredMemory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Type and images to when it was last confirmed.
+    /// When the value of an instance type and AMIs was last confirmed.
     confirmed: BTreeMap<(String, String), Timestamp>,
     next_end: Option<Timestamp>,
     current: Arc<Seen>,
@@ -46,7 +49,7 @@ impl DiscoveredMemory {
         Self { clock, state: Arc::default() }
     }
 
-    /// A node of a type with a class's images has so much. Whether that is news.
+    /// Records the memory of a node; returns whether the value changed.
     pub fn see(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
         if bytes <= 0 || instance_type.is_empty() {
             return false;
@@ -134,7 +137,7 @@ mod tests {
         assert_eq!(known(), Some(700));
         tokio::time::advance(DAY).await;
         assert_eq!(known(), None);
-        assert!(memory.current().version > version, "readers hear of it");
+        assert!(memory.current().version > version, "the version changes");
         assert!(memory.see("m5.large", "ami-1", 900));
     }
 

@@ -1,4 +1,6 @@
-//! Looks at nodes once they are registered: how much memory did the machine turn out to have?
+//! Records the memory of nodes when they are registered.
+//!
+//! Upstream: `pkg/controllers/providers/instancetype/capacity`
 
 use std::collections::BTreeSet;
 
@@ -17,7 +19,7 @@ use kube::ResourceExt;
 use super::class_view::images_key;
 use super::memory::DiscoveredMemory;
 
-/// The image that a machine with these labels would boot: the first that fits.
+/// The AMI that an instance with these labels would boot: the first compatible one.
 pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatus]) -> Option<&'a str> {
     let nothing_open = BTreeSet::new();
     let fits = |image: &&AmiStatus| {
@@ -34,8 +36,7 @@ pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatu
     images.iter().find(fits).map(|image| image.id.as_str())
 }
 
-/// What a node says about its type: the type, the images it belongs to, and its memory in bytes. Nothing if the node
-/// runs another image than a new one would.
+/// Instance type, AMIs and memory in bytes of a node; `None` if the node runs another AMI than a new node would.
 pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> Option<(String, String, i64)> {
     let instance_type = label(node, labels::INSTANCE_TYPE)?.to_owned();
     let images = &class.status.as_ref()?.amis;
@@ -53,7 +54,7 @@ pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> O
     Some((instance_type, images_key(images), bytes))
 }
 
-/// To be run with one worker.
+/// Must run with one worker.
 pub struct MemoryController {
     context: Context,
     memory: DiscoveredMemory,
@@ -68,7 +69,7 @@ impl MemoryController {
         let to = queue.clone();
         let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
-            // Once, when a node becomes registered or is first seen so.
+            // When a node becomes registered, or is first seen as registered.
             if let Change::Applied { old, new } = change
                 && is_registered(new)
                 && !old.as_ref().is_some_and(|old| is_registered(old))

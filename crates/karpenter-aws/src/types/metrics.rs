@@ -1,4 +1,7 @@
-//! What types and offerings tell about themselves, with upstream's names. Series of what is no longer sold are removed.
+//! Metrics of instance types and offerings, with upstream's names. Series of types that are no longer offered are
+//! removed.
+//!
+//! Upstream: `pkg/providers/instancetype/metrics.go`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +13,18 @@ use prometheus::{GaugeVec, Opts, Registry};
 
 use super::discovered::Discovered;
 
-/// Type, capacity type and zone.
+/// Instance type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
-/// Whether an offering can be had, and for how much.
+/// Availability and price of an offering.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Told {
     pub(super) is_available: bool,
     pub(super) price: f64,
 }
 
-/// What the offerings of several pools come to: available for one is available. Where reservations are used, zones
-/// without one say so.
+/// Merges the offerings of several NodePools: an offering that is available for one of them is available. If
+/// reservations are used, zones without a reservation get a series with availability 0.
 pub(super) fn told<'a>(
     pools: impl IntoIterator<Item = &'a [InstanceType]>,
     uses_reservations: bool,
@@ -59,7 +62,7 @@ pub struct TypeMetrics {
     memory_bytes: GaugeVec,
     available: GaugeVec,
     price: GaugeVec,
-    /// What is on the page.
+    /// The series that are exported.
     types: Arc<Mutex<BTreeSet<String>>>,
     offerings: Arc<Mutex<BTreeSet<Series>>>,
 }
@@ -71,25 +74,25 @@ impl TypeMetrics {
             cpu_cores: gauge(
                 registry,
                 "instance_type_cpu_cores",
-                "Number of cores of a type.",
+                "Number of vCPUs of an instance type.",
                 &["instance_type"],
             ),
             memory_bytes: gauge(
                 registry,
                 "instance_type_memory_bytes",
-                "Memory of a type, in bytes.",
+                "Memory of an instance type, in bytes.",
                 &["instance_type"],
             ),
             available: gauge(
                 registry,
                 "instance_type_offering_available",
-                "Whether an offering can be had, by type, capacity type and zone.",
+                "Whether an offering is available, by instance type, capacity type and zone.",
                 &of_offering,
             ),
             price: gauge(
                 registry,
                 "instance_type_offering_price_estimate",
-                "What an offering is taken to cost per hour, by type, capacity type and zone.",
+                "Estimated price per hour of an offering, by instance type, capacity type and zone.",
                 &of_offering,
             ),
             types: Arc::default(),
@@ -102,7 +105,7 @@ impl TypeMetrics {
         let now: BTreeSet<String> =
             discovered.types().iter().map(|known| known.info.name.to_string()).collect();
         for gone in before.difference(&now) {
-            // A series that is not there need not be removed.
+            // The removal fails if the series does not exist; that is fine.
             let _ = self.cpu_cores.remove_label_values(&[gone]);
             let _ = self.memory_bytes.remove_label_values(&[gone]);
         }
@@ -137,7 +140,7 @@ fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeV
     declare(registry, gauge)
 }
 
-/// Where it is declared already, what is counted here is counted for nobody.
+/// If the name is registered already, the new collector is not exported.
 fn declare<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector

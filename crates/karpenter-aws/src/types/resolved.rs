@@ -1,4 +1,4 @@
-//! What was resolved for a class, and how much of it has to be made anew when something changed.
+//! The resolved instance types of a class, and which of them must be resolved again after a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::pricing::Quotes;
 use crate::reservations::Left;
 use crate::unavailable::{Changed, Shortages};
 
-/// Everything besides the class that types are made from.
+/// The inputs of resolution besides the class.
 #[derive(Debug, Clone)]
 pub(super) struct Inputs {
     pub(super) discovered: Arc<Discovered>,
@@ -26,11 +26,11 @@ pub(super) struct Inputs {
     pub(super) stated_prices: Arc<BTreeMap<String, f64>>,
 }
 
-/// How much of what is there has to be made anew.
+/// The part that must be resolved again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
-    /// The offerings of these types.
+    /// The offerings of these instance types.
     OfferingsOf(BTreeSet<String>),
     /// All offerings; labels, capacity and overhead stay.
     AllOfferings,
@@ -44,7 +44,7 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Makes the types of a class, out of `known` as far as that still holds.
+    /// Resolves the instance types of a class; reuses the parts of `known` that are still valid.
     pub(super) fn make(
         view: Arc<ClassView>,
         inputs: Inputs,

@@ -1,4 +1,7 @@
-//! Asks ARC for shifts now and then, and tells pools that could launch in a zone when it comes and goes.
+//! Reads zonal shifts every 30 seconds, and publishes events for NodePools that can launch in a zone whose shift
+//! begins or ends.
+//!
+//! Upstream: `pkg/controllers/arczonalshift`
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +18,7 @@ use super::pools::{Zone, reachable_zone};
 use super::{ShiftSource, ZonalShifts};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// While ARC does not answer, it is asked this often.
+/// The interval while ARC does not respond.
 const RETRY: Duration = Duration::from_secs(10);
 
 pub struct ZonalShiftController {
@@ -58,7 +61,7 @@ impl ZonalShiftController {
         }
     }
 
-    /// The zones of the subnets of a pool's class.
+    /// The zones of the subnets of a NodePool's class.
     fn zones_of(&self, pool: &NodePool) -> Vec<Zone> {
         let reference = &pool.spec.template.spec.node_class_ref;
         if reference.group != labels::AWS_GROUP {
@@ -82,7 +85,7 @@ impl Reconcile for ZonalShiftController {
                 let cluster = self.source.cluster();
                 let now = self.context.clock.now();
                 if self.context.log_throttle.is_due("reading zonal shifts", &error.code, now) {
-                    tracing::error!(%error, cluster, "failed to read zonal shifts, the last known ones hold");
+                    tracing::error!(%error, cluster, "failed to read zonal shifts, using last known shifts");
                 }
                 return Ok(After::Again(RETRY));
             }
