@@ -333,8 +333,8 @@ impl Assembly {
         let Surroundings { apis, options, .. } = &self.surroundings;
         let handler = Handler::new(context.clone(), Arc::new(self.provider.types().clone()));
         if let Some(queue) = options.queue() {
-            let stop = operator.stop_signal();
-            let queue = InterruptionQueue::new(handler.clone(), apis.sqs.clone(), queue, stop);
+            let shutdown = operator.shutdown_signal();
+            let queue = InterruptionQueue::new(handler.clone(), apis.sqs.clone(), queue, shutdown);
             operator.spawn("interruption", queue, InterruptionQueue::watch, RECEIVERS);
         }
         let sick = InstanceStatusPoller::new(handler, apis.ec2.clone());

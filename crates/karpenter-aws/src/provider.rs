@@ -24,7 +24,7 @@ use karpenter_cloud::{
 };
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::is_deleting;
-use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::store::Store;
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
@@ -60,7 +60,7 @@ pub trait Objects: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct WatchedObjects {
     pub classes: NodeClasses,
-    pub pools: Mirror<NodePool>,
+    pub pools: Store<NodePool>,
 }
 
 impl Objects for WatchedObjects {

@@ -8,8 +8,8 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use kube::Client;
 
 use crate::api::Eks;
@@ -128,12 +128,12 @@ impl VersionController {
 }
 
 impl Reconcile for VersionController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let version = match self.source.read().await {
             Ok(version) => version,
             Err(error) => {
                 tracing::error!(%error, "failed to read kubernetes version, using last known version");
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         };
         self.version.set(version);
@@ -148,7 +148,7 @@ impl Reconcile for VersionController {
             }
             *told = Some(version);
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }
 

@@ -19,66 +19,66 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 /// When a key should be looked at again although nothing about it changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
-    Done,
-    Again(Duration),
+pub enum Requeue {
+    No,
+    After(Duration),
 }
 
-impl After {
+impl Requeue {
     /// The earlier of two wishes.
     pub fn earlier(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Again(one), Self::Again(two)) => Self::Again(one.min(two)),
-            (Self::Done, wish) | (wish, Self::Done) => wish,
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            (Self::No, wish) | (wish, Self::No) => wish,
         }
     }
 }
 
-impl From<Option<Duration>> for After {
+impl From<Option<Duration>> for Requeue {
     fn from(wait: Option<Duration>) -> Self {
-        wait.map_or(Self::Done, Self::Again)
+        wait.map_or(Self::No, Self::After)
     }
 }
 
 /// One kind of work, done key by key.
 pub trait Reconcile: Send + Sync + 'static {
     /// Compares what is with what should be, and takes the next steps. Must be repeatable.
-    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = kube::Result<After>> + Send;
+    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = kube::Result<Requeue>> + Send;
 }
 
 /// Tells everything that runs in a cluster to stop.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct Shutdown {
     sender: Arc<watch::Sender<bool>>,
 }
 
-impl Default for Stop {
+impl Default for Shutdown {
     fn default() -> Self {
         Self { sender: Arc::new(watch::Sender::new(false)) }
     }
 }
 
-impl Stop {
-    pub fn stop(&self) {
+impl Shutdown {
+    pub fn request(&self) {
         self.sender.send_replace(true);
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         *self.sender.borrow()
     }
 
-    pub async fn stopped(&self) {
+    pub async fn requested(&self) {
         // The sender lives as long as this handle.
-        let _ = self.sender.subscribe().wait_for(|stopped| *stopped).await;
+        let _ = self.sender.subscribe().wait_for(|requested| *requested).await;
     }
 }
 
 impl<R: Reconcile> Reconcile for Arc<R> {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         (**self).reconcile(key).await
     }
 }
@@ -112,12 +112,12 @@ pub struct Queue {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<Waiting>,
+    state: Mutex<QueueState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     ready: VecDeque<ObjectKey>,
     /// Since when.
     dirty: BTreeMap<ObjectKey, Instant>,
@@ -129,7 +129,7 @@ struct Waiting {
     measure: Option<Arc<dyn Measure>>,
 }
 
-impl Waiting {
+impl QueueState {
     fn add(&mut self, key: ObjectKey) -> bool {
         if self.dirty.contains_key(&key) {
             return false;
@@ -227,7 +227,7 @@ impl Queue {
 
     /// Adds the key a moment later, so that many changes at once make one piece of work. For what is costly to look
     /// at and changes with each of its many parts.
-    pub fn add_soon(&self, key: ObjectKey) {
+    pub fn add_debounced(&self, key: ObjectKey) {
         if !self.state().dirty.contains_key(&key) {
             self.add_at(key, Instant::now() + SETTLE);
         }
@@ -258,17 +258,17 @@ impl Queue {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, Waiting> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Works on the queue until told to stop, on up to `workers` different keys at once.
-pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock: Clock, stop: Stop) {
+pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock: Clock, shutdown: Shutdown) {
     let mut running = FuturesUnordered::new();
     loop {
         let mut next_due = None;
-        if !stop.is_stopped() {
+        if !shutdown.is_requested() {
             let mut state = queue.state();
             state.promote(Instant::now());
             while running.len() < workers.max(1) {
@@ -285,14 +285,14 @@ pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock
         }
         tokio::select! {
             biased;
-            () = stop.stopped(), if !stop.is_stopped() => {}
+            () = shutdown.requested(), if !shutdown.is_requested() => {}
             Some((key, outcome)) = running.next(), if !running.is_empty() => {
                 let mut state = queue.state();
                 state.finish(&key);
                 match outcome {
                     Ok(after) => {
                         state.failures.remove(&key);
-                        if let After::Again(wait) = after {
+                        if let Requeue::After(wait) = after {
                             state.requeue_at(key, clock.deadline(wait));
                         }
                     }

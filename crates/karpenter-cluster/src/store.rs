@@ -1,16 +1,16 @@
 //! One shared, ordered copy of the objects of a kind, fed by a watch.
 //!
-//! A process holds one mirror per kind and every controller reads the same one. A mirror holds what the server said
-//! last, plus what this process wrote and the watch has not shown yet ([`Mirror::apply`]), so a controller that
+//! A process holds one store per kind and every controller reads the same one. A store holds what the server said
+//! last, plus what this process wrote and the watch has not shown yet ([`Store::apply`]), so a controller that
 //! created a pod counts it at once. Objects are readings: parts that nobody here looks at are dropped before they are
 //! kept, so they must never be written back whole.
 
-pub mod dense;
-mod fresh;
-pub mod lean;
-mod raw;
-mod store;
-pub mod trouble;
+mod consistent_list;
+pub mod protobuf;
+mod raw_object;
+pub mod skip_managed_fields;
+mod untyped;
+pub mod watch_failure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -25,8 +25,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use self::store::{Entries, Kept, Store, typed};
-use self::trouble::{Trouble, Troubles};
+use self::untyped::{AnyObject, IndexEntries, ObjectMap, typed};
+use self::watch_failure::{WatchFailure, WatchFailures};
 
 /// Namespace and name of an object; the namespace is empty for what belongs to none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,8 +58,8 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
-/// What a mirror has to know of an object of its kind.
-pub struct Identity<K> {
+/// What a store has to know of an object of its kind.
+pub struct KindSpec<K> {
     pub key: fn(&K) -> ObjectKey,
     /// 0 if it has none.
     pub version: fn(&K) -> u64,
@@ -69,20 +69,20 @@ pub struct Identity<K> {
     pub strip: Trim<K>,
     /// Whether the newer one differs from the older only in what nobody looks at, such as its version. Then it is kept
     /// and nobody is told: heartbeats are most of what happens in a large cluster.
-    pub is_same: fn(&K, &K) -> bool,
+    pub is_equivalent: fn(&K, &K) -> bool,
     /// Lets the newer one share with the older what they have in common.
-    pub share: fn(&mut K, &K),
+    pub reuse_shared_parts: fn(&mut K, &K),
 }
 
-impl<K> Clone for Identity<K> {
+impl<K> Clone for KindSpec<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<K> Copy for Identity<K> {}
+impl<K> Copy for KindSpec<K> {}
 
-impl<K: Resource> Identity<K> {
+impl<K: Resource> KindSpec<K> {
     /// As the metadata say.
     pub fn of_objects() -> Self {
         Self {
@@ -94,8 +94,8 @@ impl<K: Resource> Identity<K> {
             uid: |object| object.meta().uid.as_deref(),
             is_deleting: |object| object.meta().deletion_timestamp.is_some(),
             strip: |object| object.meta_mut().managed_fields = None,
-            is_same: |_, _| false,
-            share: |_, _| {},
+            is_equivalent: |_, _| false,
+            reuse_shared_parts: |_, _| {},
         }
     }
 }
@@ -146,11 +146,11 @@ pub type Trim<K> = fn(&mut K);
 type Observer<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// A handle to the shared copy; clones share it.
-pub struct Mirror<K> {
+pub struct Store<K> {
     shared: Arc<Shared<K>>,
 }
 
-impl<K> Clone for Mirror<K> {
+impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone() }
     }
@@ -160,20 +160,20 @@ struct Shared<K> {
     state: Mutex<State<K>>,
     observers: RwLock<Vec<Observer<K>>>,
     synced: watch::Sender<bool>,
-    troubles: Troubles,
-    identity: Identity<K>,
+    watch_failures: WatchFailures,
+    kind: KindSpec<K>,
     trim: Trim<K>,
 }
 
 struct Index<K> {
     name: &'static str,
     values: IndexValues<K>,
-    entries: Entries,
+    entries: IndexEntries,
 }
 
 struct State<K> {
-    identity: Identity<K>,
-    objects: Store,
+    kind: KindSpec<K>,
+    objects: ObjectMap,
     indexes: Vec<Index<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
     /// The newest version that the watch has shown: whatever is older and absent is gone for good.
@@ -197,16 +197,16 @@ impl Listing {
     }
 }
 
-impl<K> Mirror<K>
+impl<K> Store<K>
 where
     K: Resource + Clone + Debug + Send + Sync + 'static,
 {
-    /// An empty mirror that somebody else feeds with [`Mirror::handle`] or [`Mirror::apply`].
+    /// An empty store that somebody else feeds with [`Store::handle`] or [`Store::apply`].
     pub fn empty(trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
-        Self::of(Identity::of_objects(), trim, indexes)
+        Self::of(KindSpec::of_objects(), trim, indexes)
     }
 
-    /// A mirror of all objects of the kind in the cluster, with the task that feeds it.
+    /// A store of all objects of the kind in the cluster, with the task that feeds it.
     pub fn watch(
         client: &Client,
         trim: Trim<K>,
@@ -216,20 +216,20 @@ where
         K: DeserializeOwned,
         K::DynamicType: Default,
     {
-        Self::empty(trim, indexes).fed_by(client, |object: K| object)
+        Self::empty(trim, indexes).watch_into(client, |object: K| object)
     }
 }
 
-impl<K: Send + Sync + 'static> Mirror<K> {
-    /// An empty mirror of whatever is not kept as it comes from the server.
-    pub fn of(identity: Identity<K>, trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
+impl<K: Send + Sync + 'static> Store<K> {
+    /// An empty store of whatever is not kept as it comes from the server.
+    pub fn of(kind: KindSpec<K>, trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
         let indexes = indexes
             .iter()
-            .map(|(name, values)| Index { name, values: *values, entries: Entries::default() })
+            .map(|(name, values)| Index { name, values: *values, entries: IndexEntries::default() })
             .collect();
         let state = State {
-            identity,
-            objects: Store::default(),
+            kind,
+            objects: ObjectMap::default(),
             indexes,
             subscribers: Vec::new(),
             seen_version: 0,
@@ -239,15 +239,15 @@ impl<K: Send + Sync + 'static> Mirror<K> {
             state: Mutex::new(state),
             observers: RwLock::new(Vec::new()),
             synced: watch::Sender::new(false),
-            troubles: Troubles::default(),
-            identity,
+            watch_failures: WatchFailures::default(),
+            kind,
             trim,
         };
         Self { shared: Arc::new(shared) }
     }
 
     /// Starts the task that feeds it with all objects of a kind in the cluster, as `keep` keeps them.
-    pub fn fed_by<R>(
+    pub fn watch_into<R>(
         self,
         client: &Client,
         keep: impl FnMut(R) -> K + Send + 'static,
@@ -256,11 +256,11 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         R: Resource + DeserializeOwned + Send + 'static,
         R::DynamicType: Default,
     {
-        self.fed_with(client, &ApiResource::erase::<R>(&R::DynamicType::default()), keep)
+        self.watch_resource_into(client, &ApiResource::erase::<R>(&R::DynamicType::default()), keep)
     }
 
     /// The same with a kind that has no type of its own.
-    pub fn fed_with<R: DeserializeOwned + Send + 'static>(
+    pub fn watch_resource_into<R: DeserializeOwned + Send + 'static>(
         self,
         client: &Client,
         resource: &ApiResource,
@@ -268,28 +268,28 @@ impl<K: Send + Sync + 'static> Mirror<K> {
     ) -> (Self, JoinHandle<()>) {
         // One object after the other, as the server has them at hand: many times faster than page by page, and neither
         // side holds a page.
-        let streamed = raw::streamed(&fresh::fresh(client), resource);
-        let paged = raw::paged(client, resource);
-        let mirror = self.clone();
+        let streamed = raw_object::streamed(&consistent_list::without_version(client), resource);
+        let paged = raw_object::paged(client, resource);
+        let store = self.clone();
         let task = tokio::spawn(async move {
-            let events = streamed.map(|event| raw::read(event?, &mut keep));
-            mirror.feed_unless(events, |error| mirror.is_not_streamed(error)).await;
-            let events = paged.map(|event| raw::read(event?, &mut keep));
-            mirror.feed_unless(events, |_| false).await;
+            let events = streamed.map(|event| raw_object::read(event?, &mut keep));
+            store.apply_events_until(events, |error| store.is_not_streamed(error)).await;
+            let events = paged.map(|event| raw_object::read(event?, &mut keep));
+            store.apply_events_until(events, |_| false).await;
         });
         (self, task)
     }
 
     /// Takes in everything that a watch reports until the watch ends. Failures are retried by the stream itself.
-    pub async fn feed(self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
-        self.feed_unless(events, |_| false).await;
+    pub async fn apply_events(self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
+        self.apply_events_until(events, |_| false).await;
     }
 
     /// The same until a failure that trying again would not help.
-    async fn feed_unless(
+    async fn apply_events_until(
         &self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
-        is_in_vain: impl Fn(&watcher::Error) -> bool + Send,
+        is_permanent: impl Fn(&watcher::Error) -> bool + Send,
     ) {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
@@ -297,39 +297,39 @@ impl<K: Send + Sync + 'static> Mirror<K> {
                 Ok(event) => {
                     // Every attempt to list begins with a word, whatever becomes of it.
                     if !matches!(event, Event::Init) {
-                        self.shared.troubles.over();
+                        self.shared.watch_failures.over();
                     }
                     self.handle(event);
                 }
-                Err(error) if is_in_vain(&error) => return,
-                Err(error) => self.shared.troubles.note(&error, !self.is_synced()),
+                Err(error) if is_permanent(&error) => return,
+                Err(error) => self.shared.watch_failures.note(&error, !self.is_synced()),
             }
         }
     }
 
     /// Calls `listener` with every failure of the watch, and with the last one if it is not over.
-    pub fn on_trouble(&self, listener: impl Fn(&Trouble) + Send + Sync + 'static) {
-        self.shared.troubles.listen(Arc::new(listener));
+    pub fn on_watch_failure(&self, listener: impl Fn(&WatchFailure) + Send + Sync + 'static) {
+        self.shared.watch_failures.listen(Arc::new(listener));
     }
 
     /// What keeps the watch from working right now.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.shared.troubles.last()
+    pub fn watch_failure(&self) -> Option<WatchFailure> {
+        self.shared.watch_failures.last()
     }
 
     /// Takes in one event of a watch.
     pub fn handle(&self, event: Event<K>) {
         let mut changes = Vec::new();
-        let identity = self.shared.identity;
+        let kind = self.shared.kind;
         let complete = matches!(event, Event::InitDone);
         match event {
             Event::Init => self.state().listing = Some(Listing::default()),
             Event::InitApply(mut object) => {
                 self.prepare(&mut object);
                 let mut state = self.state();
-                let version = (identity.version)(&object);
+                let version = (kind.version)(&object);
                 if let Some(listing) = &mut state.listing {
-                    listing.listed.insert((identity.key)(&object));
+                    listing.listed.insert((kind.key)(&object));
                     listing.newest = listing.newest.max(version);
                 }
                 state.seen_version = state.seen_version.max(version);
@@ -347,43 +347,42 @@ impl<K: Send + Sync + 'static> Mirror<K> {
             Event::Apply(mut object) => {
                 self.prepare(&mut object);
                 let mut state = self.state();
-                state.seen_version = state.seen_version.max((identity.version)(&object));
+                state.seen_version = state.seen_version.max((kind.version)(&object));
                 changes.extend(state.put(object));
             }
             Event::Delete(object) => {
                 let mut state = self.state();
-                let version = (identity.version)(&object);
+                let version = (kind.version)(&object);
                 state.seen_version = state.seen_version.max(version);
-                let key = (identity.key)(&object);
+                let key = (kind.key)(&object);
                 // A namesake that this process has already made anew stays.
-                let replaced = state
-                    .find(&key.namespace, &key.name)
-                    .is_some_and(|kept| (identity.version)(&kept) > version);
+                let replaced =
+                    state.find(&key.namespace, &key.name).is_some_and(|kept| (kind.version)(&kept) > version);
                 if !replaced {
                     changes.extend(state.take(&key));
                 }
             }
         }
-        self.tell(&changes);
+        self.notify_observers(&changes);
         if complete {
             self.shared.synced.send_if_modified(|synced| !std::mem::replace(synced, true));
         }
     }
 
-    /// Takes in the server's answer to a write of this process. Ignored if the mirror already knows better.
+    /// Takes in the server's answer to a write of this process. Ignored if the store already knows better.
     pub fn apply(&self, mut object: K) {
         self.prepare(&mut object);
         let change = {
             let mut state = self.state();
-            let identity = self.shared.identity;
-            let version = (identity.version)(&object);
-            let key = (identity.key)(&object);
+            let kind = self.shared.kind;
+            let version = (kind.version)(&object);
+            let key = (kind.key)(&object);
             let known = state.find(&key.namespace, &key.name).is_some();
             if !known && version <= state.seen_version && version > 0 {
                 return;
             }
             // A deletion that ended at once answers with the object; only the watch knows that it is gone.
-            if !known && (identity.is_deleting)(&object) {
+            if !known && (kind.is_deleting)(&object) {
                 return;
             }
             if let Some(listing) = &mut state.listing {
@@ -391,7 +390,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
             }
             state.put(object)
         };
-        self.tell(&change.into_iter().collect::<Vec<_>>());
+        self.notify_observers(&change.into_iter().collect::<Vec<_>>());
     }
 
     /// Forgets an object that this process deleted for good, unless it has been made anew meanwhile.
@@ -399,13 +398,13 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         let change = {
             let mut state = self.state();
             match state.find(namespace, name) {
-                Some(kept) if uid.is_none() || (self.shared.identity.uid)(&kept) == uid => {
+                Some(kept) if uid.is_none() || (self.shared.kind.uid)(&kept) == uid => {
                     state.take(&ObjectKey::new(namespace, name))
                 }
                 _ => None,
             }
         };
-        self.tell(&change.into_iter().collect::<Vec<_>>());
+        self.notify_observers(&change.into_iter().collect::<Vec<_>>());
     }
 
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
@@ -430,7 +429,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
 
     /// What the index finds under a value, by namespace and name. Nothing if there is no such index.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        let found: Vec<Kept> = {
+        let found: Vec<AnyObject> = {
             let state = self.state();
             let index = state.indexes.iter().find(|candidate| candidate.name == index);
             index.map(|index| index.entries.get(value)).unwrap_or_default()
@@ -446,7 +445,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         self.len() == 0
     }
 
-    /// Everything present, then each change, in order. Ends only with the mirror.
+    /// Everything present, then each change, in order. Ends only with the store.
     pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<K>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
@@ -495,7 +494,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
     }
 
     fn prepare(&self, object: &mut K) {
-        (self.shared.identity.strip)(object);
+        (self.shared.kind.strip)(object);
         (self.shared.trim)(object);
     }
 
@@ -503,7 +502,7 @@ impl<K: Send + Sync + 'static> Mirror<K> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, changes: &[Change<K>]) {
+    fn notify_observers(&self, changes: &[Change<K>]) {
         if changes.is_empty() {
             return;
         }
@@ -523,24 +522,24 @@ impl<K: Send + Sync + 'static> State<K> {
 
     /// Keeps the object unless a newer version is kept already.
     fn put(&mut self, mut object: K) -> Option<Change<K>> {
-        let key = (self.identity.key)(&object);
+        let key = (self.kind.key)(&object);
         let old = self.find(&key.namespace, &key.name);
         if let Some(old) = &old {
-            let version = (self.identity.version)(&object);
-            let same = (self.identity.version)(old) >= version && version > 0;
+            let version = (self.kind.version)(&object);
+            let same = (self.kind.version)(old) >= version && version > 0;
             if same {
                 return None;
             }
             self.unindex(&key, old);
-            (self.identity.share)(&mut object, old);
+            (self.kind.reuse_shared_parts)(&mut object, old);
         }
         let new = Arc::new(object);
-        let kept: Kept = new.clone();
+        let kept: AnyObject = new.clone();
         for index in &mut self.indexes {
             index.entries.insert((index.values)(&new), &key, &kept);
         }
         self.objects.insert(key, kept);
-        if old.as_ref().is_some_and(|old| (self.identity.is_same)(old, &new)) {
+        if old.as_ref().is_some_and(|old| (self.kind.is_equivalent)(old, &new)) {
             return None;
         }
         let change = Change::Applied { old, new };

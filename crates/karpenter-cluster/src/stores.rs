@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, Resource};
 use tokio::task::JoinHandle;
 
-use crate::mirror::{IndexValues, Mirror, keep_all};
+use crate::store::{IndexValues, Store, keep_all};
 
 /// Index of pods by the node that they are bound to.
 pub const BY_NODE: &str = "node";
@@ -25,67 +25,67 @@ pub const BY_CLAIM: &str = "claim";
 
 /// One store per kind.
 #[derive(Clone)]
-pub struct Mirrors {
-    pub pods: Mirror<Pod>,
-    pub nodes: Mirror<Node>,
-    pub namespaces: Mirror<Namespace>,
-    pub service_accounts: Mirror<ServiceAccount>,
-    pub deployments: Mirror<Deployment>,
-    pub replica_sets: Mirror<ReplicaSet>,
-    pub stateful_sets: Mirror<StatefulSet>,
-    pub daemon_sets: Mirror<DaemonSet>,
-    pub controller_revisions: Mirror<ControllerRevision>,
-    pub jobs: Mirror<Job>,
-    pub cron_jobs: Mirror<CronJob>,
-    pub budgets: Mirror<PodDisruptionBudget>,
-    pub claims: Mirror<PersistentVolumeClaim>,
-    pub volumes: Mirror<PersistentVolume>,
-    pub storage_classes: Mirror<StorageClass>,
-    pub attachments: Mirror<VolumeAttachment>,
-    pub csi_nodes: Mirror<CSINode>,
-    pub leases: Mirror<Lease>,
+pub struct Stores {
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub namespaces: Store<Namespace>,
+    pub service_accounts: Store<ServiceAccount>,
+    pub deployments: Store<Deployment>,
+    pub replica_sets: Store<ReplicaSet>,
+    pub stateful_sets: Store<StatefulSet>,
+    pub daemon_sets: Store<DaemonSet>,
+    pub controller_revisions: Store<ControllerRevision>,
+    pub jobs: Store<Job>,
+    pub cron_jobs: Store<CronJob>,
+    pub budgets: Store<PodDisruptionBudget>,
+    pub claims: Store<PersistentVolumeClaim>,
+    pub volumes: Store<PersistentVolume>,
+    pub storage_classes: Store<StorageClass>,
+    pub attachments: Store<VolumeAttachment>,
+    pub csi_nodes: Store<CSINode>,
+    pub leases: Store<Lease>,
 }
 
-impl Mirrors {
+impl Stores {
     /// Starts all watches; the tasks run until they are aborted.
     pub fn watch(client: &Client) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
         let by_controller_only: [(&'static str, IndexValues<ReplicaSet>); 1] =
             [(BY_CONTROLLER, by_controller::<ReplicaSet>)];
-        let mirrors = Self {
+        let stores = Self {
             pods: keep(
-                Mirror::watch(
+                Store::watch(
                     client,
                     trim_pod,
                     &[(BY_NODE, by_node), (BY_CONTROLLER, by_controller::<Pod>), (BY_CLAIM, by_claim)],
                 ),
                 &mut tasks,
             ),
-            nodes: keep(Mirror::watch(client, trim_node, &[]), &mut tasks),
-            namespaces: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            service_accounts: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            deployments: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            replica_sets: keep(Mirror::watch(client, keep_all, &by_controller_only), &mut tasks),
-            stateful_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            daemon_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            nodes: keep(Store::watch(client, trim_node, &[]), &mut tasks),
+            namespaces: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            service_accounts: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            deployments: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            replica_sets: keep(Store::watch(client, keep_all, &by_controller_only), &mut tasks),
+            stateful_sets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            daemon_sets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
             controller_revisions: keep(
-                Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<ControllerRevision>)]),
+                Store::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<ControllerRevision>)]),
                 &mut tasks,
             ),
-            jobs: keep(Mirror::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]), &mut tasks),
-            cron_jobs: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            budgets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            volumes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            storage_classes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            jobs: keep(Store::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]), &mut tasks),
+            cron_jobs: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            budgets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            claims: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            volumes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            storage_classes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
             attachments: keep(
-                Mirror::watch(client, keep_all, &[(BY_NODE_AND_VOLUME, by_node_and_volume)]),
+                Store::watch(client, keep_all, &[(BY_NODE_AND_VOLUME, by_node_and_volume)]),
                 &mut tasks,
             ),
-            csi_nodes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            leases: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            csi_nodes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            leases: keep(Store::watch(client, keep_all, &[]), &mut tasks),
         };
-        (mirrors, tasks)
+        (stores, tasks)
     }
 
     /// Waits until every store has its first list.
@@ -111,9 +111,9 @@ impl Mirrors {
     }
 }
 
-fn keep<K>((mirror, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {
+fn keep<K>((store, task): (Store<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Store<K> {
     tasks.push(task);
-    mirror
+    store
 }
 
 fn by_node(pod: &Pod) -> Vec<String> {

@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_model::problem;
 
@@ -163,9 +163,9 @@ fn lock(flights: &Mutex<Flights>) -> MutexGuard<'_, Flights> {
 }
 
 impl Reconcile for Disruption {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let wait = if *key == commands_key() { self.advance().await } else { self.evaluate().await };
-        Ok(After::Again(wait))
+        Ok(Requeue::After(wait))
     }
 }
 

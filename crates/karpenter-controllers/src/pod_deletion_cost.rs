@@ -17,8 +17,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_model::problem::Mode;
 use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::pod::Pod;
@@ -74,26 +74,26 @@ impl PodDeletionCosts {
 }
 
 impl Reconcile for PodDeletionCosts {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
         if !context.stores.is_synced() {
-            return Ok(After::Again(UNTIL_SYNCED));
+            return Ok(Requeue::After(UNTIL_SYNCED));
         }
         let claims = context.stores.node_claims.list();
         let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
         let Some(sight) = observe::observe(context, Vec::new(), &coming).await else {
-            return Ok(After::Again(UNTIL_SYNCED));
+            return Ok(Requeue::After(UNTIL_SYNCED));
         };
         let revision = sight.input.revision;
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(revision) == Some(revision) {
-            return Ok(After::Again(EVERY));
+            return Ok(Requeue::After(EVERY));
         }
         let round = match catch(|| assemble_fleet(&sight.live, &sight.input)) {
             Ok(round) => round,
             Err(fault) => {
                 let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
                 report(context, "pod.deletioncost", &[fault], "", "");
-                return Ok(After::Again(EVERY));
+                return Ok(Requeue::After(EVERY));
             }
         };
         let nodes = self.nodes(&round);
@@ -116,7 +116,7 @@ impl Reconcile for PodDeletionCosts {
         for (pool, count) in by_pool {
             pending.with_label_values(&[pool]).set(count);
         }
-        Ok(After::Again(EVERY))
+        Ok(Requeue::After(EVERY))
     }
 }
 

@@ -25,8 +25,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::clock::{since, until};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 
@@ -194,7 +194,7 @@ impl Provisioner {
     }
 
     /// Plans and executes one batch.
-    async fn run_batch(&self) -> kube::Result<After> {
+    async fn run_batch(&self) -> kube::Result<Requeue> {
         let context = &self.context;
         claims::resolve_unconfirmed_creates(context).await?;
         let now = context.clock.now();
@@ -254,21 +254,21 @@ impl Provisioner {
     }
 
     /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
-    fn next_pass(&self, pods: &observe::ClassifiedPods) -> After {
+    fn next_pass(&self, pods: &observe::ClassifiedPods) -> Requeue {
         let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
             && !pods.is_any_node_terminating
             && !pods.is_preempting;
-        if is_idle { After::Done } else { After::Again(RETRY_AFTER) }
+        if is_idle { Requeue::No } else { Requeue::After(RETRY_AFTER) }
     }
 }
 
 impl Reconcile for Provisioner {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let now = self.context.clock.now();
         let closes_at = self.batcher().closes_at();
         match closes_at {
-            Some(at) if at > now => Ok(After::Again(until(now, at))),
+            Some(at) if at > now => Ok(Requeue::After(until(now, at))),
             Some(_) => {
                 self.batcher().close();
                 self.run_batch().await
@@ -283,7 +283,7 @@ impl Reconcile for Provisioner {
                     batcher.trigger(pods::uid_of(pod), now);
                 }
                 match batcher.closes_at() {
-                    Some(at) => Ok(After::Again(until(now, at))),
+                    Some(at) => Ok(Requeue::After(until(now, at))),
                     None => Ok(self.next_pass(&pods)),
                 }
             }

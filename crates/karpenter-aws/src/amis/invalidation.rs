@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use super::Amis;
 use crate::api::AwsError;
@@ -72,11 +72,11 @@ impl AmiInvalidation {
 }
 
 impl Reconcile for AmiInvalidation {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         // A failure has no consequences: the next run is in 30 minutes, and cached values expire anyway.
         if let Err(error) = self.amis.expire_outdated().await {
             tracing::error!(%error, "failed to check ssm parameters for deprecated amis");
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use karpenter_api::types::NodePool;
-use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::store::Store;
 use karpenter_controllers::offerings::OverlayStore;
 use karpenter_model::instance_type::InstanceType;
 use prometheus::Registry;
@@ -36,10 +36,10 @@ impl Objects for LateObjects {
 
 /// Evaluated NodeOverlays; empty until they are set.
 #[derive(Clone, Default)]
-pub(super) struct LateOverlays(Arc<OnceLock<(OverlayStore, Mirror<NodePool>)>>);
+pub(super) struct LateOverlays(Arc<OnceLock<(OverlayStore, Store<NodePool>)>>);
 
 impl LateOverlays {
-    pub(super) fn set(&self, overlays: OverlayStore, pools: Mirror<NodePool>) {
+    pub(super) fn set(&self, overlays: OverlayStore, pools: Store<NodePool>) {
         let _ = self.0.set((overlays, pools));
     }
 }

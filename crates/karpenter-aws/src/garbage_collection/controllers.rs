@@ -9,8 +9,8 @@ use futures::StreamExt;
 use futures::stream;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{annotation, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
@@ -64,13 +64,13 @@ impl InstanceCollector {
 }
 
 impl Reconcile for InstanceCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         // Instances are listed before NodeClaims: a NodeClaim that is created in between then protects its instance.
         let instances = match self.machines.list().await {
             Ok(instances) => instances,
             Err(error) => {
                 tracing::error!(%error, "failed to list instances");
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         };
         let machines: Vec<Machine> = instances
@@ -91,10 +91,10 @@ impl Reconcile for InstanceCollector {
         let outcomes: Vec<Result<(), AwsError>> = stream::iter(endings).buffered(AT_ONCE).collect().await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
             tracing::error!(%error, "failed to terminate instances without nodeclaim");
-            return Ok(After::Again(RETRY));
+            return Ok(Requeue::After(RETRY));
         }
         let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(After::Again(period(looks)))
+        Ok(Requeue::After(period(looks)))
     }
 }
 
@@ -131,7 +131,7 @@ impl ProfileCollector {
             let name = class.data.pointer("/status/instanceProfile")?.as_str()?;
             Some(name.to_owned()).filter(|name| !name.is_empty())
         };
-        let classes = stores.node_classes.iter().flat_map(|(_, mirror)| mirror.list());
+        let classes = stores.node_classes.iter().flat_map(|(_, store)| store.list());
         let claims = stores.node_claims.list();
         let of_claims = claims
             .iter()
@@ -164,12 +164,12 @@ impl ProfileCollector {
 }
 
 impl Reconcile for ProfileCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         match self.collect().await {
-            Ok(()) => Ok(After::Again(profiles::PERIOD)),
+            Ok(()) => Ok(Requeue::After(profiles::PERIOD)),
             Err(error) => {
                 tracing::error!(%error, "failed to garbage collect instance profiles");
-                Ok(After::Again(PROFILES_RETRY))
+                Ok(Requeue::After(PROFILES_RETRY))
             }
         }
     }

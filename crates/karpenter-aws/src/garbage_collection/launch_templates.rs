@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use crate::launch::templates::LaunchTemplates;
 
@@ -29,15 +29,15 @@ impl LaunchTemplateCollector {
 }
 
 impl Reconcile for LaunchTemplateCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         if !self.has_looked.load(Ordering::Relaxed) {
             if let Err(error) = self.templates.hydrate().await {
                 tracing::error!(%error, "failed to list launch templates of the previous process");
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
             self.has_looked.store(true, Ordering::Relaxed);
         }
         self.templates.sweep().await;
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::try_join_all;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use super::{Category, next_look, questions, unhealthy};
 use crate::api::{AwsError, Ec2};
@@ -34,7 +34,7 @@ impl InstanceStatusPoller {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    fn failed(&self, error: &AwsError) -> After {
+    fn failed(&self, error: &AwsError) -> Requeue {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.failures = memory.failures.saturating_add(1);
         let text = error.to_string();
@@ -47,12 +47,12 @@ impl InstanceStatusPoller {
             tracing::error!(error = text, "failed to read instance status: {advice}");
             memory.told = text;
         }
-        After::Again(next_look(Some(error.kind), memory.failures))
+        Requeue::After(next_look(Some(error.kind), memory.failures))
     }
 }
 
 impl Reconcile for InstanceStatusPoller {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let questions = questions();
         let answers = try_join_all(questions.iter().map(|query| self.ec2.describe_instance_status(query)));
         let statuses = match answers.await {
@@ -88,6 +88,6 @@ impl Reconcile for InstanceStatusPoller {
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }
         *memory = Memory { counted: found, ..Memory::default() };
-        failure.map_or_else(|| Ok(After::Again(next_look(None, 0))), Err)
+        failure.map_or_else(|| Ok(Requeue::After(next_look(None, 0))), Err)
     }
 }

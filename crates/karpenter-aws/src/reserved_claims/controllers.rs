@@ -8,8 +8,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
@@ -58,8 +58,8 @@ impl CapacityTypeController {
 }
 
 impl Reconcile for CapacityTypeController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Ok(instances) = self.context.cloud.list().await else { return Ok(After::Again(RETRY)) };
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
+        let Ok(instances) = self.context.cloud.list().await else { return Ok(Requeue::After(RETRY)) };
         let capacity_types: BTreeMap<&str, &str> = instances
             .iter()
             .filter_map(|instance| {
@@ -81,7 +81,7 @@ impl Reconcile for CapacityTypeController {
                 Err(error) => failure = Some(told(&claim, error)),
             }
         }
-        failure.map_or(Ok(After::Again(next)), Err)
+        failure.map_or(Ok(Requeue::After(next)), Err)
     }
 }
 
@@ -114,7 +114,7 @@ impl ReservationExpiration {
 }
 
 impl Reconcile for ReservationExpiration {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let Context { client, stores, clock, .. } = &self.context;
         let reservation = |claim: &NodeClaim| {
             label(claim, labels::AWS_CAPACITY_RESERVATION_ID).unwrap_or_default().to_owned()
@@ -131,7 +131,7 @@ impl Reconcile for ReservationExpiration {
             Ok(reservations) => reservations,
             Err(error) => {
                 tracing::error!(%error, "failed to read capacity reservations");
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         };
         let expiring = expiring(&reservations, clock.now());
@@ -154,7 +154,7 @@ impl Reconcile for ReservationExpiration {
         // All are tried: a failed deletion must not keep other NodeClaims on instances that EC2 is about to
         // terminate.
         let outcomes: Vec<kube::Result<()>> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
-        outcomes.into_iter().find_map(Result::err).map_or(Ok(After::Again(PERIOD)), Err)
+        outcomes.into_iter().find_map(Result::err).map_or(Ok(Requeue::After(PERIOD)), Err)
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::until;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::{Context, writes};
 use serde_json::json;
@@ -63,28 +63,28 @@ impl Tagging {
 }
 
 impl Reconcile for Tagging {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Context { client, stores, .. } = &self.context;
-        let Some(claim) = stores.node_claims.get_key(key) else { return Ok(After::Done) };
+        let Some(claim) = stores.node_claims.get_key(key) else { return Ok(Requeue::No) };
         if !self.context.is_managed(&claim.spec.node_class_ref) || !is_due(&claim) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
-        let Some(id) = provider_id(&claim).and_then(instance_id) else { return Ok(After::Done) };
+        let Some(id) = provider_id(&claim).and_then(instance_id) else { return Ok(Requeue::No) };
         if let Some(wait) = self.pause() {
-            return Ok(After::Again(wait));
+            return Ok(Requeue::After(wait));
         }
         match self.tag(&claim, id).await {
             Ok(()) => {}
             // The instance is terminated; the NodeClaim will be deleted.
-            Err(error) if error.is_not_found() => return Ok(After::Done),
+            Err(error) if error.is_not_found() => return Ok(Requeue::No),
             Err(error) => {
                 tracing::error!(instance_id = id, %error, "failed to tag instance");
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         }
         let annotations = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
         let patch = json!({"metadata": {"annotations": annotations}});
         writes::merge(client, &stores.node_claims, &*claim, patch).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

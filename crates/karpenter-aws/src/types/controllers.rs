@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeOverlay;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::listed;
 use karpenter_model::instance_type::InstanceType;
@@ -56,15 +56,15 @@ impl DiscoveryController {
 }
 
 impl Reconcile for DiscoveryController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let outcome = self.types.discover().await;
         self.log_types_newer_than_tables();
         self.metrics.tell_types(&self.types.discovered());
         match outcome {
-            Ok(()) => Ok(After::Again(DISCOVERY_PERIOD)),
+            Ok(()) => Ok(Requeue::After(DISCOVERY_PERIOD)),
             Err(error) => {
                 tracing::error!(%error, "failed to discover instance types, using last known instance types");
-                Ok(After::Again(RETRY))
+                Ok(Requeue::After(RETRY))
             }
         }
     }
@@ -88,7 +88,7 @@ impl OfferingMetricsController {
 }
 
 impl Reconcile for OfferingMetricsController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let mut catalogs: Vec<Arc<Vec<InstanceType>>> = Vec::new();
         for pool in self.context.stores.node_pools.list() {
             if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
@@ -103,7 +103,7 @@ impl Reconcile for OfferingMetricsController {
         }
         self.metrics
             .tell_offerings(&told(catalogs.iter().map(|types| types.as_slice()), self.uses_reservations));
-        Ok(After::Again(TELLING_PERIOD))
+        Ok(Requeue::After(TELLING_PERIOD))
     }
 }
 
@@ -121,16 +121,16 @@ impl OverlayPricesController {
     pub fn watch(&self, queue: &Queue) {
         if let Some(overlays) = &self.context.stores.node_overlays {
             let to = queue.clone();
-            overlays.observe(move |_: &Change<NodeOverlay>| to.add_soon(ObjectKey::new("", "all")));
+            overlays.observe(move |_: &Change<NodeOverlay>| to.add_debounced(ObjectKey::new("", "all")));
         }
         queue.add(ObjectKey::new("", "all"));
     }
 }
 
 impl Reconcile for OverlayPricesController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let overlays = listed(self.context.stores.node_overlays.as_ref());
         self.types.set_stated_prices(stated_prices(overlays.iter().map(|overlay| &**overlay)));
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{AmiStatus, EC2NodeClass, NodeClaim};
 use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_model::quantity::Quantity;
@@ -87,9 +87,9 @@ impl MemoryController {
 }
 
 impl Reconcile for MemoryController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
         for claim in stores.node_claims.by(BY_PROVIDER_ID, provider_id) {
             if !self.context.is_managed(&claim.spec.node_class_ref) {
@@ -102,7 +102,7 @@ impl Reconcile for MemoryController {
                 tracing::debug!(memory_capacity = bytes, instance_type, "updating discovered capacity cache");
             }
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
 
@@ -78,7 +78,7 @@ impl ZonalShiftController {
 }
 
 impl Reconcile for ZonalShiftController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         match self.source.read().await {
             Ok(answer) => self.shifts.replace(&answer),
             Err(error) => {
@@ -87,7 +87,7 @@ impl Reconcile for ZonalShiftController {
                 if self.context.log_throttle.is_due("reading zonal shifts", &error.code, now) {
                     tracing::error!(%error, cluster, "failed to read zonal shifts, using last known shifts");
                 }
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         }
         let now = self.shifts.shifted_zone_ids(self.context.clock.now());
@@ -96,6 +96,6 @@ impl Reconcile for ZonalShiftController {
             self.tell(&before, &now).await;
             *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

@@ -12,7 +12,7 @@ struct Recorder {
 }
 
 impl Reconcile for Recorder {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.push((self.started.elapsed().as_millis() as u64, key.name.clone()));
         let tries = seen.iter().filter(|(_, name)| *name == key.name).count() as u32;
@@ -32,10 +32,10 @@ async fn record(fail_first: u32, again: &[(&str, u64)], keys: &[&str]) -> Vec<(u
     for name in keys {
         queue.add(key(name));
     }
-    let stop = Stop::default();
-    let task = tokio::spawn(run(recorder.clone(), queue, 1, Clock::system(), stop.clone()));
+    let shutdown = Shutdown::default();
+    let task = tokio::spawn(run(recorder.clone(), queue, 1, Clock::system(), shutdown.clone()));
     tokio::time::sleep(Duration::from_secs(5)).await;
-    stop.stop();
+    shutdown.request();
     task.await.expect("runs to its end");
     let seen = recorder.seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.clone()
@@ -83,10 +83,10 @@ impl Measure for Counted {
 struct Slow(Mutex<bool>);
 
 impl Reconcile for Slow {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let has_failed = std::mem::replace(&mut *self.0.lock().expect("not poisoned"), true);
-        if has_failed { Ok(After::Done) } else { Err(kube::Error::LinesCodecMaxLineLengthExceeded) }
+        if has_failed { Ok(Requeue::No) } else { Err(kube::Error::LinesCodecMaxLineLengthExceeded) }
     }
 }
 
@@ -96,9 +96,9 @@ async fn waits_and_passes_of_keys_are_measured() {
     let queue = Queue::measured(counted.clone());
     queue.add(key("a"));
     tokio::time::sleep(Duration::from_millis(7)).await;
-    let stop = Stop::default();
+    let shutdown = Shutdown::default();
     let work = Arc::new(Slow(Mutex::new(false)));
-    let task = tokio::spawn(run(work, queue.clone(), 1, Clock::system(), stop.clone()));
+    let task = tokio::spawn(run(work, queue.clone(), 1, Clock::system(), shutdown.clone()));
     tokio::time::sleep(Duration::from_millis(40)).await;
     let forty = Duration::from_millis(40);
     assert_eq!(queue.in_progress(), InProgress { total: forty, longest: forty });
@@ -107,7 +107,7 @@ async fn waits_and_passes_of_keys_are_measured() {
     queue.add(key("b"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(queue.in_progress(), InProgress::default());
-    stop.stop();
+    shutdown.request();
     task.await.expect("runs to its end");
     let seen = counted.0.lock().expect("not poisoned").clone();
     let expected = [

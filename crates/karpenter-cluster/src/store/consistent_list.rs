@@ -8,12 +8,12 @@ use http::{Request, Uri};
 use kube::Client;
 use kube::client::Body;
 
-const ANY_AGE: &str = "resourceVersion=0";
+const ANY_VERSION: &str = "resourceVersion=0";
 
-pub(super) fn fresh(client: &Client) -> Client {
+pub(super) fn without_version(client: &Client) -> Client {
     let inner = client.clone();
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        if let Some(uri) = without_age(request.uri()) {
+        if let Some(uri) = without_resource_version(request.uri()) {
             *request.uri_mut() = uri;
         }
         let client = inner.clone();
@@ -23,9 +23,9 @@ pub(super) fn fresh(client: &Client) -> Client {
 }
 
 /// The same question about now, if it is one for a streamed list of any age.
-fn without_age(uri: &Uri) -> Option<Uri> {
+fn without_resource_version(uri: &Uri) -> Option<Uri> {
     let query = uri.query().filter(|query| query.split('&').any(|part| part == "sendInitialEvents=true"))?;
-    let parts: Vec<&str> = query.split('&').filter(|part| *part != ANY_AGE).collect();
+    let parts: Vec<&str> = query.split('&').filter(|part| *part != ANY_VERSION).collect();
     let mut pieces = uri.clone().into_parts();
     pieces.path_and_query = Some(format!("{}?{}", uri.path(), parts.join("&")).parse().ok()?);
     Uri::from_parts(pieces).ok()
@@ -51,7 +51,7 @@ mod tests {
         ];
         for (asked, expected) in cases {
             let asked: Uri = asked.parse().expect("a path");
-            assert_eq!(without_age(&asked).map(|uri| uri.to_string()).as_deref(), expected);
+            assert_eq!(without_resource_version(&asked).map(|uri| uri.to_string()).as_deref(), expected);
         }
     }
 }

@@ -4,11 +4,11 @@
 //! over here without being looked at. Whoever asks notices nothing: a server that answers in JSON is passed on as it is,
 //! and one whose protobuf is not understood is not asked for it again.
 
-mod listed;
-mod table;
+mod fields;
+mod list_stream;
 #[cfg(test)]
 mod tests;
-mod text;
+mod to_json;
 
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
@@ -33,55 +33,57 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Before every message of a watch stands its length.
 const LENGTH_BYTES: usize = 4;
 /// More than a server stores.
-const LENGTH_MOST: usize = 64 << 20;
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
 
-/// The same client for reading kinds that [`table`] knows: pods and nodes, and nothing but to be kept. `tell` hears why
+/// The same client for reading kinds that [`fields`] knows: pods and nodes, and nothing but to be kept. `tell` hears why
 /// protobuf is no longer asked for, once.
-pub fn dense(client: &Client, tell: fn(&str)) -> Client {
+pub fn protobuf_client(client: &Client, tell: fn(&str)) -> Client {
     let inner = client.clone();
-    let switch = Arc::new(Switch { is_off: AtomicBool::new(false), lists: OnceCell::new(), tell });
+    let support =
+        Arc::new(ProtobufSupport { is_disabled: AtomicBool::new(false), lists: OnceCell::new(), tell });
     let service = tower::service_fn(move |mut request: Request<Body>| {
-        let (client, switch) = (inner.clone(), switch.clone());
+        let (client, support) = (inner.clone(), support.clone());
         async move {
-            if !switch.is_off.load(Ordering::Relaxed) {
+            if !support.is_disabled.load(Ordering::Relaxed) {
                 if let Some(list) = list_for(&request)
-                    && let Some(answer) = listed(&client, list, &switch).await?
+                    && let Some(answer) = listed(&client, list, &support).await?
                 {
                     return Ok(answer);
                 }
                 request.headers_mut().insert(ACCEPT, WANTED);
             }
             let is_watch = is_watch(&request);
-            read(client.send(request).await?, is_watch, switch).await
+            read(client.send(request).await?, is_watch, support).await
         }
     });
     Client::new(service, client.default_namespace())
 }
 
-struct Switch {
-    is_off: AtomicBool,
+struct ProtobufSupport {
+    is_disabled: AtomicBool,
     /// Whether the server writes lists well enough for one to stand for the beginning of a watch.
     lists: OnceCell<bool>,
     tell: fn(&str),
 }
 
-impl Switch {
+impl ProtobufSupport {
     /// Asked once. Whoever does not say is asked again next time.
-    async fn has_lists(&self, client: &Client) -> bool {
+    async fn streams_lists(&self, client: &Client) -> bool {
         let ask = || async {
             let version = client.apiserver_version().await.map_err(drop)?;
             let minor: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
             Ok::<bool, ()>(
-                version.major == "1" && minor.parse().is_ok_and(|minor: u32| minor >= listed::SINCE_MINOR),
+                version.major == "1"
+                    && minor.parse().is_ok_and(|minor: u32| minor >= list_stream::MINOR_VERSION_MIN),
             )
         };
         self.lists.get_or_try_init(ask).await.copied().unwrap_or(false)
     }
 
-    fn give_up(&self, error: &Error) {
-        if error.kind() == ErrorKind::InvalidData && !self.is_off.swap(true, Ordering::Relaxed) {
+    fn disable_after(&self, error: &Error) {
+        if error.kind() == ErrorKind::InvalidData && !self.is_disabled.swap(true, Ordering::Relaxed) {
             (self.tell)(&error.to_string());
         }
     }
@@ -95,7 +97,7 @@ fn is_watch(request: &Request<Body>) -> bool {
 /// The request for a list that can stand for the watch, if it is to begin with everything.
 fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
     let mut list = Request::new(Body::empty());
-    *list.uri_mut() = listed::list_of(request.uri())?;
+    *list.uri_mut() = list_stream::list_of(request.uri())?;
     *list.headers_mut() = request.headers().clone();
     list.headers_mut().insert(ACCEPT, ONLY_PROTOBUF);
     Some(list)
@@ -105,9 +107,9 @@ fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
 async fn listed(
     client: &Client,
     list: Request<Body>,
-    switch: &Arc<Switch>,
+    support: &Arc<ProtobufSupport>,
 ) -> kube::Result<Option<Response<AnyBody>>> {
-    if !switch.has_lists(client).await {
+    if !support.streams_lists(client).await {
         return Ok(None);
     }
     let answer = client.send(list).await?;
@@ -119,16 +121,17 @@ async fn listed(
     let (mut head, body) = answer.into_parts();
     head.headers.insert(CONTENT_TYPE, JSON);
     head.headers.remove(CONTENT_LENGTH);
-    let switch = switch.clone();
-    let lines = listed::events(body.into_data_stream().map_err(Error::other));
-    let lines = lines.map(move |line| line.inspect_err(|error| switch.give_up(error)).map(Frame::data));
+    let support = support.clone();
+    let lines = list_stream::events(body.into_data_stream().map_err(Error::other));
+    let lines =
+        lines.map(move |line| line.inspect_err(|error| support.disable_after(error)).map(Frame::data));
     Ok(Some(Response::from_parts(head, StreamBody::new(lines).boxed_unsync())))
 }
 
 async fn read(
     answer: Response<Body>,
     is_watch: bool,
-    switch: Arc<Switch>,
+    support: Arc<ProtobufSupport>,
 ) -> kube::Result<Response<AnyBody>> {
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if !kind.starts_with(PROTOBUF) {
@@ -142,14 +145,14 @@ async fn read(
     let body = if is_watch {
         let messages = messages(body.into_data_stream().map_err(Error::other));
         let lines = messages.map(move |message| {
-            let line = message.and_then(|message| text::event(&message).ok_or_else(not_understood));
-            line.inspect_err(|error| switch.give_up(error)).map(Frame::data)
+            let line = message.and_then(|message| to_json::event(&message).ok_or_else(not_understood));
+            line.inspect_err(|error| support.disable_after(error)).map(Frame::data)
         });
         StreamBody::new(lines).boxed_unsync()
     } else {
         let whole = body.collect_bytes().await?;
-        let object = text::object(&whole).ok_or_else(not_understood);
-        let object = object.inspect_err(|error| switch.give_up(error));
+        let object = to_json::object(&whole).ok_or_else(not_understood);
+        let object = object.inspect_err(|error| support.disable_after(error));
         Full::new(object.map_err(|error| kube::Error::Service(error.into()))?)
             .map_err(|never| match never {})
             .boxed_unsync()
@@ -186,7 +189,7 @@ fn messages(
 /// Takes the message at the beginning; `None` if it is not there as a whole yet.
 fn first_message(buffer: &mut BytesMut) -> Option<Result<Bytes, Error>> {
     let length = u32::from_be_bytes(buffer.get(..LENGTH_BYTES)?.try_into().ok()?) as usize;
-    if length > LENGTH_MOST {
+    if length > MESSAGE_BYTES_MAX {
         return Some(Err(not_understood()));
     }
     if buffer.len() < LENGTH_BYTES + length {

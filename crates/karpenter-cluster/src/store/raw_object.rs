@@ -17,9 +17,9 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::lean::Lean;
+use super::skip_managed_fields::WithoutManagedFields;
 
-type Events = BoxStream<'static, Result<Event<Raw>, Error>>;
+type Events = BoxStream<'static, Result<Event<RawObject>, Error>>;
 
 /// Everything there is as the beginning of the watch.
 pub(super) fn streamed(client: &Client, resource: &ApiResource) -> Events {
@@ -32,18 +32,18 @@ pub(super) fn paged(client: &Client, resource: &ApiResource) -> Events {
 }
 
 fn watch(client: &Client, resource: &ApiResource, config: Config) -> Events {
-    let api = Api::<Raw>::all_with(client.clone(), resource);
+    let api = Api::<RawObject>::all_with(client.clone(), resource);
     watcher(api, config).default_backoff().boxed()
 }
 
 /// The same event about what is kept of the object. One that cannot be read is left out and costs no other.
 pub(super) fn read<R: DeserializeOwned, K>(
-    event: Event<Raw>,
+    event: Event<RawObject>,
     keep: &mut impl FnMut(R) -> K,
 ) -> Result<Event<K>, Error> {
-    let mut kept = |raw: Raw| {
-        let object = serde_json::from_str::<Lean<R>>(raw.text.get());
-        object.map(|Lean(object)| keep(object)).map_err(|error| raw.unread(&error))
+    let mut kept = |raw: RawObject| {
+        let object = serde_json::from_str::<WithoutManagedFields<R>>(raw.text.get());
+        object.map(|WithoutManagedFields(object)| keep(object)).map_err(|error| raw.unread(&error))
     };
     Ok(match event {
         Event::Apply(raw) => Event::Apply(kept(raw)?),
@@ -57,12 +57,12 @@ pub(super) fn read<R: DeserializeOwned, K>(
 /// An object as the server wrote it, with as much of its metadata as a watch and a complaint need. It has to come after its
 /// type in the line of a watch, as it does from every API server: text that was buffered is no text any more.
 #[derive(Debug, Clone)]
-pub(super) struct Raw {
+pub(super) struct RawObject {
     meta: ObjectMeta,
     text: Box<RawValue>,
 }
 
-impl Raw {
+impl RawObject {
     fn unread(&self, error: &serde_json::Error) -> Error {
         let name = self.meta.name.as_deref().unwrap_or_default();
         let name = match &self.meta.namespace {
@@ -91,7 +91,7 @@ struct Name {
     resource_version: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(source)?;
         let head: Head = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-impl Resource for Raw {
+impl Resource for RawObject {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -150,12 +150,12 @@ mod tests {
     fn lines_and_lists_are_read_as_those_of_a_type() {
         // In the order in which servers write them.
         let line = format!(r#"{{"type": "ADDED", "object": {}}}"#, node("7"));
-        let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<Raw>>(&line) else {
+        let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<RawObject>>(&line) else {
             panic!("{line}")
         };
         assert_eq!(raw.meta.resource_version.as_deref(), Some("7"));
         let list = json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {}, "items": [node("8")]});
-        let list: ObjectList<Raw> = serde_json::from_str(&list.to_string()).expect("a list");
+        let list: ObjectList<RawObject> = serde_json::from_str(&list.to_string()).expect("a list");
         let [raw] = &list.items[..] else { panic!("{list:?}") };
         let read = read(Event::Apply(raw.clone()), &mut |node: Node| node).expect("a node");
         let expected = serde_json::from_value::<Node>(node("8")).expect("a node");
@@ -166,7 +166,7 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let mut wrong = node("9");
         wrong["spec"] = json!({"taints": 3});
-        let raw: Raw = serde_json::from_str(&wrong.to_string()).expect("an object");
+        let raw: RawObject = serde_json::from_str(&wrong.to_string()).expect("an object");
         let error = read(Event::Apply(raw), &mut |node: Node| node).expect_err("no node");
         let message = std::error::Error::source(&error).expect("a cause").to_string();
         assert!(message.contains("one cannot be read and is left out: invalid type"), "{message}");

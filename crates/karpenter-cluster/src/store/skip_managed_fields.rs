@@ -11,9 +11,9 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 /// An object of the kind as it is kept here. To be asked for in the place of the kind itself.
 #[derive(Debug, Clone)]
-pub struct Lean<K>(pub K);
+pub struct WithoutManagedFields<K>(pub K);
 
-impl<K: Resource> Resource for Lean<K> {
+impl<K: Resource> Resource for WithoutManagedFields<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -46,9 +46,9 @@ impl<K: Resource> Resource for Lean<K> {
     }
 }
 
-impl<'de, K: Deserialize<'de>> Deserialize<'de> for Lean<K> {
+impl<'de, K: Deserialize<'de>> Deserialize<'de> for WithoutManagedFields<K> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        K::deserialize(Within { inner: source, level: Level::Object }).map(Lean)
+        K::deserialize(Within { inner: source, level: Level::Object }).map(WithoutManagedFields)
     }
 }
 
@@ -113,7 +113,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Within<V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(Entries { inner: map, level: self.level, leads_on: false })
+        self.inner.visit_map(MapEntries { inner: map, level: self.level, leads_on: false })
     }
 
     fn visit_some<D: Deserializer<'de>>(self, source: D) -> Result<V::Value, D::Error> {
@@ -129,14 +129,14 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Within<V> {
     }
 }
 
-struct Entries<A> {
+struct MapEntries<A> {
     inner: A,
     level: Level,
     /// The value that comes next may hold something to skip.
     leads_on: bool,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for MapEntries<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -222,18 +222,22 @@ mod tests {
         let mut whole: Pod = serde_json::from_str(&text()).expect("a pod");
         assert!(whole.metadata.managed_fields.is_some());
         whole.metadata.managed_fields = None;
-        let Lean(lean) = serde_json::from_str::<Lean<Pod>>(&text()).expect("a pod");
+        let WithoutManagedFields(lean) =
+            serde_json::from_str::<WithoutManagedFields<Pod>>(&text()).expect("a pod");
         assert_eq!(lean, whole);
-        let Lean(lean) = serde_json::from_slice::<Lean<Pod>>(text().as_bytes()).expect("a pod");
+        let WithoutManagedFields(lean) =
+            serde_json::from_slice::<WithoutManagedFields<Pod>>(text().as_bytes()).expect("a pod");
         assert_eq!(lean, whole);
         let value = serde_json::from_str(&text()).expect("JSON");
-        let Lean(lean) = serde_json::from_value::<Lean<Pod>>(value).expect("a pod");
+        let WithoutManagedFields(lean) =
+            serde_json::from_value::<WithoutManagedFields<Pod>>(value).expect("a pod");
         assert_eq!(lean, whole);
     }
 
     #[test]
     fn kinds_without_a_type_too() {
-        let Lean(lean) = serde_json::from_str::<Lean<DynamicObject>>(&text()).expect("an object");
+        let WithoutManagedFields(lean) =
+            serde_json::from_str::<WithoutManagedFields<DynamicObject>>(&text()).expect("an object");
         assert_eq!(lean.metadata.managed_fields, None);
         assert_eq!(lean.metadata.uid.as_deref(), Some("1"));
         assert_eq!(lean.data["status"]["phase"], "Running");
@@ -244,10 +248,12 @@ mod tests {
     fn what_is_wrong_is_said_as_always() {
         for wrong in ["3", "{\"metadata\": 3}", "{\"metadata\": {\"name\": 3}}", "[]", "{\"metadata\": {"] {
             let expected = serde_json::from_str::<Pod>(wrong).expect_err(wrong).to_string();
-            let found = serde_json::from_str::<Lean<Pod>>(wrong).expect_err(wrong).to_string();
+            let found =
+                serde_json::from_str::<WithoutManagedFields<Pod>>(wrong).expect_err(wrong).to_string();
             assert_eq!(found, expected, "{wrong}");
         }
-        let Lean(empty) = serde_json::from_str::<Lean<Pod>>("{\"metadata\": null}").expect("as always");
+        let WithoutManagedFields(empty) =
+            serde_json::from_str::<WithoutManagedFields<Pod>>("{\"metadata\": null}").expect("as always");
         assert_eq!(empty, Pod::default());
     }
 }

@@ -19,8 +19,8 @@ fn owner(object: &ConfigMap) -> Vec<String> {
     object.metadata.labels.iter().flatten().map(|(_, value)| value.clone()).collect()
 }
 
-fn mirror() -> Mirror<ConfigMap> {
-    Mirror::empty(keep_all, &[("owner", owner)])
+fn store() -> Store<ConfigMap> {
+    Store::empty(keep_all, &[("owner", owner)])
 }
 
 fn names(found: &[Arc<ConfigMap>]) -> Vec<String> {
@@ -29,46 +29,46 @@ fn names(found: &[Arc<ConfigMap>]) -> Vec<String> {
 
 #[test]
 fn an_object_leaves_the_index_value_it_had() {
-    let mirror = mirror();
-    mirror.handle(Event::Apply(config_map("a", 1, "x")));
-    mirror.handle(Event::Apply(config_map("b", 2, "x")));
-    mirror.handle(Event::Apply(config_map("a", 3, "y")));
-    assert_eq!(names(&mirror.by("owner", "x")), ["b"]);
-    assert_eq!(names(&mirror.by("owner", "y")), ["a"]);
-    mirror.handle(Event::Delete(config_map("a", 4, "y")));
-    assert!(mirror.by("owner", "y").is_empty());
-    assert_eq!(mirror.len(), 1);
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Apply(config_map("b", 2, "x")));
+    store.handle(Event::Apply(config_map("a", 3, "y")));
+    assert_eq!(names(&store.by("owner", "x")), ["b"]);
+    assert_eq!(names(&store.by("owner", "y")), ["a"]);
+    store.handle(Event::Delete(config_map("a", 4, "y")));
+    assert!(store.by("owner", "y").is_empty());
+    assert_eq!(store.len(), 1);
 }
 
 #[test]
 fn own_writes_show_at_once_and_older_readings_do_not_undo_them() {
-    let mirror = mirror();
-    mirror.handle(Event::Apply(config_map("a", 1, "x")));
-    mirror.apply(config_map("a", 5, "y"));
-    mirror.handle(Event::Apply(config_map("a", 3, "x")));
-    assert_eq!(names(&mirror.by("owner", "y")), ["a"]);
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.apply(config_map("a", 5, "y"));
+    store.handle(Event::Apply(config_map("a", 3, "x")));
+    assert_eq!(names(&store.by("owner", "y")), ["a"]);
 }
 
 #[test]
 fn a_late_answer_does_not_raise_the_dead() {
-    let mirror = mirror();
-    mirror.handle(Event::Apply(config_map("a", 5, "x")));
-    mirror.handle(Event::Delete(config_map("a", 6, "x")));
-    mirror.apply(config_map("a", 5, "x"));
-    assert!(mirror.is_empty());
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 5, "x")));
+    store.handle(Event::Delete(config_map("a", 6, "x")));
+    store.apply(config_map("a", 5, "x"));
+    assert!(store.is_empty());
 }
 
 #[test]
 fn a_new_list_removes_what_it_lacks() {
-    let mirror = mirror();
-    let mut changes = mirror.subscribe();
-    mirror.handle(Event::Apply(config_map("a", 1, "x")));
-    mirror.handle(Event::Init);
-    assert!(!mirror.is_synced());
-    mirror.handle(Event::InitApply(config_map("b", 2, "x")));
-    mirror.handle(Event::InitDone);
-    assert!(mirror.is_synced());
-    assert_eq!(names(&mirror.list()), ["b"]);
+    let store = store();
+    let mut changes = store.subscribe();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Init);
+    assert!(!store.is_synced());
+    store.handle(Event::InitApply(config_map("b", 2, "x")));
+    store.handle(Event::InitDone);
+    assert!(store.is_synced());
+    assert_eq!(names(&store.list()), ["b"]);
     let mut seen = Vec::new();
     while let Ok(change) = changes.try_recv() {
         seen.push((change.is_deleted(), change.object().metadata.name.clone().unwrap_or_default()));
@@ -78,10 +78,10 @@ fn a_new_list_removes_what_it_lacks() {
 
 #[test]
 fn a_subscriber_first_gets_what_is_there() {
-    let mirror = mirror();
-    mirror.handle(Event::Apply(config_map("b", 1, "x")));
-    mirror.handle(Event::Apply(config_map("a", 2, "x")));
-    let mut changes = mirror.subscribe();
+    let store = store();
+    store.handle(Event::Apply(config_map("b", 1, "x")));
+    store.handle(Event::Apply(config_map("a", 2, "x")));
+    let mut changes = store.subscribe();
     let first = changes.try_recv().expect("present object");
     assert_eq!(first.object().metadata.name.as_deref(), Some("a"));
     assert!(first.object().metadata.managed_fields.is_none());
@@ -89,36 +89,36 @@ fn a_subscriber_first_gets_what_is_there() {
 
 #[test]
 fn a_list_from_before_a_write_does_not_undo_it() {
-    let mirror = mirror();
-    mirror.handle(Event::Init);
-    mirror.apply(config_map("written", 7, "x"));
-    mirror.apply(config_map("older", 4, "x"));
-    mirror.handle(Event::InitApply(config_map("listed", 5, "x")));
-    mirror.handle(Event::InitDone);
-    assert_eq!(names(&mirror.list()), ["listed", "written"]);
+    let store = store();
+    store.handle(Event::Init);
+    store.apply(config_map("written", 7, "x"));
+    store.apply(config_map("older", 4, "x"));
+    store.handle(Event::InitApply(config_map("listed", 5, "x")));
+    store.handle(Event::InitDone);
+    assert_eq!(names(&store.list()), ["listed", "written"]);
     // The next list counts again.
-    mirror.handle(Event::Init);
-    mirror.handle(Event::InitApply(config_map("listed", 5, "x")));
-    mirror.handle(Event::InitDone);
-    assert_eq!(names(&mirror.list()), ["listed"]);
+    store.handle(Event::Init);
+    store.handle(Event::InitApply(config_map("listed", 5, "x")));
+    store.handle(Event::InitDone);
+    assert_eq!(names(&store.list()), ["listed"]);
 }
 
 #[test]
 fn what_says_nothing_new_is_kept_and_nobody_is_told() {
-    let identity = Identity {
-        is_same: |old: &ConfigMap, new: &ConfigMap| old.metadata.labels == new.metadata.labels,
-        ..Identity::of_objects()
+    let identity = KindSpec {
+        is_equivalent: |old: &ConfigMap, new: &ConfigMap| old.metadata.labels == new.metadata.labels,
+        ..KindSpec::of_objects()
     };
-    let mirror = Mirror::of(identity, keep_all, &[("owner", owner as IndexValues<ConfigMap>)]);
-    let mut changes = mirror.subscribe();
-    mirror.handle(Event::Apply(config_map("a", 1, "x")));
-    mirror.handle(Event::Apply(config_map("a", 2, "x")));
+    let store = Store::of(identity, keep_all, &[("owner", owner as IndexValues<ConfigMap>)]);
+    let mut changes = store.subscribe();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Apply(config_map("a", 2, "x")));
     assert_eq!(
-        mirror.get("default", "a").and_then(|a| a.metadata.resource_version.clone()).as_deref(),
+        store.get("default", "a").and_then(|a| a.metadata.resource_version.clone()).as_deref(),
         Some("2")
     );
-    assert_eq!(mirror.by("owner", "x")[0].metadata.resource_version.as_deref(), Some("2"));
-    mirror.handle(Event::Apply(config_map("a", 3, "y")));
+    assert_eq!(store.by("owner", "x")[0].metadata.resource_version.as_deref(), Some("2"));
+    store.handle(Event::Apply(config_map("a", 3, "y")));
     let told = std::iter::from_fn(|| changes.try_recv().ok()).count();
     assert_eq!(told, 2);
 }
@@ -159,9 +159,9 @@ async fn a_server_that_does_not_stream_is_asked_for_pages() {
         http::Response::new(format!("{{\"type\": \"ERROR\", \"object\": {status}}}\n"))
     };
     for streamed in [at_once as fn() -> http::Response<String>, in_the_stream] {
-        let (mirror, task) = Mirror::<ConfigMap>::watch(&server(streamed), keep_all, &[]);
-        tokio::time::timeout(std::time::Duration::from_secs(600), mirror.synced()).await.expect("synced");
-        assert_eq!(names(&mirror.list()), ["a"]);
+        let (store, task) = Store::<ConfigMap>::watch(&server(streamed), keep_all, &[]);
+        tokio::time::timeout(std::time::Duration::from_secs(600), store.synced()).await.expect("synced");
+        assert_eq!(names(&store.list()), ["a"]);
         task.abort();
     }
 }
@@ -171,20 +171,23 @@ async fn failures_of_the_watch_are_told_until_it_works_again() {
     let status =
         |code: u16, message: &str| Box::new(kube::core::Status::failure(message, "").with_code(code));
     let refused = |message: &str| watcher::Error::InitialListFailed(kube::Error::Api(status(403, message)));
-    let mirror = mirror();
-    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Err(refused("first"))])).await;
+    let store = store();
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("first"))])).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let to = told.clone();
-    mirror.on_trouble(move |trouble| to.lock().expect("ours").push(trouble.clone()));
+    store.on_watch_failure(move |failure| to.lock().expect("ours").push(failure.clone()));
     // To begin a list is no success yet.
-    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
-    let trouble = |message: &str, is_empty_handed| Trouble { message: message.to_owned(), is_empty_handed };
-    assert_eq!(mirror.trouble(), Some(trouble("second", true)));
-    mirror.clone().feed(futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])).await;
-    assert_eq!(mirror.trouble(), None);
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
+    let failure = |message: &str, is_before_first_list| WatchFailure {
+        message: message.to_owned(),
+        is_before_first_list,
+    };
+    assert_eq!(store.watch_failure(), Some(failure("second", true)));
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])).await;
+    assert_eq!(store.watch_failure(), None);
     let expired = watcher::Error::WatchError(status(410, "too old"));
     let failed = watcher::Error::WatchFailed(kube::Error::Api(status(500, "third")));
-    mirror.feed(futures::stream::iter([Err(expired), Err(failed)])).await;
+    store.apply_events(futures::stream::iter([Err(expired), Err(failed)])).await;
     let told = told.lock().expect("ours").clone();
-    assert_eq!(told, [trouble("first", true), trouble("second", true), trouble("third", false)]);
+    assert_eq!(told, [failure("first", true), failure("second", true), failure("third", false)]);
 }

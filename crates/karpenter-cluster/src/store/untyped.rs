@@ -1,4 +1,4 @@
-//! Where a mirror's objects are, by namespace and name and by what indexes say of them.
+//! Where a store's objects are, by namespace and name and by what indexes say of them.
 //!
 //! Nothing here knows of which kind they are: ordered maps are a lot of code, and one of each for every kind was a good
 //! part of the program.
@@ -10,29 +10,29 @@ use std::sync::Arc;
 use super::ObjectKey;
 
 /// An object of whatever kind.
-pub(super) type Kept = Arc<dyn Any + Send + Sync>;
+pub(super) type AnyObject = Arc<dyn Any + Send + Sync>;
 
 /// The same as an object of its kind.
-pub(super) fn typed<K: Send + Sync + 'static>(kept: &Kept) -> Option<Arc<K>> {
+pub(super) fn typed<K: Send + Sync + 'static>(kept: &AnyObject) -> Option<Arc<K>> {
     kept.clone().downcast().ok()
 }
 
 #[derive(Default)]
-pub(super) struct Store {
-    objects: BTreeMap<String, BTreeMap<String, Kept>>,
+pub(super) struct ObjectMap {
+    objects: BTreeMap<String, BTreeMap<String, AnyObject>>,
     count: usize,
 }
 
-impl Store {
+impl ObjectMap {
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Kept> {
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&AnyObject> {
         self.objects.get(namespace)?.get(name)
     }
 
-    pub(super) fn all(&self) -> Vec<Kept> {
+    pub(super) fn all(&self) -> Vec<AnyObject> {
         let mut all = Vec::with_capacity(self.count);
         all.extend(self.objects.values().flat_map(BTreeMap::values).cloned());
         all
@@ -46,16 +46,16 @@ impl Store {
         names.map(|(namespace, name)| ObjectKey::new(namespace, name)).collect()
     }
 
-    pub(super) fn all_in(&self, namespace: &str) -> Vec<Kept> {
+    pub(super) fn all_in(&self, namespace: &str) -> Vec<AnyObject> {
         self.objects.get(namespace).map(|names| names.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub(super) fn insert(&mut self, key: ObjectKey, object: Kept) {
+    pub(super) fn insert(&mut self, key: ObjectKey, object: AnyObject) {
         let before = self.objects.entry(key.namespace).or_default().insert(key.name, object);
         self.count += usize::from(before.is_none());
     }
 
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Kept> {
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<AnyObject> {
         let names = self.objects.get_mut(&key.namespace)?;
         let old = names.remove(&key.name)?;
         if names.is_empty() {
@@ -68,16 +68,16 @@ impl Store {
 
 /// Objects under the values that an index has for them.
 #[derive(Default)]
-pub(super) struct Entries {
-    by_value: BTreeMap<String, BTreeMap<ObjectKey, Kept>>,
+pub(super) struct IndexEntries {
+    by_value: BTreeMap<String, BTreeMap<ObjectKey, AnyObject>>,
 }
 
-impl Entries {
-    pub(super) fn get(&self, value: &str) -> Vec<Kept> {
+impl IndexEntries {
+    pub(super) fn get(&self, value: &str) -> Vec<AnyObject> {
         self.by_value.get(value).map(|found| found.values().cloned().collect()).unwrap_or_default()
     }
 
-    pub(super) fn insert(&mut self, values: Vec<String>, key: &ObjectKey, object: &Kept) {
+    pub(super) fn insert(&mut self, values: Vec<String>, key: &ObjectKey, object: &AnyObject) {
         for value in values {
             self.by_value.entry(value).or_default().insert(key.clone(), object.clone());
         }

@@ -1,4 +1,4 @@
-//! What stands between a mirror and what it mirrors: the last failure of its watch, for whoever wants to tell about it.
+//! What stands between a store and what it stores: the last failure of its watch, for whoever wants to tell about it.
 //! Nothing is logged here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,28 +7,28 @@ use kube::runtime::watcher;
 
 /// A failure of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct WatchFailure {
     /// The server's own words where there are any.
     pub message: String,
-    /// Whether the mirror shows nothing yet, so that nobody can work with it.
-    pub is_empty_handed: bool,
+    /// Whether the store shows nothing yet, so that nobody can work with it.
+    pub is_before_first_list: bool,
 }
 
-type Listener = Arc<dyn Fn(&Trouble) + Send + Sync>;
+type Listener = Arc<dyn Fn(&WatchFailure) + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Troubles {
+pub(super) struct WatchFailures {
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    last: Option<Trouble>,
+    last: Option<WatchFailure>,
     listeners: Vec<Listener>,
 }
 
-impl Troubles {
-    pub(super) fn last(&self) -> Option<Trouble> {
+impl WatchFailures {
+    pub(super) fn last(&self) -> Option<WatchFailure> {
         self.inner().last.clone()
     }
 
@@ -36,19 +36,19 @@ impl Troubles {
         self.inner().last = None;
     }
 
-    pub(super) fn note(&self, error: &watcher::Error, is_empty_handed: bool) {
+    pub(super) fn note(&self, error: &watcher::Error, is_before_first_list: bool) {
         // The server forgets the past after a while; the list that follows is all it takes.
         if is_expired(error) {
             return;
         }
-        let trouble = Trouble { message: message(error), is_empty_handed };
+        let failure = WatchFailure { message: message(error), is_before_first_list };
         let listeners = {
             let mut inner = self.inner();
-            inner.last = Some(trouble.clone());
+            inner.last = Some(failure.clone());
             inner.listeners.clone()
         };
         for listener in listeners {
-            listener(&trouble);
+            listener(&failure);
         }
     }
 

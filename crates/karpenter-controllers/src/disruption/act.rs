@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
-use karpenter_cluster::mirror::lean::Lean;
+use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
 use karpenter_disruption::command::{Decision, Method};
 use karpenter_disruption::fleet::Reason;
 use karpenter_disruption::settings::Mode;
@@ -128,12 +128,12 @@ impl Disruption {
     /// Brings the stores up to date about one node. What cannot be read is tried as it is.
     async fn read_again(&self, target: &Target) {
         let context = &self.context;
-        let nodes: Api<Lean<Node>> = Api::all(context.client.clone());
-        if let Ok(Some(Lean(node))) = nodes.get_opt(&target.node).await {
+        let nodes: Api<WithoutManagedFields<Node>> = Api::all(context.client.clone());
+        if let Ok(Some(WithoutManagedFields(node))) = nodes.get_opt(&target.node).await {
             context.stores.nodes.apply(node);
         }
-        let claims: Api<Lean<NodeClaim>> = Api::all(context.client.clone());
-        if let Ok(Some(Lean(claim))) = claims.get_opt(&target.id.name).await {
+        let claims: Api<WithoutManagedFields<NodeClaim>> = Api::all(context.client.clone());
+        if let Ok(Some(WithoutManagedFields(claim))) = claims.get_opt(&target.id.name).await {
             context.stores.node_claims.apply(claim);
         }
     }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::labels::ANNOTATION_PODS_MOVED;
 use karpenter_api::types::{NodeClaim, NodePool};
-use karpenter_cluster::mirror::{Change, Mirror};
+use karpenter_cluster::store::{Change, Store};
 use karpenter_disruption::controls::cool_down_until;
 use karpenter_disruption::fleet::{Fleet, Machine};
 use karpenter_disruption::propose::Proposal;
@@ -49,7 +49,7 @@ impl Changes {
         observe_referenced_objects(stores, move |_| changes.note());
     }
 
-    fn follow<K: Send + Sync + 'static>(&self, store: &Mirror<K>, differs: fn(&K, &K) -> bool) {
+    fn follow<K: Send + Sync + 'static>(&self, store: &Store<K>, differs: fn(&K, &K) -> bool) {
         let number = self.number.clone();
         store.observe(move |change: &Change<K>| {
             let matters = match change {
@@ -107,7 +107,7 @@ pub(super) fn next_look(fleet: &Fleet, proposal: &Proposal, moments: &Moments, n
     next = moments.protected_until.map_or(next, |until| next.min(until));
     // Whether a sick or drifted node may go depends on how long it has been so, and on other people's patience.
     if fleet.machines.iter().any(|one| {
-        one.is_sick || one.repair.is_some() || (one.drifted_since_secs.is_some() && !one.is_leaving)
+        one.is_unhealthy || one.repair.is_some() || (one.drifted_since_secs.is_some() && !one.is_leaving)
     }) {
         next = next.min(after(now, IDLE_POLL));
     }

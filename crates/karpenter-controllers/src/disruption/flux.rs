@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_cluster::clock::{Clock, since};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use karpenter_state::pod::Pod;
 
 use super::flight::after;

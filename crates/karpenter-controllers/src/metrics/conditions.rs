@@ -14,7 +14,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodePool};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use kube::Resource;
 use kube::api::DynamicObject;
 use prometheus::{HistogramVec, IntCounterVec};

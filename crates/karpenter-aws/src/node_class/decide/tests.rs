@@ -81,7 +81,7 @@ fn what_is_found_is_listed_and_all_is_well() {
     assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
     assert_eq!(status.instance_profile.as_deref(), Some("profile"));
     // Images and groups every 5 minutes, subnets and reservations every minute.
-    assert_eq!(requeue_after(&results, 7), (After::Again(MINUTE), 0));
+    assert_eq!(requeue_after(&results, 7), (Requeue::After(MINUTE), 0));
     assert_eq!(shown(&results, AMIS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, SECURITY_GROUPS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, INSTANCE_PROFILE_READY).2, Recheck::OnChange);
@@ -266,7 +266,7 @@ fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there()
     };
     let results = decide(&class(json!({})), failing, &mut status, now());
     assert_eq!(status, listed());
-    assert_eq!(requeue_after(&results, 0).0, After::Again(Duration::from_secs(1)));
+    assert_eq!(requeue_after(&results, 0).0, Requeue::After(Duration::from_secs(1)));
     let empty = Observed {
         images: Ok(Vec::new()),
         reservations: Some(Ok(Vec::new())),
@@ -303,8 +303,8 @@ fn hurried_looks_come_later_each_time() {
         ConditionResult::ready(SUBNETS_READY, Recheck::After(5 * MINUTE)),
     ];
     let seconds = |after| match after {
-        After::Again(wait) => Duration::as_secs(&wait),
-        After::Done => 0,
+        Requeue::After(wait) => Duration::as_secs(&wait),
+        Requeue::No => 0,
     };
     let mut times = 0;
     let mut waits = Vec::new();
@@ -314,7 +314,7 @@ fn hurried_looks_come_later_each_time() {
         waits.push(seconds(after));
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-    assert_eq!(requeue_after(&hurried, u32::MAX).0, After::Again(MINUTE));
-    assert_eq!(requeue_after(&hurried[1..], times), (After::Again(5 * MINUTE), 0));
-    assert_eq!(requeue_after(&[ConditionResult::ready(AMIS_READY, Recheck::OnChange)], 3), (After::Done, 0));
+    assert_eq!(requeue_after(&hurried, u32::MAX).0, Requeue::After(MINUTE));
+    assert_eq!(requeue_after(&hurried[1..], times), (Requeue::After(5 * MINUTE), 0));
+    assert_eq!(requeue_after(&[ConditionResult::ready(AMIS_READY, Recheck::OnChange)], 3), (Requeue::No, 0));
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use karpenter_aws::interruption::message::Kind;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::logs::{Lines, PassIds};
 use karpenter_controllers::operator::options::LogFormat;
 use regex::Regex;

@@ -288,9 +288,9 @@ async fn receivers_stop_at_once_although_the_queue_would_let_them_wait() {
     let world = World::start().await;
     let queue =
         InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
-    let keys = karpenter_cluster::harness::Queue::default();
+    let keys = karpenter_cluster::reconcile::Queue::default();
     queue.watch(&keys);
-    let running = tokio::spawn(karpenter_cluster::harness::run(
+    let running = tokio::spawn(karpenter_cluster::reconcile::run(
         std::sync::Arc::new(queue),
         keys,
         RECEIVERS,
@@ -381,7 +381,7 @@ async fn a_namesake_that_was_made_meanwhile_is_left_alone() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // Gone and made anew before the mirror hears of it: deletion names the uid it means.
+    // Gone and made anew before the store hears of it: deletion names the uid it means.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");

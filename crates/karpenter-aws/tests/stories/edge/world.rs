@@ -21,7 +21,7 @@ use karpenter_aws::interruption::{Feedback, Handler};
 use karpenter_aws::machines::Machines;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
@@ -173,7 +173,7 @@ pub(crate) struct World {
     pub(crate) context: Context,
     pub(crate) closed: Arc<Closed>,
     pub(crate) handler: Handler,
-    pub(crate) stop: Stop,
+    pub(crate) shutdown: Shutdown,
     refused: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -205,7 +205,7 @@ impl World {
         let context = Context::new(client.clone(), stores, cloud.clone(), clock);
         let closed = Arc::new(Closed::default());
         let handler = Handler::new(context.clone(), closed.clone());
-        Self { client, clock, aws, cloud, context, closed, handler, stop: Stop::default(), refused }
+        Self { client, clock, aws, cloud, context, closed, handler, shutdown: Shutdown::default(), refused }
     }
 
     /// Objects of this name cannot be written from now on.
@@ -220,7 +220,7 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue), workers: usize) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(harness::run(Arc::new(work), queue, workers, self.clock, self.stop.clone()));
+        tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
     /// Lets virtual time pass, and with it everything that is due.

@@ -33,7 +33,7 @@ const fn field(number: u32, name: &'static str, kind: Kind) -> Field {
 }
 
 /// A field that is there or not.
-const fn chosen(number: u32, name: &'static str, kind: Kind) -> Field {
+const fn optional(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, keeps_zero: true }
 }
 
@@ -43,7 +43,7 @@ const fn text(number: u32, name: &'static str) -> Field {
 
 /// A part that is there even if nothing is in it.
 const fn one(number: u32, name: &'static str, message: &'static Message) -> Field {
-    chosen(number, name, Kind::One(message))
+    optional(number, name, Kind::One(message))
 }
 
 const fn many(number: u32, name: &'static str, message: &'static Message) -> Field {
@@ -70,7 +70,7 @@ static OBJECT_META: Message = Message(&[
     field(7, "generation", Kind::Number),
     field(8, "creationTimestamp", Kind::Time),
     field(9, "deletionTimestamp", Kind::Time),
-    chosen(10, "deletionGracePeriodSeconds", Kind::Number),
+    optional(10, "deletionGracePeriodSeconds", Kind::Number),
     field(11, "labels", Kind::Labels),
     field(12, "annotations", Kind::Labels),
     many(13, "ownerReferences", &OWNER_REFERENCE),
@@ -82,14 +82,14 @@ static OWNER_REFERENCE: Message = Message(&[
     text(3, "name"),
     text(4, "uid"),
     text(5, "apiVersion"),
-    chosen(6, "controller", Kind::Flag),
-    chosen(7, "blockOwnerDeletion", Kind::Flag),
+    optional(6, "controller", Kind::Flag),
+    optional(7, "blockOwnerDeletion", Kind::Flag),
 ]);
 
 static LIST_META: Message = Message(&[
     text(2, "resourceVersion"),
     text(3, "continue"),
-    chosen(4, "remainingItemCount", Kind::Number),
+    optional(4, "remainingItemCount", Kind::Number),
 ]);
 
 static STATUS: Message = Message(&[
@@ -121,8 +121,8 @@ static POD_SPEC: Message = Message(&[
     many(1, "volumes", &VOLUME),
     many(2, "containers", &CONTAINER),
     text(3, "restartPolicy"),
-    chosen(4, "terminationGracePeriodSeconds", Kind::Number),
-    chosen(5, "activeDeadlineSeconds", Kind::Number),
+    optional(4, "terminationGracePeriodSeconds", Kind::Number),
+    optional(5, "activeDeadlineSeconds", Kind::Number),
     field(7, "nodeSelector", Kind::Labels),
     text(10, "nodeName"),
     field(11, "hostNetwork", Kind::Flag),
@@ -131,9 +131,9 @@ static POD_SPEC: Message = Message(&[
     many(20, "initContainers", &CONTAINER),
     many(22, "tolerations", &TOLERATION),
     text(24, "priorityClassName"),
-    chosen(25, "priority", Kind::Number),
-    chosen(29, "runtimeClassName", Kind::Text),
-    chosen(31, "preemptionPolicy", Kind::Text),
+    optional(25, "priority", Kind::Number),
+    optional(29, "runtimeClassName", Kind::Text),
+    optional(31, "preemptionPolicy", Kind::Text),
     field(32, "overhead", Kind::Amounts),
     many(33, "topologySpreadConstraints", &SPREAD),
     one(36, "os", &NAMED),
@@ -146,8 +146,8 @@ static NAMED: Message = Message(&[text(1, "name")]);
 
 static POD_RESOURCE_CLAIM: Message = Message(&[
     text(1, "name"),
-    chosen(3, "resourceClaimName", Kind::Text),
-    chosen(4, "resourceClaimTemplateName", Kind::Text),
+    optional(3, "resourceClaimName", Kind::Text),
+    optional(4, "resourceClaimTemplateName", Kind::Text),
 ]);
 
 static VOLUME: Message = Message(&[text(1, "name"), field(2, "", Kind::Within(&VOLUME_SOURCE))]);
@@ -166,16 +166,16 @@ static CLAIM_SPEC: Message = Message(&[
     one(2, "resources", &RESOURCES),
     text(3, "volumeName"),
     one(4, "selector", &LABEL_SELECTOR),
-    chosen(5, "storageClassName", Kind::Text),
-    chosen(6, "volumeMode", Kind::Text),
-    chosen(9, "volumeAttributesClassName", Kind::Text),
+    optional(5, "storageClassName", Kind::Text),
+    optional(6, "volumeMode", Kind::Text),
+    optional(9, "volumeAttributesClassName", Kind::Text),
 ]);
 
 static CONTAINER: Message = Message(&[
     text(1, "name"),
     many(6, "ports", &PORT),
     one(8, "resources", &RESOURCES),
-    chosen(24, "restartPolicy", Kind::Text),
+    optional(24, "restartPolicy", Kind::Text),
 ]);
 
 static PORT: Message = Message(&[
@@ -199,7 +199,7 @@ static TOLERATION: Message = Message(&[
     text(2, "operator"),
     text(3, "value"),
     text(4, "effect"),
-    chosen(5, "tolerationSeconds", Kind::Number),
+    optional(5, "tolerationSeconds", Kind::Number),
 ]);
 
 static SPREAD: Message = Message(&[
@@ -207,9 +207,9 @@ static SPREAD: Message = Message(&[
     text(2, "topologyKey"),
     text(3, "whenUnsatisfiable"),
     one(4, "labelSelector", &LABEL_SELECTOR),
-    chosen(5, "minDomains", Kind::Number),
-    chosen(6, "nodeAffinityPolicy", Kind::Text),
-    chosen(7, "nodeTaintsPolicy", Kind::Text),
+    optional(5, "minDomains", Kind::Number),
+    optional(6, "nodeAffinityPolicy", Kind::Text),
+    optional(7, "nodeTaintsPolicy", Kind::Text),
     field(8, "matchLabelKeys", Kind::Texts),
 ]);
 

@@ -16,11 +16,11 @@ use futures::{Stream, StreamExt, stream};
 use http::Uri;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-use super::table::{Message, message_of};
-use super::{LENGTH_MOST, not_understood, text};
+use super::fields::{Message, message_of};
+use super::{MESSAGE_BYTES_MAX, not_understood, to_json};
 
 /// The minor version of Kubernetes 1 from which on a list is written as it is read.
-pub(super) const SINCE_MINOR: u32 = 33;
+pub(super) const MINOR_VERSION_MIN: u32 = 33;
 
 /// Of a watch, but not of a list.
 const ONLY_OF_WATCHES: [&str; 6] = [
@@ -110,12 +110,12 @@ impl Reading {
     fn line(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match &mut self.at {
-                At::Envelope => match opened(&mut self.buffer)? {
+                At::Envelope => match read_list_start(&mut self.buffer)? {
                     Some(list) => self.at = At::List(list),
                     None => return Ok(None),
                 },
                 At::List(list) if list.left == 0 => {
-                    let line = text::all_there(&list.version, &list.kind, &list.resource_version);
+                    let line = to_json::initial_events_end(&list.version, &list.kind, &list.resource_version);
                     self.at = At::End;
                     self.buffer = BytesMut::new();
                     return Ok(Some(line));
@@ -153,7 +153,7 @@ impl List {
         let part = buffer.split_to(head.length);
         match head.number {
             1 => {
-                let (version, is_whole) = text::list_version(&part).ok_or_else(not_understood)?;
+                let (version, is_whole) = to_json::list_version(&part).ok_or_else(not_understood)?;
                 // It was not asked for in pages.
                 if !is_whole {
                     return Err(not_understood());
@@ -162,7 +162,7 @@ impl List {
                 Ok(Step::On)
             }
             2 => {
-                let line = text::added(&self.version, &self.kind, self.message, &part);
+                let line = to_json::added(&self.version, &self.kind, self.message, &part);
                 line.map(Step::Line).ok_or_else(not_understood)
             }
             _ => Ok(Step::On),
@@ -201,25 +201,25 @@ impl Head {
 }
 
 /// Takes what stands before the list, if all of it is there.
-fn opened(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
-    if buffer.len() < text::PREFIX.len() {
+fn read_list_start(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
+    if buffer.len() < to_json::PREFIX.len() {
         return Ok(None);
     }
-    let Some(types) = buffer.strip_prefix(text::PREFIX) else { return Err(not_understood()) };
+    let Some(types) = buffer.strip_prefix(to_json::PREFIX) else { return Err(not_understood()) };
     let Some(head) = Head::read(types)? else { return Ok(None) };
-    if head.number != 1 || head.length > LENGTH_MOST {
+    if head.number != 1 || head.length > MESSAGE_BYTES_MAX {
         return Err(not_understood());
     }
     let Some(inner) = types.get(head.bytes..head.bytes + head.length) else { return Ok(None) };
-    let (version, kind) = text::type_of(inner).ok_or_else(not_understood)?;
-    let before = text::PREFIX.len() + head.bytes + head.length;
+    let (version, kind) = to_json::type_of(inner).ok_or_else(not_understood)?;
+    let before = to_json::PREFIX.len() + head.bytes + head.length;
     let Some(list) = Head::read(&buffer[before..])? else { return Ok(None) };
     let kind = kind.strip_suffix("List").ok_or_else(not_understood)?;
     let message = message_of(kind).ok_or_else(not_understood)?;
     if list.number != 2 {
         return Err(not_understood());
     }
-    let opened = List {
+    let list_start = List {
         version: version.to_owned(),
         kind: kind.to_owned(),
         message,
@@ -227,5 +227,5 @@ fn opened(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
         resource_version: String::new(),
     };
     buffer.advance(before + list.bytes);
-    Ok(Some(opened))
+    Ok(Some(list_start))
 }

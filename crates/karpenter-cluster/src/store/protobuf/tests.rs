@@ -48,7 +48,7 @@ fn what_is_read_is_what_json_says() {
     for (name, protobuf, full) in
         [("pod", POD, pod_json()), ("node", NODE, read_json(include_bytes!("recorded/node.json")))]
     {
-        let dense = read_json(&text::object(protobuf).expect("understood"));
+        let dense = read_json(&to_json::object(protobuf).expect("understood"));
         assert_eq!(dense, as_far_as(&dense, &full, ""), "{name}");
     }
 }
@@ -92,17 +92,17 @@ fn nothing_that_is_wanted_is_missing() {
     }
     let template = &mut full["spec"]["volumes"][2]["ephemeral"]["volumeClaimTemplate"]["metadata"];
     drop(template, &["creationTimestamp"]);
-    let dense = read_json(&text::object(POD).expect("understood"));
+    let dense = read_json(&to_json::object(POD).expect("understood"));
     assert_eq!(dense, full);
 }
 
 #[test]
 fn lists_and_refusals_are_read_too() {
-    let list = read_json(&text::object(PODS).expect("understood"));
+    let list = read_json(&to_json::object(PODS).expect("understood"));
     assert_eq!(list["kind"], "PodList");
     assert!(list["metadata"]["resourceVersion"].is_string());
     assert_eq!(list["items"][0]["metadata"]["name"], "rich");
-    let status = read_json(&text::object(STATUS).expect("understood"));
+    let status = read_json(&to_json::object(STATUS).expect("understood"));
     assert_eq!(status["kind"], "Status");
     assert_eq!((&status["code"], &status["reason"]), (&json!(404), &json!("NotFound")));
     assert_eq!(status["details"], json!({"name": "none", "kind": "pods"}));
@@ -112,7 +112,7 @@ fn lists_and_refusals_are_read_too() {
 fn lines(size: usize) -> Vec<Value> {
     let chunks = stream::iter(WATCH.chunks(size).map(|chunk| Ok(Bytes::copy_from_slice(chunk))));
     let messages: Vec<Bytes> = block_on(messages(chunks).try_collect()).expect("messages");
-    messages.iter().map(|message| read_json(&text::event(message).expect("understood"))).collect()
+    messages.iter().map(|message| read_json(&to_json::event(message).expect("understood"))).collect()
 }
 
 #[test]
@@ -133,7 +133,7 @@ proptest! {
         let mut bytes = POD.to_vec();
         bytes[at] = byte;
         for bytes in [&bytes[..], &POD[..cut]] {
-            if let Some(text) = text::object(bytes) {
+            if let Some(text) = to_json::object(bytes) {
                 prop_assert!(serde_json::from_slice::<Value>(&text).is_ok());
             }
         }
@@ -156,14 +156,16 @@ fn server(kind: &'static str, body: &'static [u8]) -> (Client, Arc<std::sync::at
 #[tokio::test]
 async fn who_asks_cannot_tell_the_difference() {
     let (client, asked) = server(PROTOBUF, POD);
-    let dense_pod = Api::<Pod>::default_namespaced(dense(&client, |_| {})).get("rich").await.expect("a pod");
+    let dense_pod =
+        Api::<Pod>::default_namespaced(protobuf_client(&client, |_| {})).get("rich").await.expect("a pod");
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     let (client, _) = server("application/json", include_bytes!("recorded/pod.json"));
-    let pod = Api::<Pod>::default_namespaced(dense(&client, |_| {})).get("rich").await.expect("a pod");
+    let pod =
+        Api::<Pod>::default_namespaced(protobuf_client(&client, |_| {})).get("rich").await.expect("a pod");
     assert_eq!(dense_pod.metadata, pod.metadata);
     assert_eq!(dense_pod.spec.map(|spec| spec.affinity), pod.spec.map(|spec| spec.affinity));
     let (client, _) = server(PROTOBUF, NODE);
-    let node = Api::<Node>::all(dense(&client, |_| {})).get("rich").await.expect("a node");
+    let node = Api::<Node>::all(protobuf_client(&client, |_| {})).get("rich").await.expect("a node");
     assert_eq!(node.spec.and_then(|spec| spec.provider_id).as_deref(), Some("kwok://rich"));
 }
 
@@ -174,7 +176,7 @@ async fn protobuf_that_is_not_understood_is_not_asked_for_again() {
     let tell = |_: &str| {
         TOLD.fetch_add(1, Ordering::Relaxed);
     };
-    let api = Api::<Pod>::default_namespaced(dense(&client, tell));
+    let api = Api::<Pod>::default_namespaced(protobuf_client(&client, tell));
     for _ in 0..3 {
         assert!(api.get("rich").await.is_err());
     }

@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::json;
 
-use super::table::{Field, Kind, Message, message_of};
+use super::fields::{Field, Kind, Message, message_of};
 
 pub(super) const PREFIX: &[u8] = b"k8s\0";
 /// Deeper than any object of the table; keeps a hostile one from using up the stack.
-const DEPTH_MOST: usize = 32;
+const DEPTH_MAX: usize = 32;
 
 /// A value as it is on the wire.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,7 @@ pub(super) fn added(version: &str, kind: &str, message: &Message, body: &[u8]) -
 }
 
 /// The line of the event that these were all.
-pub(super) fn all_there(version: &str, kind: &str, resource_version: &str) -> Bytes {
+pub(super) fn initial_events_end(version: &str, kind: &str, resource_version: &str) -> Bytes {
     let event = json!({
         "type": "BOOKMARK",
         "object": {
@@ -98,7 +98,7 @@ fn write_typed(version: &[u8], kind: &[u8], message: &Message, body: &[u8], out:
     quote(version, out);
     out.extend_from_slice(b",\"kind\":");
     quote(kind, out);
-    write_fields(message, body, out, false, DEPTH_MOST)?;
+    write_fields(message, body, out, false, DEPTH_MAX)?;
     out.push(b'}');
     Some(())
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_cluster::mirror::{Change, Mirror, keep_all};
+use karpenter_cluster::store::{Change, Store, keep_all};
 use karpenter_controllers::decision_journal::JournalEntry;
 use karpenter_disruption::propose::propose;
 use karpenter_disruption::settings::Settings;
@@ -98,8 +98,8 @@ fn price_of(claim: &NodeClaim) -> Option<f64> {
 
 impl InvariantChecker {
     async fn watch(&self, world: &World) {
-        let (nodes, _) = Mirror::<Node>::watch(&world.client, keep_all, &[]);
-        let (pods, _) = Mirror::<Pod>::watch(&world.client, keep_all, &[]);
+        let (nodes, _) = Store::<Node>::watch(&world.client, keep_all, &[]);
+        let (pods, _) = Store::<Pod>::watch(&world.client, keep_all, &[]);
         nodes.synced().await;
         pods.synced().await;
         let (checker, seen, clock) = (self.clone(), nodes.clone(), world.clock);
@@ -118,7 +118,7 @@ impl InvariantChecker {
                 ));
             }
         });
-        let (claims, _) = Mirror::<NodeClaim>::watch(&world.client, keep_all, &[]);
+        let (claims, _) = Store::<NodeClaim>::watch(&world.client, keep_all, &[]);
         claims.synced().await;
         let ledger = self.ledger.clone();
         claims.observe(move |change: &Change<NodeClaim>| {

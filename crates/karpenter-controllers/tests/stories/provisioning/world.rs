@@ -14,7 +14,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::nomination::NominationController;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
@@ -33,7 +33,7 @@ use json_patch::merge;
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
-    stop: Stop,
+    shutdown: Shutdown,
     engine: Arc<dyn Planner + Send>,
     _cluster: Cluster,
 }
@@ -85,7 +85,7 @@ impl World {
         let mut world = Self {
             client,
             context,
-            stop: Stop::default(),
+            shutdown: Shutdown::default(),
             engine: Arc::new(DefaultPlanner),
             _cluster: cluster,
         };
@@ -94,22 +94,24 @@ impl World {
     }
 
     fn provision(&mut self) {
-        self.stop = Stop::default();
+        self.shutdown = Shutdown::default();
         let provisioner = Provisioner::new(self.context.clone(), Settings::default());
         let provisioner = provisioner.with_engine(self.engine.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
-        let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());
+        let running =
+            reconcile::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
         let (renomination, queue) = (NominationController::new(self.context.clone()), Queue::default());
         renomination.watch(&queue);
-        let running = harness::run(Arc::new(renomination), queue, 4, self.context.clock, self.stop.clone());
+        let running =
+            reconcile::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
     }
 
     /// Karpenter dies and comes back, remembering nothing.
     pub(crate) async fn restart(&mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         let (stores, _) = Stores::watch(&self.client, self.context.cloud.node_class_kinds());
         stores.synced().await;
         let Context { client, cloud, clock, .. } = self.context.clone();

@@ -13,7 +13,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
 use karpenter_controllers::nodepool::{
@@ -133,7 +133,7 @@ pub(crate) struct World {
     sight: Sight,
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
-    stop: Stop,
+    shutdown: Shutdown,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     cluster: Option<Cluster>,
 }
@@ -161,7 +161,7 @@ impl World {
             sight: Sight::new(client, clock),
             cloud,
             context,
-            stop: Stop::default(),
+            shutdown: Shutdown::default(),
             tasks: Mutex::default(),
             cluster: Some(cluster),
         };
@@ -185,7 +185,7 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        let task = tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+        let task = tokio::spawn(reconcile::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
@@ -202,7 +202,7 @@ impl World {
     }
 
     pub(crate) async fn stop(mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
         }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mirror::dense::dense;
+use crate::store::protobuf::protobuf_client;
 
 const PODS: &[u8] = include_bytes!("../recorded/pods.pb");
 const WATCH: &[u8] = include_bytes!("../recorded/watch.pb");
@@ -28,7 +28,7 @@ fn lines(bytes: &[u8], size: usize) -> Result<Vec<Value>, Error> {
 #[test]
 fn a_list_begins_a_watch_however_it_is_cut() {
     let whole = lines(PODS, usize::MAX).expect("understood");
-    let list: Value = serde_json::from_slice(&text::object(PODS).expect("understood")).expect("JSON");
+    let list: Value = serde_json::from_slice(&to_json::object(PODS).expect("understood")).expect("JSON");
     let items = list["items"].as_array().expect("items");
     let (last, added) = whole.split_last().expect("lines");
     assert_eq!(added.len(), items.len());
@@ -113,7 +113,7 @@ fn server(minor: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
 /// What a watcher sees first, and what the server was asked for it.
 async fn first_look(minor: &'static str) -> (Vec<String>, Vec<String>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let api = Api::<Pod>::all(dense(&server(minor, asked.clone()), |_| {}));
+    let api = Api::<Pod>::all(protobuf_client(&server(minor, asked.clone()), |_| {}));
     let config = watcher::Config::default().streaming_lists();
     let events = watcher::watcher(api, config).take(3).map(|event| match event.expect("an event") {
         Event::Init => "init".to_owned(),
