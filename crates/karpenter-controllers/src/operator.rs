@@ -288,7 +288,7 @@ impl Operator {
         let settings = provisioning::Settings {
             batch_idle: self.options.batch_idle_duration,
             batch_max: self.options.batch_max_duration,
-            engine: self.options.planner(),
+            planner: self.options.planner(),
         };
         let provisioner = Provisioner::new(self.context.clone(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);

@@ -67,7 +67,7 @@ impl ConsistencyController {
     fn wait(&self, claim: &NodeClaim, now: Timestamp) -> Option<Duration> {
         let last = self.checked.ago(uid_of(claim), now);
         if last.is_none() {
-            self.checked.note(uid_of(claim), now);
+            self.checked.record(uid_of(claim), now);
         }
         last.map(|ago| PERIOD - ago)
     }
@@ -104,7 +104,7 @@ impl Reconcile for ConsistencyController {
             writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status);
         match written.await {
             Err(error) if is_conflict(&error) => {
-                self.checked.forget(uid_of(&*claim));
+                self.checked.remove(uid_of(&*claim));
                 Err(error)
             }
             outcome => outcome.map(|_| Requeue::After(PERIOD)),

@@ -87,7 +87,7 @@ impl DisruptionConditions {
             if !drift::is_offered(claim, &types, &self.context.cloud.well_known_labels()) {
                 return Ok(Some(drift::INSTANCE_TYPE_NOT_FOUND.to_owned()));
             }
-            self.types_checked.note(uid_of(claim), now);
+            self.types_checked.record(uid_of(claim), now);
         }
         self.context.cloud.drift_reason(claim).await
     }
@@ -159,12 +159,12 @@ impl Reconcile for DisruptionConditions {
             label(&*claim, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
         let Some(pool) = pool else { return Ok(Requeue::No) };
         let mut wanted = (*claim).clone();
-        let mut wish = self.set_drifted(&mut wanted, &pool).await;
+        let mut requeue = self.set_drifted(&mut wanted, &pool).await;
         // Nodes of static NodePools are never consolidated.
         if pool.spec.replicas.is_none() {
-            wish = wish.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
+            requeue = requeue.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
         }
         writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status).await?;
-        Ok(wish)
+        Ok(requeue)
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
     shutdown: Shutdown,
-    engine: Arc<dyn Planner + Send>,
+    planner: Arc<dyn Planner + Send>,
     _cluster: Cluster,
 }
 
@@ -47,9 +47,9 @@ impl World {
         Self::start_failing(0, change).await
     }
 
-    /// With another engine from now on.
-    pub(crate) async fn planned_by(mut self, engine: impl Planner + Send + 'static) -> Self {
-        self.engine = Arc::new(engine);
+    /// With another planner from now on.
+    pub(crate) async fn planned_by(mut self, planner: impl Planner + Send + 'static) -> Self {
+        self.planner = Arc::new(planner);
         self.restart().await;
         self
     }
@@ -86,7 +86,7 @@ impl World {
             client,
             context,
             shutdown: Shutdown::default(),
-            engine: Arc::new(DefaultPlanner),
+            planner: Arc::new(DefaultPlanner),
             _cluster: cluster,
         };
         world.provision();
@@ -96,7 +96,7 @@ impl World {
     fn provision(&mut self) {
         self.shutdown = Shutdown::default();
         let provisioner = Provisioner::new(self.context.clone(), Settings::default());
-        let provisioner = provisioner.with_engine(self.engine.clone());
+        let provisioner = provisioner.with_planner(self.planner.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
         let running =
