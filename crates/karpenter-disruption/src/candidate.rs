@@ -181,7 +181,7 @@ fn check_node(machine: &Machine, class: Class) -> Result<(), Blocked> {
     if machine.is_nominated {
         return Err(Blocked::Nominated);
     }
-    if machine.is_kept && class != Class::Repair {
+    if machine.is_do_not_disrupt && class != Class::Repair {
         return Err(Blocked::Annotated);
     }
     Ok(())
@@ -189,7 +189,7 @@ fn check_node(machine: &Machine, class: Class) -> Result<(), Blocked> {
 
 /// The first pod that may not be evicted now, and why. Daemons count: whoever annotates them means their node.
 pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine, class: Class) -> Option<Blocked> {
-    let kept = machine.occupants.iter().find(|one| one.is_active && one.is_kept);
+    let kept = machine.occupants.iter().find(|one| one.is_active && one.is_do_not_disrupt);
     if let Some(pod) = kept {
         return Some(Blocked::PodAnnotated(pod.name.clone()));
     }
@@ -198,7 +198,8 @@ pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine, class: Class) -> Op
     }
     let pool = machine.pool.as_ref().and_then(|name| fleet.pools.get(name));
     let has_old_rules = pool.is_some_and(|pool| pool.old_rules.is_some());
-    let held = machine.occupants.iter().find(|one| one.is_active && one.is_held).filter(|_| has_old_rules);
+    let held =
+        machine.occupants.iter().find(|one| one.is_active && one.is_do_not_evict).filter(|_| has_old_rules);
     if let Some(pod) = held {
         return Some(Blocked::PodHeld(pod.name.clone()));
     }
@@ -211,7 +212,7 @@ fn blocking_budget(fleet: &Fleet, occupant: &Occupant) -> Option<Blocked> {
     match budgets.as_slice() {
         [] => None,
         [only] => {
-            let lets_go = only.lets_unready_go && occupant.is_unready;
+            let lets_go = only.always_allows_unready && occupant.is_unready;
             (only.disruptions_allowed == 0 && !lets_go).then(|| Blocked::PodBudget(only.name.clone()))
         }
         // The eviction API refuses such pods whatever the budgets say.

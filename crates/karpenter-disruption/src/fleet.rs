@@ -91,7 +91,7 @@ pub struct Machine {
     /// Pods are on their way to it.
     pub is_nominated: bool,
     /// `karpenter.sh/do-not-disrupt: "true"` on the node.
-    pub is_kept: bool,
+    pub is_do_not_disrupt: bool,
     /// When the condition `Drifted` became true.
     pub drifted_since_secs: Option<i64>,
     /// Since when no pod has come or gone; `None` until it is initialised.
@@ -112,7 +112,7 @@ pub struct Machine {
     /// eviction and that budgets select.
     pub occupants: Vec<Occupant>,
     /// A condition of its node is one that some repair policy names, tolerated for now or not.
-    pub is_sick: bool,
+    pub is_unhealthy: bool,
     /// Set when a repair policy applies to the node now.
     pub repair: Option<Repair>,
     /// When a command of ours last moved pods to it.
@@ -146,9 +146,9 @@ pub struct Occupant {
     /// Would be evicted by a drain (does not tolerate the disrupted taint, is not a mirror pod…).
     pub is_evictable: bool,
     /// An active do-not-disrupt annotation.
-    pub is_kept: bool,
+    pub is_do_not_disrupt: bool,
     /// `karpenter.sh/do-not-evict`, which counts on nodes of pools with [`OldRules`] only.
-    pub is_held: bool,
+    pub is_do_not_evict: bool,
     /// Its condition `Ready` is `False`.
     pub is_unready: bool,
     /// Stands for a capacity buffer.
@@ -167,7 +167,7 @@ pub struct PodBudget {
     pub name: Arc<str>,
     pub disruptions_allowed: u32,
     /// unhealthyPodEvictionPolicy AlwaysAllow.
-    pub lets_unready_go: bool,
+    pub always_allows_unready: bool,
     /// maxUnavailable 0 or 0 %, minAvailable 100 %.
     pub is_fully_blocking: bool,
 }
@@ -234,7 +234,7 @@ pub struct Pool {
     /// Ready, and not being deleted.
     pub is_ready: bool,
     /// Launches from it keep failing: nothing is replaced by one of its nodes for now.
-    pub is_held: bool,
+    pub is_in_launch_backoff: bool,
     pub policy: ConsolidationPolicy,
     /// `None`: never.
     pub consolidate_after_secs: Option<i64>,

@@ -29,7 +29,7 @@ fn needs(fleet: &Fleet, machine: &Machine) -> BTreeMap<u32, u32> {
     for occupant in machine.occupants.iter().filter(|one| one.is_active && one.is_evictable) {
         for index in &occupant.budgets {
             let Some(budget) = fleet.pod_budgets.get(*index as usize) else { continue };
-            if !(budget.lets_unready_go && occupant.is_unready) {
+            if !(budget.always_allows_unready && occupant.is_unready) {
                 *needs.entry(*index).or_insert(0) += 1;
             }
         }

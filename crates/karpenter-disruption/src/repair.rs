@@ -78,7 +78,7 @@ fn halted_pools(fleet: &Fleet) -> BTreeSet<Arc<str>> {
         let Some(pool) = &machine.pool else { continue };
         let (nodes, sick) = counts.entry(pool).or_default();
         *nodes += 1;
-        *sick += usize::from(machine.is_sick || machine.repair.is_some());
+        *sick += usize::from(machine.is_unhealthy || machine.repair.is_some());
     }
     let is_halted = |(nodes, sick): (usize, usize)| sick > (nodes * SICK_PERCENT_MAX).div_ceil(100);
     counts.into_iter().filter(|(_, counts)| is_halted(*counts)).map(|(pool, _)| pool.clone()).collect()

@@ -96,7 +96,7 @@ pub(crate) fn replacement(
     is_terminate_first_on: bool,
     room: &mut u32,
 ) -> Result<Decision, Why> {
-    if pool.is_held {
+    if pool.is_in_launch_backoff {
         return Err(Why::LaunchesFail { pool: pool.name.clone() });
     }
     // The pool that would fill the gap has to be able to.

@@ -126,7 +126,7 @@ fn set_state(fleet: &mut Fleet, machine: usize, state: u8) {
     match state {
         0 => one.drifted_since_secs = Some(machine as i64),
         1 => one.is_ready = false,
-        2 => one.is_kept = true,
+        2 => one.is_do_not_disrupt = true,
         3 => one.is_nominated = true,
         4 => one.repair = sick(machine as f64),
         5 => {
@@ -137,7 +137,7 @@ fn set_state(fleet: &mut Fleet, machine: usize, state: u8) {
             for (occupant, pod) in
                 one.occupants.iter_mut().zip(&mut fleet.problem.nodes[machine].pods).take(1)
             {
-                occupant.is_kept = true;
+                occupant.is_do_not_disrupt = true;
                 pod.mobility = Mobility::Blocked;
             }
         }

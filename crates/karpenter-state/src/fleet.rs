@@ -36,7 +36,7 @@ pub struct FleetInput {
     /// being deleted. Nodes of NodePools in neither list are not disrupted.
     pub other_pools: Vec<PoolInput>,
     /// Names of NodePools that are held because their launches keep failing; they are also in `other_pools`.
-    pub held_pools: BTreeSet<String>,
+    pub pools_in_launch_backoff: BTreeSet<String>,
     pub pod_budgets: Vec<Arc<PodDisruptionBudget>>,
     /// Names of claims and nodes that pods are nominated for, in addition to [`ClusterInput::expected`].
     pub nominated: BTreeSet<String>,
@@ -49,7 +49,7 @@ pub struct FleetInput {
     /// Matches of repair policies, by node name.
     pub repairs: BTreeMap<String, Repair>,
     /// Names of nodes with a condition that a repair policy names, whether its toleration has elapsed or not.
-    pub sick: BTreeSet<String>,
+    pub unhealthy: BTreeSet<String>,
     /// Commands that await their validation.
     pub waiting: Vec<Waiting>,
     /// When pods were last moved for a low saving per disruption.

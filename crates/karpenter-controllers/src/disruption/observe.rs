@@ -71,7 +71,7 @@ pub(crate) async fn observe(
     if claims.iter().any(|claim| is_unknown(&claim)) {
         return None;
     }
-    let held = held_pools(context, now);
+    let held = pools_in_launch_backoff(context, now);
     let (launching, other_pools) = pools(context, &held).await;
     let sorted = provisioning::classify_pods_read_only(context, now);
     let deletion_costs = deletion_costs(context);
@@ -97,7 +97,7 @@ pub(crate) async fn observe(
     let mut input = FleetInput {
         now,
         other_pools,
-        held_pools: held,
+        pools_in_launch_backoff: held,
         pod_budgets: stores.budgets.list(),
         nominated: state.nominated_nodes(now),
         deletion_costs,
@@ -122,7 +122,7 @@ pub(crate) async fn observe(
     }
     if context.gates.node_repair && !context.settings.is_node_repair_legacy {
         input.repairs = repair::repairs(context, now);
-        input.sick = repair::sick_nodes(context);
+        input.unhealthy = repair::unhealthy_nodes(context);
     }
     let (in_commands, resting) = (BTreeSet::new(), BTreeMap::new());
     Some(Sight { live, input, waiting, in_commands, resting, moments, annotated, misvalued })
@@ -137,7 +137,7 @@ pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
 }
 
 /// Pools that rest because launches from them keep failing.
-fn held_pools(context: &Context, now: Timestamp) -> BTreeSet<String> {
+fn pools_in_launch_backoff(context: &Context, now: Timestamp) -> BTreeSet<String> {
     let pools = context.stores.node_pools.list();
     let launch_backoff = context.launch_backoff.lock();
     let names = pools.iter().map(|pool| name_of(&**pool));

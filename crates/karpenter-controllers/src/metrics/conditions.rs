@@ -91,8 +91,8 @@ impl ConditionsOf {
         let of_kind = [self.group, self.kind];
         match change {
             Change::Applied { old, new } => {
-                let before = old.as_ref().map(|old| old.seen()).unwrap_or_default();
-                let found = transitions(&before, &new.seen());
+                let before = old.as_ref().map(|old| old.condition_views()).unwrap_or_default();
+                let found = transitions(&before, &new.condition_views());
                 self.kept.count(&found, &more);
                 if let Some(deprecated) = &self.deprecated {
                     deprecated.count(&found, &of_kind);
@@ -131,7 +131,13 @@ struct Told<'a> {
 impl<'a> Told<'a> {
     fn of<K: Conditional>(object: &'a K, more: Vec<&'a str>) -> Self {
         let deleted = object.meta().deletion_timestamp.as_ref().map(|time| time.0);
-        Self { namespace: namespace_of(object), name: name_of(object), deleted, seen: object.seen(), more }
+        Self {
+            namespace: namespace_of(object),
+            name: name_of(object),
+            deleted,
+            seen: object.condition_views(),
+            more,
+        }
     }
 }
 

@@ -74,7 +74,7 @@ struct LaunchAttempt {
 /// Whether the reconcile continues after the launch step.
 enum Progress {
     Continue(Requeue),
-    Shutdown(Requeue),
+    Done(Requeue),
 }
 
 /// The result of the registration step.
@@ -112,12 +112,12 @@ impl Lifecycle {
 
     async fn advance(&self, claim: &Arc<NodeClaim>) -> kube::Result<Requeue> {
         let Some(mut stored) = self.ensure_finalizer(claim).await? else { return Ok(Requeue::No) };
-        let mut after = Requeue::No;
+        let mut requeue = Requeue::No;
 
         let mut working = stored.clone();
         match self.launch(&mut working).await? {
-            Progress::Shutdown(after) => return Ok(after),
-            Progress::Continue(after) => after = after.earlier(after),
+            Progress::Done(requeue) => return Ok(requeue),
+            Progress::Continue(other) => requeue = requeue.earlier(other),
         }
         // The provider id is stored before any further step.
         match self.persist(stored, &working).await? {
@@ -130,7 +130,7 @@ impl Lifecycle {
 
         let mut working = stored.clone();
         let (step, retry) = self.register(&mut working).await?;
-        after = after.earlier(retry);
+        requeue = requeue.earlier(retry);
         let initialized = self.initialize(&mut working).await?;
         let alive = match step {
             // The node appeared in time; the registration timeout does not apply while the gate holds it.
@@ -148,8 +148,8 @@ impl Lifecycle {
             self.hooks.report(&stored, LifecycleOutcome::Initialized);
         }
         match alive {
-            Liveness::Alive => Ok(after),
-            Liveness::CheckAfter(wait) => Ok(after.earlier(Requeue::After(wait))),
+            Liveness::Alive => Ok(requeue),
+            Liveness::CheckAfter(wait) => Ok(requeue.earlier(Requeue::After(wait))),
             Liveness::TimedOut(cause) => {
                 self.registration_health
                     .record_failure(&self.context, &stored)
@@ -209,7 +209,7 @@ impl Lifecycle {
                 }
                 self.hooks.report(claim, LifecycleOutcome::LaunchFailed { message: error });
                 self.launches().remove(&uid);
-                self.delete_claim(claim, cause).await.map(Progress::Shutdown)
+                self.delete_claim(claim, cause).await.map(Progress::Done)
             }
             LaunchOutcome::Retry { reason, message } => {
                 let wait = {

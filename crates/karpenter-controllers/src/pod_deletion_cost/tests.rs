@@ -100,8 +100,8 @@ fn budgets_bound_each_group_and_the_rest_is_cleared() {
 #[test]
 fn what_may_not_be_disrupted_is_cleared() {
     let mut fleet = fleet(&[1.0, 1.0, 1.0, 1.0]);
-    fleet.machines[0].is_kept = true;
-    fleet.machines[1].occupants[0].is_kept = true;
+    fleet.machines[0].is_do_not_disrupt = true;
+    fleet.machines[1].occupants[0].is_do_not_disrupt = true;
     fleet.machines[2].is_instance_type_unknown = true;
     fleet.machines[3].is_initialized = false;
     assert_eq!(rank(&fleet, &nodes(4)), Ranking { going: vec![], ranked: vec![], rest: vec![0, 1, 2, 3] });

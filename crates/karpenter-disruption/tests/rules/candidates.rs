@@ -75,7 +75,7 @@ fn states_of_the_node() {
         ("nominated", |one| one.is_nominated = true, ["Node is nominated for a pending pod"; 3]),
         (
             "kept",
-            |one| one.is_kept = true,
+            |one| one.is_do_not_disrupt = true,
             [
                 "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation",
                 "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation",
@@ -125,16 +125,16 @@ fn pods_that_stand_in_the_way() {
     const BUDGETS: &str =
         "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/guard default/other])";
     let cases: [(&str, Change, &str); 9] = [
-        ("kept", |fleet| fleet.machines[0].occupants[1].is_kept = true, KEPT),
+        ("kept", |fleet| fleet.machines[0].occupants[1].is_do_not_disrupt = true, KEPT),
         (
             "kept, but finished",
             |fleet| {
                 let pod = &mut fleet.machines[0].occupants[1];
-                (pod.is_kept, pod.is_active, pod.is_evictable) = (true, false, false);
+                (pod.is_do_not_disrupt, pod.is_active, pod.is_evictable) = (true, false, false);
             },
             "",
         ),
-        ("a daemon that is kept", |fleet| bind_daemon(fleet, 0, pod("log", 10)).is_kept = true, {
+        ("a daemon that is kept", |fleet| bind_daemon(fleet, 0, pod("log", 10)).is_do_not_disrupt = true, {
             "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-2)"
         }),
         (
@@ -163,7 +163,7 @@ fn pods_that_stand_in_the_way() {
             "a budget without that lets unready pods go",
             |fleet| {
                 let budget = guard(fleet, "default/guard", 0, &[(0, 0)]);
-                fleet.pod_budgets[budget].lets_unready_go = true;
+                fleet.pod_budgets[budget].always_allows_unready = true;
                 fleet.machines[0].occupants[0].is_unready = true;
             },
             "",
@@ -172,7 +172,7 @@ fn pods_that_stand_in_the_way() {
             "the same with a ready pod",
             |fleet| {
                 let budget = guard(fleet, "default/guard", 0, &[(0, 0)]);
-                fleet.pod_budgets[budget].lets_unready_go = true;
+                fleet.pod_budgets[budget].always_allows_unready = true;
             },
             BUDGET,
         ),

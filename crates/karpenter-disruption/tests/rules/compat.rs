@@ -101,8 +101,8 @@ fn beginnings_that_a_binary_search_passes_by_are_not_found() {
     let command = &proposal.commands[0];
     assert_eq!((command.method, claims_of(command)), (Method::SingleNodeConsolidation, vec!["d"]));
     // With two of the small ones out of the way the first question is about all that are left.
-    fleet.machines[0].is_kept = true;
-    fleet.machines[1].is_kept = true;
+    fleet.machines[0].is_do_not_disrupt = true;
+    fleet.machines[1].is_do_not_disrupt = true;
     let proposal = propose(&fleet, &compat());
     let command = &proposal.commands[0];
     assert_eq!((command.method, claims_of(command)), (Method::MultiNodeConsolidation, vec!["c", "d"]));
@@ -262,7 +262,7 @@ fn who_is_not_consolidated() {
             "The budgets of NodePool \"general\" allow no further disruption for reason Underutilized",
         ),
         (
-            |fleet| fleet.machines[0].occupants[0].is_kept = true,
+            |fleet| fleet.machines[0].occupants[0].is_do_not_disrupt = true,
             "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-0)",
         ),
     ];
@@ -290,7 +290,7 @@ fn a_settling_node_takes_no_moved_pods() {
     let mut fleet = fleet();
     add(&mut fleet, "a", "small", &[pod("app", 500)]);
     add(&mut fleet, "b", "small", &[pod("app", 1300)]);
-    fleet.machines[1].is_kept = true;
+    fleet.machines[1].is_do_not_disrupt = true;
     for settings in [compat(), cost()] {
         assert_eq!(claims(&propose(&fleet, &settings).commands), [["a"]]);
         fleet.problem.nodes[1].is_settling = true;

@@ -176,7 +176,7 @@ fn pods_have_to_be_evictable_together() {
     fleet.pod_budgets[budget].disruptions_allowed = 1;
     assert!(propose(&fleet, &cost()).commands.is_empty());
     assert_eq!(propose(&fleet, &compat()).commands.len(), 1, "upstream lets them queue");
-    fleet.pod_budgets[budget].lets_unready_go = true;
+    fleet.pod_budgets[budget].always_allows_unready = true;
     for machine in &mut fleet.machines {
         machine.occupants[0].is_unready = true;
     }

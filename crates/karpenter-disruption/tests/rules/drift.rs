@@ -251,7 +251,7 @@ fn static_pools_replace_one_by_one_within_limit_and_budget() {
     under_way.machines[0].is_deleting = true;
     assert_eq!(claims(&propose(&under_way, &compat()).commands), [["b"]]);
     let mut held = of_static_pool(3, None, &names);
-    pool(&mut held, "fixed").is_held = true;
+    pool(&mut held, "fixed").is_in_launch_backoff = true;
     let held = propose(&held, &cost());
     assert_eq!(claims(&held.commands), none);
     assert_eq!(*why(&held, "a"), Why::LaunchesFail { pool: "fixed".into() });

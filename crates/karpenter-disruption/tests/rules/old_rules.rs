@@ -61,7 +61,7 @@ fn an_expired_node_waits_for_budgets_of_pods_and_for_held_pods_but_not_for_place
     guard(&mut guarded, "default/guard", 0, &[(machine, 0)]);
     assert!(propose(&guarded, &compat()).commands.is_empty());
     let mut held = fleet.clone();
-    held.machines[machine].occupants[0].is_held = true;
+    held.machines[machine].occupants[0].is_do_not_evict = true;
     let proposal = propose(&held, &compat());
     assert!(proposal.commands.is_empty());
     let text = why(&proposal, "a").to_string();
@@ -78,7 +78,7 @@ fn an_expired_node_waits_for_budgets_of_pods_and_for_held_pods_but_not_for_place
 fn the_old_annotation_means_nothing_on_nodes_of_v1_pools() {
     let mut fleet = fleet();
     let machine = add(&mut fleet, "a", "large", &[pod("app", 1500)]);
-    fleet.machines[machine].occupants[0].is_held = true;
+    fleet.machines[machine].occupants[0].is_do_not_evict = true;
     fleet.machines[machine].old_marks.is_kept_from_consolidation = Some(true);
     assert_eq!(claims(&propose(&fleet, &compat()).commands), [["a"]]);
     let asked: Vec<Method> = propose(&fleet, &compat()).outcomes.iter().map(|one| one.method).collect();
@@ -91,7 +91,7 @@ fn an_empty_node_goes_when_its_own_time_is_over_whatever_pods_and_budgets_of_pod
     let mut fleet = old_fleet(rules);
     allow(&mut fleet, "general", Reason::Empty, 1000);
     let machine = add(&mut fleet, "a", "small", &[]);
-    bind_daemon(&mut fleet, machine, pod("log", 100)).is_held = true;
+    bind_daemon(&mut fleet, machine, pod("log", 100)).is_do_not_evict = true;
     guard(&mut fleet, "default/guard", 0, &[(machine, 0)]);
     for (since, goes) in
         [(None, false), (Some(NOW_SECS - 30), false), (Some(NOW_SECS - 31), true), (Some(0), true)]
@@ -102,7 +102,7 @@ fn an_empty_node_goes_when_its_own_time_is_over_whatever_pods_and_budgets_of_pod
         assert!(commands.iter().all(|command| command.method == Method::Emptiness));
     }
     // What v1 says aloud counts.
-    fleet.machines[machine].occupants[0].is_kept = true;
+    fleet.machines[machine].occupants[0].is_do_not_disrupt = true;
     assert!(propose(&fleet, &compat()).commands.is_empty());
 }
 

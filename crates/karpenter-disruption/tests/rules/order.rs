@@ -19,7 +19,7 @@ fn all_kinds() -> Fleet {
     add(&mut fleet, "underused", "large", &[pod("app", 1800)]);
     for name in ["p", "q", "r", "s"] {
         let other = add(&mut fleet, name, "small", &[pod("app", 1800)]);
-        fleet.machines[other].is_kept = true;
+        fleet.machines[other].is_do_not_disrupt = true;
     }
     fleet
 }

@@ -51,9 +51,9 @@ fn the_highest_score_then_the_least_trouble_then_the_name() {
 #[test]
 fn too_many_sick_nodes_stop_repair() {
     let mut fleet = ten_nodes();
-    fleet.machines[1].is_sick = true;
+    fleet.machines[1].is_unhealthy = true;
     assert_eq!(propose(&fleet, &compat()).commands.len(), 1, "two of ten are 20 %");
-    fleet.machines[2].is_sick = true;
+    fleet.machines[2].is_unhealthy = true;
     let proposal = propose(&fleet, &compat());
     assert!(proposal.commands.is_empty());
     assert_eq!(
@@ -78,9 +78,9 @@ fn budgets_count_unless_the_node_never_came_up() {
 #[test]
 fn vetoes_and_pods() {
     let mut fleet = ten_nodes();
-    fleet.machines[0].is_kept = true;
+    fleet.machines[0].is_do_not_disrupt = true;
     assert_eq!(propose(&fleet, &compat()).commands.len(), 1, "do-not-disrupt does not keep a sick node");
-    fleet.machines[0].occupants[0].is_kept = true;
+    fleet.machines[0].occupants[0].is_do_not_disrupt = true;
     fleet.problem.nodes[0].pods[0].mobility = Mobility::Blocked;
     let proposal = propose(&fleet, &compat());
     let unbounded = "repair requires a termination grace period to bypass blocking pods";

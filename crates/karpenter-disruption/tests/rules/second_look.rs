@@ -93,7 +93,7 @@ fn replacements_are_planned_once_more() {
             ("gone", |fleet| fleet.machines.clear(), "churn"),
             ("nominated", |fleet| fleet.machines[0].is_nominated = true, "budget"),
             ("no budget", |fleet| allow(fleet, "general", Reason::Underutilized, 0), "budget"),
-            ("kept by a pod", |fleet| fleet.machines[0].occupants[0].is_kept = true, "churn"),
+            ("kept by a pod", |fleet| fleet.machines[0].occupants[0].is_do_not_disrupt = true, "churn"),
             (
                 "busy again",
                 |fleet| {

@@ -25,8 +25,8 @@ fn is_free(fleet: &Fleet, machine: &Machine) -> bool {
     machine.is_initialized
         && !machine.is_leaving
         && !machine.is_nominated
-        && !machine.is_kept
-        && !machine.occupants.iter().any(|one| one.is_kept || is_blocked(&one.budgets))
+        && !machine.is_do_not_disrupt
+        && !machine.occupants.iter().any(|one| one.is_do_not_disrupt || is_blocked(&one.budgets))
 }
 
 /// What budgets leave for a reason: not what is allowed, but what of it is not used up by nodes that do not work.

@@ -80,7 +80,7 @@ impl<'a> Machines<'a> {
             is_deleting: claim.metadata.deletion_timestamp.is_some(),
             is_rebooting: is_true(claim, "Rebooting"),
             is_nominated,
-            is_kept: raw_node.is_some_and(is_kept),
+            is_do_not_disrupt: raw_node.is_some_and(is_do_not_disrupt),
             drifted_since_secs: true_condition(claim, "Drifted").map(|one| seconds(transition(one))),
             quiet_since_secs: quiet_since.map(Timestamp::as_second),
             is_instance_type_unknown: match (&pool, &instance_type) {
@@ -100,7 +100,7 @@ impl<'a> Machines<'a> {
                 .map(|one| seconds_up(one.nanos)),
             repair: node_name.and_then(|node| input.repairs.get(node)).cloned(),
             moved_onto_at_secs: input.machines_moved_onto_at_secs.get(uid).copied(),
-            is_sick: node_name.is_some_and(|node| input.sick.contains(node)),
+            is_unhealthy: node_name.is_some_and(|node| input.unhealthy.contains(node)),
             old_marks: raw_node.filter(|_| has_old_rules).map(old_marks).unwrap_or_default(),
             pool,
             ..Machine::default()
@@ -174,7 +174,7 @@ fn old_marks(node: &RawNode) -> OldMarks {
     }
 }
 
-fn is_kept(node: &RawNode) -> bool {
+fn is_do_not_disrupt(node: &RawNode) -> bool {
     let annotations = node.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(ANNOTATION_DO_NOT_DISRUPT)).is_some_and(|value| value == "true")
 }

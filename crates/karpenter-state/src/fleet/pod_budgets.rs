@@ -50,7 +50,7 @@ fn value(budget: &PodDisruptionBudget) -> PodBudget {
     PodBudget {
         name: format!("{}/{}", namespace_of(&budget.metadata), name_of(&budget.metadata)).into(),
         disruptions_allowed: u32::try_from(allowed).unwrap_or(0),
-        lets_unready_go: pods::always_allows_unready(budget),
+        always_allows_unready: pods::always_allows_unready(budget),
         is_fully_blocking: pods::allows_nothing(budget),
     }
 }

@@ -106,7 +106,7 @@ impl<'a> Pools<'a> {
             });
             let moved_last_hour = input.moved_last_hour.get(name).copied().unwrap_or(0);
             let disruption = pool.spec.disruption.as_ref();
-            let is_held = input.held_pools.contains(name);
+            let is_in_launch_backoff = input.pools_in_launch_backoff.contains(name);
             let name: Arc<str> = name.into();
             let value = Pool {
                 name: name.clone(),
@@ -118,7 +118,7 @@ impl<'a> Pools<'a> {
                 consolidate_after_secs: consolidate_after(pool).map(seconds_up),
                 allowed,
                 full_reservations: full_reservations(&known, &self.open),
-                is_held,
+                is_in_launch_backoff,
                 controls: Controls { moved_last_hour, ..controls },
                 old_rules: old_rules(pool),
             };

@@ -227,7 +227,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 1, desiredHealthy: 0, expectedPo
         budgets.map(|at| &*round.fleet.pod_budgets[*at as usize].name).collect()
     };
     assert_eq!((names(0), names(3)), (vec!["default/all"], vec!["default/none"]));
-    assert!(machine.occupants[2].is_kept && !machine.occupants[1].is_reschedulable);
+    assert!(machine.occupants[2].is_do_not_disrupt && !machine.occupants[1].is_reschedulable);
     let [all, none] = &round.fleet.pod_budgets[..] else { panic!("two budgets") };
     assert!((all.disruptions_allowed, all.is_fully_blocking) == (1, false));
     assert!((none.disruptions_allowed, none.is_fully_blocking) == (0, true));
@@ -407,7 +407,8 @@ fn pools_of_provisioners_have_v1alpha5_rules_and_marks() {
         };
         assert_eq!(round.fleet.machines[0].old_marks, marks);
         assert!(
-            round.fleet.machines[0].occupants[0].is_held && !round.fleet.machines[0].occupants[0].is_kept
+            round.fleet.machines[0].occupants[0].is_do_not_evict
+                && !round.fleet.machines[0].occupants[0].is_do_not_disrupt
         );
     }
     let unreadable =

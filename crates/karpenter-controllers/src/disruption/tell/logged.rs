@@ -10,25 +10,25 @@ use super::super::Disruption;
 use super::super::order::{Launch, Order, Target};
 use crate::claims::values;
 use crate::logs;
-use crate::node::repair::{self, Case};
+use crate::node::repair::{self, RepairCase};
 
 impl Disruption {
     pub(in super::super) fn log_start(&self, id: &str, order: &Order) {
         let is_repair = order.method == Method::Repair;
-        let cases = is_repair.then(|| repair::diagnoses(&self.context, self.context.clock.now()));
+        let cases = is_repair.then(|| repair::repair_cases(&self.context, self.context.clock.now()));
         let case_of = |target: &Target| cases.as_ref()?.get(&target.node);
-        for (target, Case { diagnosis, .. }) in
+        for (target, RepairCase { matched, .. }) in
             order.targets.iter().filter_map(|target| Some((target, case_of(target)?)))
         {
             tracing::info!(
                 node = target.node,
-                condition = diagnosis.condition_type,
-                status = diagnosis.condition_status,
-                reason = diagnosis.reason,
-                reason_regex = diagnosis.reason_regex,
-                fallback = diagnosis.is_fallback,
-                action = diagnosis.action.as_str(),
-                eligible_at = %diagnosis.eligible_at,
+                condition = matched.condition_type,
+                status = matched.condition_status,
+                reason = matched.reason,
+                reason_regex = matched.reason_regex,
+                fallback = matched.is_fallback,
+                action = matched.action.as_str(),
+                eligible_at = %matched.eligible_at,
                 "selected repair policy"
             );
         }

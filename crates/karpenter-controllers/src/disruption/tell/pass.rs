@@ -17,7 +17,7 @@ use crate::disruption::Disruption;
 use crate::disruption::observe::deletion_costs;
 use crate::disruption::order::Target;
 use crate::events::ObjectEvent;
-use crate::node::annotation_notice;
+use crate::node::annotation_event;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);
@@ -91,7 +91,7 @@ impl Disruption {
         let on_ours = annotated
             .iter()
             .filter(|pod| crate::pods::node_name(pod).is_some_and(|node| ours.contains(node)));
-        let notices = on_ours.filter_map(|pod| annotation_notice(pod, now));
+        let notices = on_ours.filter_map(|pod| annotation_event(pod, now));
         let notices = notices.map(|notice| notice.repeat_after(UNCONSOLIDATABLE_EVERY));
         let new = notices.filter(|notice| self.context.recorder.is_due(notice));
         self.publish(new.take(TOLD_NODES_MAX).collect()).await;

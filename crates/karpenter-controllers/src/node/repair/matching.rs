@@ -1,4 +1,6 @@
-//! What repair policies say about one node at one moment. A pure function; upstream: pkg/controllers/node/health.
+//! Matches the conditions of one node with repair policies. A pure function.
+//!
+//! Upstream: pkg/controllers/node/health.
 
 use std::cmp::Reverse;
 
@@ -7,31 +9,31 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_cloud::repair::CompiledPolicy;
 use karpenter_cloud::{RepairAction, RepairPolicies};
 
-/// Waiting this long past its toleration lifts a node by one rank of priority.
+/// The time past its toleration that raises a node's score as much as one rank of priority.
 const RANK_SECONDS: f64 = 30.0 * 60.0;
 
-/// A condition of a node as matching sees it.
+/// A condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symptom<'a> {
+pub struct NodeCondition<'a> {
     pub kind: &'a str,
     pub status: &'a str,
     pub reason: &'a str,
     pub since: Option<Timestamp>,
 }
 
-/// Everything about a node that matching looks at.
+/// The input of matching for one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Patient<'a> {
-    pub symptoms: Vec<Symptom<'a>>,
+pub struct HealthFacts<'a> {
+    pub conditions: Vec<NodeCondition<'a>>,
     pub created_at: Timestamp,
-    /// When it was last restarted by a repair: conditions may not have caught up with it.
+    /// When a repair last rebooted it. Older conditions count from then, because they may not be updated yet.
     pub rebooted_at: Option<Timestamp>,
 }
 
-impl<'a> Patient<'a> {
+impl<'a> HealthFacts<'a> {
     pub fn of(node: &'a Node) -> Self {
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let symptoms = conditions.into_iter().map(|condition| Symptom {
+        let conditions = conditions.into_iter().map(|condition| NodeCondition {
             kind: &condition.type_,
             status: &condition.status,
             reason: condition.reason.as_deref().unwrap_or_default(),
@@ -39,52 +41,63 @@ impl<'a> Patient<'a> {
         });
         let created = node.metadata.creation_timestamp.as_ref();
         Self {
-            symptoms: symptoms.collect(),
+            conditions: conditions.collect(),
             created_at: created.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             rebooted_at: None,
         }
     }
 }
 
-/// What is to be done about a node, and the condition that decided it.
+/// The repair of a node, and the condition and policy that decided it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Diagnosis {
+pub struct RepairMatch {
     pub action: RepairAction,
     pub condition_type: String,
     pub condition_status: String,
     pub reason: String,
     pub reason_regex: String,
     pub is_fallback: bool,
-    /// Since when the policy that decided could have been acted on.
+    /// When the toleration of the deciding policy passed.
     pub eligible_at: Timestamp,
-    /// The shortest bound that any policy sets which may be acted on, whether it decided or not.
+    /// The shortest termination grace period of all matching policies whose toleration has passed.
     pub termination_grace_period_secs: Option<u64>,
-    /// Rank of priority and age in half hours; more goes first.
+    /// Rank of the priority plus the age in half hours; nodes with a higher score are repaired first.
     pub score: f64,
 }
 
-struct Finding<'a> {
+struct MatchedPolicy<'a> {
     policy: &'a CompiledPolicy,
-    symptom: &'a Symptom<'a>,
+    condition: &'a NodeCondition<'a>,
     eligible_at: Timestamp,
 }
 
-/// `None` if no policy applies, or none has waited out its toleration.
-pub fn diagnose(policies: &RepairPolicies, patient: &Patient<'_>, now: Timestamp) -> Option<Diagnosis> {
-    let findings = findings(policies, patient);
-    let due: Vec<&Finding<'_>> = findings.iter().filter(|finding| finding.eligible_at <= now).collect();
-    let decisive = due.iter().min_by_key(|finding| {
-        let policy = &finding.policy.policy;
-        (Reverse(policy.action), Reverse(policy.priority), finding.eligible_at, finding.symptom.kind)
+/// `None` if no policy matches, or no toleration has passed.
+pub fn match_policies(
+    policies: &RepairPolicies,
+    facts: &HealthFacts<'_>,
+    now: Timestamp,
+) -> Option<RepairMatch> {
+    let matched = matched(policies, facts);
+    let due: Vec<&MatchedPolicy<'_>> =
+        matched.iter().filter(|matched_policy| matched_policy.eligible_at <= now).collect();
+    let decisive = due.iter().min_by_key(|matched_policy| {
+        let policy = &matched_policy.policy.policy;
+        (
+            Reverse(policy.action),
+            Reverse(policy.priority),
+            matched_policy.eligible_at,
+            matched_policy.condition.kind,
+        )
     })?;
-    let bounds = due.iter().filter_map(|finding| finding.policy.policy.termination_grace_period_secs);
-    let score = due.iter().map(|finding| score(finding, now)).fold(0.0, f64::max);
+    let bounds =
+        due.iter().filter_map(|matched_policy| matched_policy.policy.policy.termination_grace_period_secs);
+    let score = due.iter().map(|matched_policy| score(matched_policy, now)).fold(0.0, f64::max);
     let policy = &decisive.policy.policy;
-    Some(Diagnosis {
+    Some(RepairMatch {
         action: policy.action,
-        condition_type: decisive.symptom.kind.to_owned(),
-        condition_status: decisive.symptom.status.to_owned(),
-        reason: decisive.symptom.reason.to_owned(),
+        condition_type: decisive.condition.kind.to_owned(),
+        condition_status: decisive.condition.status.to_owned(),
+        reason: decisive.condition.reason.to_owned(),
         reason_regex: policy.reason_regex.clone(),
         is_fallback: decisive.policy.is_fallback(),
         eligible_at: decisive.eligible_at,
@@ -93,23 +106,22 @@ pub fn diagnose(policies: &RepairPolicies, patient: &Patient<'_>, now: Timestamp
     })
 }
 
-fn findings<'a>(policies: &'a RepairPolicies, patient: &'a Patient<'a>) -> Vec<Finding<'a>> {
-    let mut findings = Vec::new();
-    for symptom in &patient.symptoms {
-        // A condition cannot be older than its node, nor is one counted from before the last restart.
-        let since =
-            [Some(patient.created_at), patient.rebooted_at, symptom.since].into_iter().flatten().max();
-        let since = since.unwrap_or(patient.created_at);
-        for policy in policies.matching(symptom.kind, symptom.status, symptom.reason) {
+fn matched<'a>(policies: &'a RepairPolicies, facts: &'a HealthFacts<'a>) -> Vec<MatchedPolicy<'a>> {
+    let mut matched = Vec::new();
+    for condition in &facts.conditions {
+        // A condition counts from the latest of its transition, the creation of the node and the last reboot.
+        let since = [Some(facts.created_at), facts.rebooted_at, condition.since].into_iter().flatten().max();
+        let since = since.unwrap_or(facts.created_at);
+        for policy in policies.matching(condition.kind, condition.status, condition.reason) {
             let seconds = i64::try_from(policy.policy.toleration_secs).unwrap_or(i64::MAX);
             let eligible_at = since.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-            findings.push(Finding { policy, symptom, eligible_at });
+            matched.push(MatchedPolicy { policy, condition, eligible_at });
         }
     }
-    findings
+    matched
 }
 
-fn score(finding: &Finding<'_>, now: Timestamp) -> f64 {
-    let age = now.duration_since(finding.eligible_at).as_secs_f64();
-    f64::from(finding.policy.rank) + age / RANK_SECONDS
+fn score(matched_policy: &MatchedPolicy<'_>, now: Timestamp) -> f64 {
+    let age = now.duration_since(matched_policy.eligible_at).as_secs_f64();
+    f64::from(matched_policy.policy.rank) + age / RANK_SECONDS
 }

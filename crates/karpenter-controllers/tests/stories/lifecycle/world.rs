@@ -31,14 +31,14 @@ use serde_json::{Value, json};
 pub(crate) use crate::embedded::condition;
 use crate::embedded::{OnTokio, Sight, clock, define_kinds};
 
-type Told = Arc<Mutex<Vec<(String, LifecycleOutcome)>>>;
+type Outcomes = Arc<Mutex<Vec<(String, LifecycleOutcome)>>>;
 
 pub(crate) struct World {
     sight: Sight,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
     pub(crate) server: ApiServer,
-    told: Told,
+    outcomes: Outcomes,
     shutdown: Shutdown,
     cluster: Option<Cluster>,
 }
@@ -68,9 +68,9 @@ impl World {
         let (stores, _) = Stores::watch(&controllers, cloud.node_class_kinds());
         stores.synced().await;
         let context = Context::new(controllers, stores, Arc::new(cloud.clone()), clock);
-        let (told, shutdown) = (Told::default(), Shutdown::default());
+        let (outcomes, shutdown) = (Outcomes::default(), Shutdown::default());
         let sight = Sight::new(client, clock);
-        let world = Self { sight, cloud, context, server, told, shutdown, cluster: Some(cluster) };
+        let world = Self { sight, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
     }
@@ -96,10 +96,10 @@ impl World {
     }
 
     fn start_controllers(&self, hooks: Hooks) {
-        let told = self.told.clone();
+        let outcomes = self.outcomes.clone();
         let on_outcome = move |claim: &NodeClaim, outcome: &LifecycleOutcome| {
             let name = claim.metadata.name.clone().unwrap_or_default();
-            told.lock().unwrap_or_else(PoisonError::into_inner).push((name, outcome.clone()));
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((name, outcome.clone()));
         };
         let hooks = Hooks { on_outcome: Arc::new(on_outcome), ..hooks };
         let context = || self.context.clone();
@@ -183,8 +183,8 @@ impl World {
 
     /// What the controllers recorded about a NodeClaim.
     pub(crate) fn outcomes(&self, name: &str) -> Vec<LifecycleOutcome> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().filter(|(claim, _)| claim == name).map(|(_, outcome)| outcome.clone()).collect()
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.iter().filter(|(claim, _)| claim == name).map(|(_, outcome)| outcome.clone()).collect()
     }
 }
 
