@@ -35,9 +35,9 @@ const AT_ONCE: usize = 64;
 struct Nobody;
 
 impl Feedback for Nobody {
-    fn close_spot_pool(&self, _: &str, _: &str) {}
+    fn mark_spot_unavailable(&self, _: &str, _: &str) {}
 
-    fn close_reservation(&self, _: &str) {}
+    fn mark_reservation_exhausted(&self, _: &str) {}
 }
 
 /// Knows its class, and nothing else.

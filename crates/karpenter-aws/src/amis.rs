@@ -45,7 +45,7 @@ pub enum AmiError {
     /// None of the alias's parameters exists: the version is wrong, or the family has no AMIs for this Kubernetes
     /// version.
     #[error("getting AMI queries, failed to discover any AMIs for alias (alias={alias})")]
-    NothingForAlias { alias: String },
+    NoAmiForAlias { alias: String },
     #[error("getting AMI queries, {text:?} is not a valid alias; valid: family@version")]
     BadAlias { text: String },
     #[error("getting AMI queries, resolving ssm parameter, {error} (parameter={name})")]
@@ -185,7 +185,7 @@ impl Shared {
             }
         }
         if known.is_empty() {
-            return Err(refused.unwrap_or_else(|| AmiError::NothingForAlias { alias: text.to_owned() }));
+            return Err(refused.unwrap_or_else(|| AmiError::NoAmiForAlias { alias: text.to_owned() }));
         }
         Ok((ImageQuery { ids: known.keys().cloned().collect(), ..ImageQuery::default() }, known))
     }

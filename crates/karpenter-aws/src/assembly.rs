@@ -7,8 +7,8 @@
 //!
 //! Upstream: `pkg/operator/operator.go`, `pkg/controllers/controllers.go`
 
-mod late;
-mod patience;
+mod deferred;
+mod retry;
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ use crate::launch::{LaunchMetrics, LaunchParts, LaunchSettings, Launcher};
 use crate::node_class::{
     ClassParts, ClassSettings, LiveSources, NodeClassHash, NodeClassStatus, NodeClasses,
 };
-use crate::options::{AwsOptions, WrongOptions};
+use crate::options::{AwsOptions, InvalidOptions};
 use crate::placement_groups::PlacementGroups;
 use crate::pricing::{PriceBook, PricingController};
 use crate::profiles::Profiles;
@@ -52,15 +52,15 @@ use crate::types::{
 use crate::unavailable::Unavailable;
 use crate::version::{KubernetesVersion, VersionController, VersionError, VersionSource};
 use crate::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
-use late::{Forwarded, LateObjects, LateOverlays};
-use patience::patiently;
+use deferred::{DeferredObjects, DeferredOverlays, Forwarded};
+use retry::with_retries;
 
 /// Maximum number of EC2NodeClasses that are reconciled concurrently.
-const CLASSES_AT_ONCE: usize = 10;
+const CONCURRENT_CLASSES_MAX: usize = 10;
 
 /// The inputs of an [`Assembly`].
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct AssemblyInputs {
     pub apis: AwsApis,
     pub region: String,
     pub client: Client,
@@ -79,7 +79,7 @@ pub struct Surroundings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Options(#[from] WrongOptions),
+    Options(#[from] InvalidOptions),
     #[error("cannot access EC2 in {region}: {error}; {}", advice(.error))]
     Access { region: String, error: AwsError },
     #[error("cannot read the endpoint of cluster {cluster}: {error}; set --cluster-endpoint, or {}", advice(.error))]
@@ -102,7 +102,7 @@ fn advice(error: &AwsError) -> &'static str {
 
 /// The provider with everything that it needs.
 pub struct Assembly {
-    surroundings: Surroundings,
+    inputs: AssemblyInputs,
     facts: ClusterFacts,
     version: KubernetesVersion,
     version_source: VersionSource,
@@ -115,21 +115,21 @@ pub struct Assembly {
     cluster_cidr: ClusterCidr,
     expressions: ClassExpressions,
     provider: AwsProvider,
-    objects: LateObjects,
-    overlays: LateOverlays,
+    objects: DeferredObjects,
+    overlays: DeferredOverlays,
     registry: Registry,
 }
 
 impl Assembly {
     /// Reads what is required at start, and builds the provider. Nothing is written.
-    pub async fn build(surroundings: Surroundings) -> Result<Self, StartError> {
-        let Surroundings { apis, region, client, clock, options, gates, .. } = &surroundings;
+    pub async fn build(inputs: AssemblyInputs) -> Result<Self, StartError> {
+        let AssemblyInputs { apis, region, client, clock, options, gates, .. } = &inputs;
         options.check()?;
         let (clock, cluster) = (*clock, options.cluster_name.clone());
-        let access = patiently(clock, "access to EC2", || apis.ec2.check_access()).await;
+        let access = with_retries(clock, "access to EC2", || apis.ec2.check_access()).await;
         access.map_err(|error| StartError::Access { region: region.clone(), error })?;
-        let own_ca_bundle = surroundings.own_ca_bundle.clone();
-        let facts = patiently(clock, "cluster endpoint", || {
+        let own_ca_bundle = inputs.own_ca_bundle.clone();
+        let facts = with_retries(clock, "cluster endpoint", || {
             cluster_facts::discover(options, region, own_ca_bundle.clone(), client, &*apis.eks)
         });
         let facts = facts.await.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
@@ -144,14 +144,14 @@ impl Assembly {
             true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
             false => VersionSource::ApiServer(client.clone()),
         };
-        let version = patiently(clock, "cluster version", || version_source.read()).await?;
+        let version = with_retries(clock, "cluster version", || version_source.read()).await?;
         let version = KubernetesVersion::new(version);
 
         let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
-        let types = types(&surroundings, &shifts, &expressions);
-        patiently(clock, "what EC2 sells", || types.discover()).await?;
+        let types = types(&inputs, &shifts, &expressions);
+        with_retries(clock, "what EC2 sells", || types.discover()).await?;
         let registry = Registry::new();
-        surroundings.calls.register(&registry);
+        inputs.calls.register(&registry);
         let metrics = LaunchMetrics::new(&registry);
         let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
         let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval));
@@ -177,10 +177,10 @@ impl Assembly {
             recorder: Some(recorder.clone()),
             settings: LaunchSettings {
                 reserved_capacity: gates.reserved_capacity,
-                min_values_are_strict: surroundings.min_values_are_strict,
+                min_values_are_strict: inputs.min_values_are_strict,
             },
         });
-        let (objects, overlays) = (LateObjects::default(), LateOverlays::default());
+        let (objects, overlays) = (DeferredObjects::default(), DeferredOverlays::default());
         let drift = LiveDrift {
             objects: Arc::new(objects.clone()),
             types: types.clone(),
@@ -219,7 +219,7 @@ impl Assembly {
             objects,
             overlays,
             registry,
-            surroundings,
+            inputs,
         })
     }
 
@@ -246,13 +246,13 @@ impl Assembly {
         let context = operator.context().clone();
         let Some(classes) = NodeClasses::of(&context.stores) else { return };
         self.start_classes(operator, &context, classes);
-        self.start_market(operator, &context);
-        self.start_machines(operator, &context);
+        self.start_instance_types(operator, &context);
+        self.start_instances(operator, &context);
         self.start_interruptions(operator, &context);
     }
 
     fn start_classes(&self, operator: &mut Operator, context: &Context, classes: NodeClasses) {
-        let Surroundings { apis, clock, options, .. } = &self.surroundings;
+        let AssemblyInputs { apis, clock, options, .. } = &self.inputs;
         let sources = LiveSources {
             amis: self.amis.clone(),
             kubernetes: self.version.clone(),
@@ -275,13 +275,13 @@ impl Assembly {
             is_dry_run_disabled: options.disable_dry_run,
         };
         let status = NodeClassStatus::new(context.clone(), parts, settings);
-        operator.spawn("nodeclass", status, NodeClassStatus::watch, CLASSES_AT_ONCE);
+        operator.spawn("nodeclass", status, NodeClassStatus::watch, CONCURRENT_CLASSES_MAX);
         let hash = NodeClassHash::new(context.clone(), classes, self.facts.ca_bundle.clone());
-        operator.spawn("nodeclass.hash", hash, NodeClassHash::watch, CLASSES_AT_ONCE);
+        operator.spawn("nodeclass.hash", hash, NodeClassHash::watch, CONCURRENT_CLASSES_MAX);
     }
 
-    fn start_market(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, region, clock, options, gates, .. } = &self.surroundings;
+    fn start_instance_types(&self, operator: &mut Operator, context: &Context) {
+        let AssemblyInputs { apis, region, clock, options, gates, .. } = &self.inputs;
         let types = self.provider.types().clone();
         let (ec2, pricing, book) = (apis.ec2.clone(), apis.pricing.clone(), types.prices().clone());
         let prices =
@@ -307,8 +307,8 @@ impl Assembly {
         operator.spawn("providers.version", version, VersionController::watch, 1);
     }
 
-    fn start_machines(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, region, options, gates, .. } = &self.surroundings;
+    fn start_instances(&self, operator: &mut Operator, context: &Context) {
+        let AssemblyInputs { apis, region, options, gates, .. } = &self.inputs;
         let machines = Arc::new(self.provider.instances().clone());
         let instances = InstanceCollector::new(context.clone(), machines.clone());
         operator.spawn("instance.garbagecollection", instances, InstanceCollector::watch, 1);
@@ -330,7 +330,7 @@ impl Assembly {
     }
 
     fn start_interruptions(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, options, .. } = &self.surroundings;
+        let AssemblyInputs { apis, options, .. } = &self.inputs;
         let handler = Handler::new(context.clone(), Arc::new(self.provider.types().clone()));
         if let Some(queue) = options.queue() {
             let shutdown = operator.shutdown_signal();
@@ -358,8 +358,8 @@ async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
     }
 }
 
-fn types(surroundings: &Surroundings, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {
-    let Surroundings { apis, region, clock, options, gates, .. } = surroundings;
+fn types(inputs: &AssemblyInputs, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {
+    let AssemblyInputs { apis, region, clock, options, gates, .. } = inputs;
     let sources = TypeSources {
         ec2: apis.ec2.clone(),
         clock: *clock,

@@ -29,7 +29,7 @@ pub struct Windows {
 
 /// A closed window, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchTold {
+pub struct BatchRecord {
     pub batcher: &'static str,
     pub size: usize,
     /// Time from the first request to the call.
@@ -38,7 +38,7 @@ pub struct BatchTold {
 
 type Answer<T> = Result<T, AwsError>;
 type Execute<K, R, T> = dyn Fn(K, Vec<R>) -> BoxFuture<'static, Vec<Answer<T>>> + Send + Sync;
-type Tell = dyn Fn(BatchTold) + Send + Sync;
+type RecordBatch = dyn Fn(BatchRecord) + Send + Sync;
 
 /// Batches requests with equal keys.
 pub struct Batcher<K, R, T> {
@@ -56,7 +56,7 @@ struct Shared<K, R, T> {
     clock: Clock,
     windows: Windows,
     execute: Box<Execute<K, R, T>>,
-    tell: Box<Tell>,
+    record: Box<RecordBatch>,
     permits: Semaphore,
     open: Mutex<Option<Window<K, R, T>>>,
 }
@@ -82,14 +82,14 @@ where
         clock: Clock,
         windows: Windows,
         execute: impl Fn(K, Vec<R>) -> BoxFuture<'static, Vec<Answer<T>>> + Send + Sync + 'static,
-        tell: impl Fn(BatchTold) + Send + Sync + 'static,
+        record: impl Fn(BatchRecord) + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared {
             name,
             clock,
             windows,
             execute: Box::new(execute),
-            tell: Box::new(tell),
+            record: Box::new(record),
             permits: Semaphore::new(windows.concurrent_calls_max.clamp(1, Semaphore::MAX_PERMITS)),
             open: Mutex::default(),
         };
@@ -169,7 +169,7 @@ impl<K: Ord, R, T> Shared<K, R, T> {
     }
 
     async fn make_call(&self, key: K, items: Items<R, T>, waited: Duration) {
-        (self.tell)(BatchTold { batcher: self.name, size: items.len(), waited });
+        (self.record)(BatchRecord { batcher: self.name, size: items.len(), waited });
         let (requests, senders): (Vec<R>, Vec<_>) = items.into_iter().unzip();
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_is_there_until_its_time_is_over() {
+    async fn value_is_returned_until_it_expires() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(59)).await;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn renewing_begins_the_time_anew_and_reading_does_not() {
+    async fn renewal_restarts_ttl_and_reading_does_not() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("read", 1);
         cache.insert("renewed", 2);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_keeps_the_end() {
+    async fn update_keeps_expiry() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(40)).await;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_values_are_taken_once() {
+    async fn expired_values_are_taken_once() {
         let cache = Cache::new(clock(), MINUTE).keeping_expired();
         cache.insert("old", 1);
         tokio::time::advance(MINUTE).await;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_values_do_not_pile_up() {
+    async fn expired_values_are_removed_on_insertion() {
         let cache = Cache::new(clock(), Duration::from_secs(1));
         for number in 0..10_000 {
             cache.insert(number, ());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_expiry_values_outlive_everything() {
+    async fn values_without_expiry_never_expire() {
         let cache = Cache::without_expiry(clock());
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(100 * 365 * 86_400)).await;

@@ -27,7 +27,7 @@ pub struct CallMetrics {
 
 /// A finished call or a finished attempt of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallTold<'a> {
+pub struct CallRecord<'a> {
     /// AWS's name for the service, such as `EC2`.
     pub service: &'a str,
     /// For example `CreateFleet`.
@@ -96,19 +96,19 @@ impl CallMetrics {
     }
 
     /// Records a finished attempt.
-    pub fn tell_attempt(&self, told: CallTold<'_>) {
-        let code = told.status.to_string();
-        let labels = [told.service, told.action, code.as_str()];
+    pub fn record_attempt(&self, call: CallRecord<'_>) {
+        let code = call.status.to_string();
+        let labels = [call.service, call.action, code.as_str()];
         self.attempts.with_label_values(&labels).inc();
-        self.attempt_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+        self.attempt_duration.with_label_values(&labels).observe(call.took.as_secs_f64());
     }
 
     /// Records a finished call with its number of attempts; the status is that of the last attempt.
-    pub fn tell_request(&self, told: CallTold<'_>, attempts: u32) {
-        let code = told.status.to_string();
-        let labels = [told.service, told.action, code.as_str()];
+    pub fn record_call(&self, call: CallRecord<'_>, attempts: u32) {
+        let code = call.status.to_string();
+        let labels = [call.service, call.action, code.as_str()];
         self.requests.with_label_values(&labels).inc();
-        self.request_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+        self.request_duration.with_label_values(&labels).observe(call.took.as_secs_f64());
         self.retries.with_label_values(&labels).observe(f64::from(attempts.saturating_sub(1)));
     }
 }
@@ -120,22 +120,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throttled_call_is_one_request_and_two_attempts() {
+    fn throttled_call_is_one_request_and_two_attempts() {
         let metrics = CallMetrics::new();
         let registry = Registry::new();
         metrics.register(&registry);
         metrics.register(&registry);
-        let told = |status, millis| CallTold {
+        let call = |status, millis| CallRecord {
             service: "EC2",
             action: "CreateFleet",
             status,
             took: Duration::from_millis(millis),
         };
-        metrics.tell_attempt(told(503, 20));
-        metrics.tell_attempt(told(200, 30));
-        metrics.tell_request(told(200, 150), 2);
-        metrics.tell_attempt(told(0, 5));
-        metrics.tell_request(told(0, 5), 1);
+        metrics.record_attempt(call(503, 20));
+        metrics.record_attempt(call(200, 30));
+        metrics.record_call(call(200, 150), 2);
+        metrics.record_attempt(call(0, 5));
+        metrics.record_call(call(0, 5), 1);
         let page = TextEncoder::new().encode_to_string(&registry.gather()).expect("a page");
         let call = |code: &str| format!("action=\"CreateFleet\",code=\"{code}\",service=\"EC2\"");
         for line in [
@@ -150,7 +150,7 @@ mod tests {
             format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.0225\"}} 1", call("503")),
             format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.015\"}} 0", call("503")),
         ] {
-            assert!(page.lines().any(|told| told == line), "{line}\n{page}");
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
         assert!(!page.contains("aws_sdk_go_request_total{action=\"CreateFleet\",code=\"503\""));
     }

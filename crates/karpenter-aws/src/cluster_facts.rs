@@ -113,7 +113,7 @@ impl ClusterCidr {
         let given = |cidr: Option<String>| cidr.filter(|cidr| !cidr.is_empty());
         let cidr = given(cluster.service_ipv4_cidr).or_else(|| given(cluster.service_ipv6_cidr));
         let cidr = cidr.ok_or_else(|| {
-            AwsError::new("", format!("EKS tells no range of service addresses of cluster {}", self.cluster))
+            AwsError::new("", format!("EKS returned no service CIDR of cluster {}", self.cluster))
         })?;
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(cidr.clone());
         Ok(cidr)

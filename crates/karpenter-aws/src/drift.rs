@@ -49,7 +49,7 @@ impl Drift {
 
 /// A value that is not known yet, so that drift cannot be decided.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
+pub enum MissingInput {
     #[error("calculating ami drift, finding node instance type (instance-type={0})")]
     InstanceType(String),
     #[error("calculating ami drift, no amis exist given constraints")]
@@ -62,15 +62,15 @@ pub enum Unknown {
     Subnets,
 }
 
-impl From<Unknown> for CloudError {
-    fn from(unknown: Unknown) -> Self {
+impl From<MissingInput> for CloudError {
+    fn from(unknown: MissingInput) -> Self {
         Self::Transient { message: unknown.to_string() }
     }
 }
 
 /// The properties of an instance that drift depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct InstanceFacts {
     pub security_group_ids: BTreeSet<String>,
     pub subnet_id: Option<String>,
     /// Only for instances in reserved capacity.
@@ -101,61 +101,65 @@ pub fn has_image_changed(
     claim: &NodeClaim,
     class: &EC2NodeClass,
     instance_type: Option<&InstanceType>,
-) -> Result<bool, Unknown> {
+) -> Result<bool, MissingInput> {
     let Some(instance_type) = instance_type else {
         let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
-        return Err(Unknown::InstanceType(name.to_owned()));
+        return Err(MissingInput::InstanceType(name.to_owned()));
     };
     let images = &status(class).amis;
     if images.is_empty() {
-        return Err(Unknown::Images);
+        return Err(MissingInput::Images);
     }
     let booted = claim.status.as_ref().and_then(|status| status.image_id.as_deref());
-    let booted = booted.filter(|id| !id.is_empty()).ok_or(Unknown::ImageOfClaim)?;
+    let booted = booted.filter(|id| !id.is_empty()).ok_or(MissingInput::ImageOfClaim)?;
     Ok(image_of_type(&instance_type.requirements, images).is_none_or(|image| image.id != booted))
 }
 
 /// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum Comparison {
     Drifted(Drift),
     Same,
     /// The instance runs in a reservation that the class no longer selects. The cached instance may be outdated,
     /// because reserved instances can become on-demand: EC2 must be asked.
-    LookAgain,
+    ReadFresh,
 }
 
 /// Compares the instance with the class. `is_fresh`: the instance was just read from EC2.
 pub fn compare(
     claim: &NodeClaim,
     class: &EC2NodeClass,
-    machine: &Machine,
+    machine: &InstanceFacts,
     placement_group_id: Option<&str>,
     is_fresh: bool,
-) -> Result<Shown, Unknown> {
+) -> Result<Comparison, MissingInput> {
     let status = status(class);
     if status.security_groups.is_empty() {
-        return Err(Unknown::SecurityGroups);
+        return Err(MissingInput::SecurityGroups);
     }
     if status.subnets.is_empty() {
-        return Err(Unknown::Subnets);
+        return Err(MissingInput::Subnets);
     }
     let groups: BTreeSet<&str> = status.security_groups.iter().map(|group| group.id.as_str()).collect();
     if !machine.security_group_ids.iter().map(String::as_str).eq(groups) {
-        return Ok(Shown::Drifted(Drift::SecurityGroup));
+        return Ok(Comparison::Drifted(Drift::SecurityGroup));
     }
     if !status.subnets.iter().any(|subnet| Some(&subnet.id) == machine.subnet_id.as_ref()) {
-        return Ok(Shown::Drifted(Drift::Subnet));
+        return Ok(Comparison::Drifted(Drift::Subnet));
     }
     let has = |id: &String| status.capacity_reservations.iter().any(|reservation| reservation.id == *id);
     if machine.reservation_id.as_ref().is_some_and(|id| !has(id)) {
-        return Ok(if is_fresh { Shown::Drifted(Drift::CapacityReservation) } else { Shown::LookAgain });
+        return Ok(if is_fresh {
+            Comparison::Drifted(Drift::CapacityReservation)
+        } else {
+            Comparison::ReadFresh
+        });
     }
     let launched_into = label(claim, labels::AWS_PLACEMENT_GROUP_ID).unwrap_or_default();
     if launched_into != placement_group_id.unwrap_or_default() {
-        return Ok(Shown::Drifted(Drift::PlacementGroup));
+        return Ok(Comparison::Drifted(Drift::PlacementGroup));
     }
-    Ok(Shown::Same)
+    Ok(Comparison::Same)
 }
 
 fn status(class: &EC2NodeClass) -> &EC2NodeClassStatus {
@@ -173,7 +177,7 @@ pub trait Facts: Send + Sync {
     ) -> CloudFuture<'a, Option<InstanceType>>;
 
     /// The instance of the NodeClaim; with `is_fresh`, read from EC2 instead of the cache.
-    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine>;
+    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts>;
 
     /// The placement group that the class selects.
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>>;
@@ -195,13 +199,13 @@ pub async fn find(
     let machine = facts.machine(claim, false).await?;
     let group = facts.placement_group_id(class).await?;
     match compare(claim, class, &machine, group.as_deref(), false)? {
-        Shown::Drifted(drift) => Ok(Some(drift)),
-        Shown::Same => Ok(None),
-        Shown::LookAgain => {
+        Comparison::Drifted(drift) => Ok(Some(drift)),
+        Comparison::Same => Ok(None),
+        Comparison::ReadFresh => {
             let machine = facts.machine(claim, true).await?;
             match compare(claim, class, &machine, group.as_deref(), true)? {
-                Shown::Drifted(drift) => Ok(Some(drift)),
-                Shown::Same | Shown::LookAgain => Ok(None),
+                Comparison::Drifted(drift) => Ok(Some(drift)),
+                Comparison::Same | Comparison::ReadFresh => Ok(None),
             }
         }
     }

@@ -55,7 +55,7 @@ impl Category {
 }
 
 /// The queries. The filters of one query must all match, so alternatives need several queries.
-pub fn questions() -> [InstanceStatusQuery; 3] {
+pub fn queries() -> [InstanceStatusQuery; 3] {
     [
         InstanceStatusQuery::InstanceImpaired,
         InstanceStatusQuery::SystemImpaired,
@@ -94,7 +94,7 @@ fn is_ahead(event: &ScheduledEvent) -> bool {
 
 /// The delay to the next query after `failures` consecutive failures. A missing permission may be granted at any
 /// time, so the query is retried with increasing back-off.
-pub fn next_look(failure: Option<ErrorKind>, failures: u32) -> Duration {
+pub fn next_delay(failure: Option<ErrorKind>, failures: u32) -> Duration {
     let doubled = |first: Duration, max: Duration| {
         first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max)
     };
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_checks_count_after_two_minutes_and_events_at_once() {
+    fn failed_checks_count_after_two_minutes_and_events_immediately() {
         use Category::{EventStatus, InstanceStatus as OfInstance, SystemStatus};
         let status = |instance_checks, system_checks, events| InstanceStatus {
             instance_id: "i-1".to_owned(),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_over_do_not_count() {
+    fn finished_events_do_not_count() {
         for (description, expected) in [
             ("The instance is running on degraded hardware", true),
             ("[Completed] The instance is running on degraded hardware", false),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_about_one_machine_are_put_together() {
+    fn categories_of_one_instance_are_merged() {
         let one = InstanceStatus {
             instance_id: "i-1".to_owned(),
             instance_checks: check("failed", Some(500)),
@@ -187,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_retried_and_missing_permissions_more_and_more_rarely() {
-        let secs = |failure, failures| next_look(failure, failures).as_secs();
+    fn failures_are_retried_with_back_off() {
+        let secs = |failure, failures| next_delay(failure, failures).as_secs();
         assert_eq!(secs(None, 0), 60);
         let denied = Some(ErrorKind::Unauthorized);
         assert_eq!([1, 2, 3, 6, 40].map(|times| secs(denied, times)), [60, 120, 240, 1800, 1800]);

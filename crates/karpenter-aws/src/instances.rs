@@ -34,15 +34,15 @@ const WINDOWS: Windows = Windows {
 };
 
 /// Maximum number of concurrent single calls: each uses a connection.
-const SINGLY_AT_ONCE_MAX: usize = 50;
+const CONCURRENT_SINGLE_CALLS_MAX: usize = 50;
 
 /// Whether a cached instance is acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     /// The cached instance.
-    Known,
+    Cached,
     /// A fresh read from EC2.
-    Now,
+    Fresh,
 }
 
 /// The instances of one cluster. Clones share the cache.
@@ -67,16 +67,16 @@ impl Instances {
         metrics: LaunchMetrics,
     ) -> Self {
         let (asks, ends) = (Arc::clone(&ec2), Arc::clone(&ec2));
-        let (tells, tells_too) = (metrics.clone(), metrics.clone());
+        let (describe_metrics, terminate_metrics) = (metrics.clone(), metrics.clone());
         let describe = Batcher::new(
             "describe_instances",
             clock,
             WINDOWS,
             move |(), ids: Vec<String>| {
                 let ec2 = Arc::clone(&asks);
-                Box::pin(async move { describe_together(&*ec2, &ids).await })
+                Box::pin(async move { describe_batch(&*ec2, &ids).await })
             },
-            move |batch| tells.record_batch(batch),
+            move |batch| describe_metrics.record_batch(batch),
         );
         let terminate = Batcher::new(
             "terminate_instances",
@@ -84,9 +84,9 @@ impl Instances {
             WINDOWS,
             move |(), ids: Vec<String>| {
                 let ec2 = Arc::clone(&ends);
-                Box::pin(async move { terminate_together(&*ec2, &ids).await })
+                Box::pin(async move { terminate_batch(&*ec2, &ids).await })
             },
-            move |batch| tells_too.record_batch(batch),
+            move |batch| terminate_metrics.record_batch(batch),
         );
         let known = Arc::new(Cache::without_expiry(clock));
         Self {
@@ -105,7 +105,7 @@ impl Instances {
     pub async fn get(&self, id: &str, freshness: Freshness) -> Result<Arc<Ec2Instance>, AwsError> {
         let key = id.to_owned();
         if let Some(known) = self.known.get(&key)
-            && (freshness == Freshness::Known || self.is_shifted(&known))
+            && (freshness == Freshness::Cached || self.is_shifted(&known))
         {
             return Ok(known);
         }
@@ -150,7 +150,7 @@ impl Instances {
 
     /// Terminates an instance. `Ok` while it is terminating; an error of kind `NotFound` once it is terminated.
     pub async fn terminate(&self, id: &str) -> Result<(), AwsError> {
-        let instance = self.get(id, Freshness::Now).await?;
+        let instance = self.get(id, Freshness::Fresh).await?;
         if self.is_shifted(&instance) {
             return Err(shifted(&instance, "termination"));
         }
@@ -198,7 +198,7 @@ type Found = Result<Option<Arc<Ec2Instance>>, AwsError>;
 
 /// One result per id, in their order. The query includes terminated instances, which EC2 returns for about an hour:
 /// so one call separates them from unknown ids, and a fleet that terminates does not cause a call per instance.
-async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
+async fn describe_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let mut answers: BTreeMap<String, Found> = BTreeMap::new();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
@@ -227,7 +227,7 @@ async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
 
 /// Results in the order of the ids.
 async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(String) -> F) -> Vec<T> {
-    stream::iter(ids.iter().cloned().map(ask)).buffered(SINGLY_AT_ONCE_MAX).collect().await
+    stream::iter(ids.iter().cloned().map(ask)).buffered(CONCURRENT_SINGLE_CALLS_MAX).collect().await
 }
 
 /// Lists all states explicitly: EC2 throttles calls without a filter earlier.
@@ -240,13 +240,13 @@ fn unless_terminated(instance: Ec2Instance) -> Option<Arc<Ec2Instance>> {
 }
 
 /// One result per id, in their order.
-async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
+async fn terminate_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
     let mut answers: BTreeMap<String, Result<(), AwsError>> = BTreeMap::new();
     match ec2.terminate_instances(&all).await {
         Ok(changes) => {
-            let ending = changes.into_iter().filter(|change| change.current.is_ending());
+            let ending = changes.into_iter().filter(|change| change.current.is_terminating());
             answers.extend(ending.map(|change| (change.id, Ok(()))));
         }
         Err(error) if all.len() == 1 || error.is_throttled() || error.is_unauthorized() => {
@@ -258,7 +258,7 @@ async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), Aws
     let open: Vec<String> = open.collect();
     let singly = one_by_one(&open, |id| async move {
         let changes = ec2.terminate_instances(std::slice::from_ref(&id)).await?;
-        if changes.iter().any(|change| change.id == id && change.current.is_ending()) {
+        if changes.iter().any(|change| change.id == id && change.current.is_terminating()) {
             return Ok(());
         }
         Err(AwsError::unreachable(format!("EC2 did not begin to terminate instance {id}")))

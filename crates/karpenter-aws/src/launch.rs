@@ -204,7 +204,7 @@ impl Launcher {
         constraints: &LaunchConstraints,
     ) -> Result<(Option<PlacementGroup>, Option<u32>), String> {
         let Some(selector) = &class.spec.placement_group_selector else { return Ok((None, None)) };
-        let group = self.parts.placement_groups.find_or_recall(selector).await;
+        let group = self.parts.placement_groups.find_or_last_known(selector).await;
         let Some(group) = group.as_ref().and_then(facts) else {
             let selected = selector.id.as_deref().or(selector.name.as_deref()).unwrap_or_default();
             return Err(format!("placement group {selected:?} not found"));

@@ -15,12 +15,12 @@ pub mod drift;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod garbage_collection;
+pub mod instance_calls;
 pub mod instance_status;
 pub mod instances;
 pub mod interruption;
 pub mod kubelet;
 pub mod launch;
-pub mod machines;
 pub mod node_class;
 pub mod options;
 pub mod permissions;

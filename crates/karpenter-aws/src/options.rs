@@ -118,11 +118,11 @@ impl Default for AwsOptions {
 /// All invalid options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-pub struct WrongOptions(pub Vec<String>);
+pub struct InvalidOptions(pub Vec<String>);
 
 impl AwsOptions {
     /// Returns all errors at once.
-    pub fn check(&self) -> Result<(), WrongOptions> {
+    pub fn check(&self) -> Result<(), InvalidOptions> {
         let mut wrong = Vec::new();
         if self.cluster_name.is_empty() {
             wrong.push(
@@ -147,7 +147,7 @@ impl AwsOptions {
                 wrong.push(format!("{flag} is too short; valid: 1m or more"));
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(WrongOptions(wrong)) }
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidOptions(wrong)) }
     }
 
     /// The name of the interruption queue; `None` if not set.

@@ -100,7 +100,7 @@ impl PlacementGroups {
     }
 
     /// The group for resolving instance types: the last known one while EC2 does not respond.
-    pub async fn find_or_recall(&self, selector: &PlacementGroupSelector) -> Option<PlacementGroup> {
+    pub async fn find_or_last_known(&self, selector: &PlacementGroupSelector) -> Option<PlacementGroup> {
         match self.find(selector).await {
             Ok(group) => group,
             Err(error) => {

@@ -25,8 +25,8 @@ use crate::api::{AwsError, AwsFuture, Iam, Tags};
 use crate::cache::Cache;
 use crate::garbage_collection;
 
-const KNOWN_FOR: Duration = Duration::from_secs(15 * 60);
-const MISSING_ROLE_KNOWN_FOR: Duration = Duration::from_secs(60);
+const PROFILE_TTL: Duration = Duration::from_secs(15 * 60);
+const MISSING_ROLE_TTL: Duration = Duration::from_secs(60);
 const PROTECTED_FOR: Duration = Duration::from_secs(60 * 60);
 /// IAM's limit.
 const NAME_LENGTH_MAX: usize = 128;
@@ -120,8 +120,8 @@ impl Profiles {
             iam,
             cluster: cluster.to_owned(),
             region: region.to_owned(),
-            known: Cache::new(clock, KNOWN_FOR),
-            missing_roles: Cache::new(clock, MISSING_ROLE_KNOWN_FOR),
+            known: Cache::new(clock, PROFILE_TTL),
+            missing_roles: Cache::new(clock, MISSING_ROLE_TTL),
             protected: Cache::new(clock, PROTECTED_FOR),
         }
     }

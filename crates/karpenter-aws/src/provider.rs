@@ -7,9 +7,9 @@
 //!
 //! Upstream: `pkg/cloudprovider/cloudprovider.go`
 
+mod describe;
 mod kubelet;
 mod partition;
-mod told;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,24 +30,24 @@ use karpenter_model::instance_type::InstanceType;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::cache::Cache;
+use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
 use crate::launch::Launcher;
-use crate::machines::instance_id;
 use crate::node_class::hash::stamp;
 use crate::node_class::readiness::{FAILED_RESOLVING, launchable};
 use crate::node_class::{Lookup, NodeClasses};
 use crate::placement_groups::facts;
 use crate::single_flight::SingleFlight;
 use crate::types::InstanceTypes;
+pub use describe::{InstanceContext, instance};
 pub use kubelet::ClassKubelet;
 pub use partition::PartitionHook;
-pub use told::{Around, instance};
 
 pub const NODE_CLASS_KIND: NodeClassKind =
     NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
 
 /// Longer than it takes to write the result of a launch into the NodeClaim's status.
-const LAUNCH_REMEMBERED_FOR: Duration = Duration::from_secs(60 * 60);
+const LAUNCH_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// The NodePools and EC2NodeClasses of the cluster.
 pub trait Objects: Send + Sync + 'static {
@@ -74,12 +74,12 @@ impl Objects for WatchedObjects {
 }
 
 /// Decides about drift of NodeClaims.
-pub trait DriftOf: Send + Sync + 'static {
+pub trait DriftSource: Send + Sync + 'static {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 }
 
 /// Applies the NodeOverlays of a NodePool to instance types.
-pub trait OverlaysOf: Send + Sync + 'static {
+pub trait OverlaySource: Send + Sync + 'static {
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>>;
 }
 
@@ -91,8 +91,8 @@ pub struct ProviderParts {
     pub types: InstanceTypes,
     pub launcher: Launcher,
     pub instances: Instances,
-    pub drift: Option<Arc<dyn DriftOf>>,
-    pub overlays: Option<Arc<dyn OverlaysOf>>,
+    pub drift: Option<Arc<dyn DriftSource>>,
+    pub overlays: Option<Arc<dyn OverlaySource>>,
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
     pub recorder: Option<Recorder>,
     /// The CA certificates that nodes trust for the API server; part of the class's hash.
@@ -118,7 +118,7 @@ struct Inner {
 impl AwsProvider {
     pub fn new(parts: ProviderParts) -> Self {
         let well_known = LabelRules::for_provider(Provider::Aws).well_known().map(Arc::from).collect();
-        let launched = Cache::new(parts.clock, LAUNCH_REMEMBERED_FOR);
+        let launched = Cache::new(parts.clock, LAUNCH_TTL);
         Self { inner: Arc::new(Inner { parts, well_known, launched, launching: SingleFlight::default() }) }
     }
 
@@ -164,7 +164,7 @@ impl Inner {
             Lookup::Unreadable { .. } => false,
         };
         if is_gone {
-            self.tell_unresolved(claim, claim.metadata.uid.as_deref()).await;
+            self.publish_unresolved(claim, claim.metadata.uid.as_deref()).await;
         }
         let class = launchable(lookup, name)?;
         let types = parts.types.list(&class).await.map_err(|error| {
@@ -181,21 +181,21 @@ impl Inner {
         };
         let machine = parts.launcher.launch(&class, claim, &types).await?;
         let group = self.group(&class).await;
-        let around = Around {
+        let related = InstanceContext {
             instance_type: find(&types, &machine.instance_type),
             class: Some(&class),
             group: group.as_ref(),
         };
-        let mut told = instance(&machine, around);
+        let mut instances = instance(&machine, related);
         let stamp = stamp(&class, parts.ca_bundle.as_deref());
         let profile =
             class.status.as_ref().and_then(|status| status.instance_profile.clone()).unwrap_or_default();
-        told.annotations.extend([
+        instances.annotations.extend([
             (labels::AWS_ANNOTATION_NODE_CLASS_HASH.to_owned(), stamp.hash),
             (labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION.to_owned(), stamp.version.to_owned()),
             (labels::AWS_ANNOTATION_INSTANCE_PROFILE_NAME.to_owned(), profile),
         ]);
-        Ok(told)
+        Ok(instances)
     }
 
     async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
@@ -224,21 +224,23 @@ impl Inner {
                 message: format!("{provider_id:?} is not the provider id of an EC2 instance"),
             });
         };
-        let found = self.parts.instances.get(id, Freshness::Now).await.map_err(cloud_error)?;
-        Ok(self.tell(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
+        let found = self.parts.instances.get(id, Freshness::Fresh).await.map_err(cloud_error)?;
+        Ok(self.describe(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
     }
 
     async fn list(&self) -> Result<Vec<Instance>, CloudError> {
         let found = self.parts.instances.list().await.map_err(cloud_error)?;
-        let mut told = Vec::with_capacity(found.len());
+        let mut instances = Vec::with_capacity(found.len());
         for instance in found {
-            told.push(self.tell(&ProviderInstance::from_ec2(&instance, self.parts.reserved_capacity)).await);
+            instances.push(
+                self.describe(&ProviderInstance::from_ec2(&instance, self.parts.reserved_capacity)).await,
+            );
         }
-        Ok(told)
+        Ok(instances)
     }
 
     /// Describes an instance that was launched earlier; its NodePool or class may not exist any more.
-    async fn tell(&self, machine: &ProviderInstance) -> Instance {
+    async fn describe(&self, machine: &ProviderInstance) -> Instance {
         let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
         let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
         let types = match of_pool.and_then(|name| self.class(&name)) {
@@ -250,18 +252,18 @@ impl Inner {
             Some(class) => self.group(class).await,
             None => None,
         };
-        let around = Around {
+        let related = InstanceContext {
             instance_type: types.as_ref().and_then(|types| find(types, &machine.instance_type)),
             class: class.as_deref(),
             group: group.as_ref(),
         };
-        instance(machine, around)
+        instance(machine, related)
     }
 
     async fn types_of(&self, pool: &NodePool) -> Result<Arc<Vec<InstanceType>>, CloudError> {
         let name = &pool.spec.template.spec.node_class_ref.name;
         let Some(class) = self.class(name) else {
-            self.tell_unresolved(pool, pool.metadata.uid.as_deref()).await;
+            self.publish_unresolved(pool, pool.metadata.uid.as_deref()).await;
             return Ok(Arc::default());
         };
         self.parts
@@ -281,10 +283,10 @@ impl Inner {
 
     async fn group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
         let selector = class.spec.placement_group_selector.as_ref()?;
-        self.parts.types.placement_groups().find_or_recall(selector).await.as_ref().and_then(facts)
+        self.parts.types.placement_groups().find_or_last_known(selector).await.as_ref().and_then(facts)
     }
 
-    async fn tell_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
+    async fn publish_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
         if let Some(recorder) = &self.parts.recorder {
             let notice = ObjectEvent::warning(about, "FailedResolvingNodeClass", FAILED_RESOLVING);
             recorder.publish(notice.dedupe_by(uid.unwrap_or_default())).await;

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_machines_that_became_on_demand_lose_every_reservation_label() {
+    fn instance_that_became_on_demand_loses_reservation_labels() {
         let reserved = object(&[
             (labels::CAPACITY_TYPE, "reserved"),
             (labels::AWS_CAPACITY_RESERVATION_ID, "cr-1"),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_blocks_are_left_forty_minutes_before_their_end() {
+    fn capacity_block_is_drained_forty_minutes_before_end() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
         let table = [
             ("capacity-block", Some("12:40:00"), true),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_become_questions() {
+    fn selector_terms_become_queries() {
         let table = [
             ("nothing", vec![], vec![]),
             (
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_old_api_count_beside_tags() {
+    fn ids_of_awsnodetemplate_restrict_results_of_tags() {
         let mut class = EC2NodeClass::default();
         class.spec.security_group_selector_terms = vec![term("", "", &[("a", "1")]), term("g9", "", &[])];
         let tags = vec![TagFilter::is("a", "1")];
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_lists_groups_by_id_and_each_once() {
+    fn status_lists_groups_by_id_without_duplicates() {
         let group = |id: &str| SecurityGroup {
             id: id.to_owned(),
             name: format!("name of {id}"),

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_key_is_asked_once_and_others_by_themselves() {
+    async fn calls_are_shared_per_key() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let ask = |key: &'static str| flights.run(key, || slow(Arc::clone(&asked)));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_outlives_the_one_who_asked_first() {
+    async fn call_outlives_its_first_caller() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let first = flights.join("a", || slow(Arc::clone(&asked)));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_nobody_waits_for_is_given_up() {
+    async fn call_without_callers_is_cancelled() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let ask = flights.run("a", || slow(Arc::clone(&asked)));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_asks_after_the_answer_asks_anew_even_while_others_still_read_it() {
+    async fn caller_after_result_starts_new_call() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let held = flights.join("a", || slow(Arc::clone(&asked)));

@@ -24,9 +24,9 @@ use crate::cache::Cache;
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
 
 /// A count of free addresses is kept longer than the cached response, by this time, …
-const REMEMBERED_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
+const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
 /// … and at least this long.
-const REMEMBERED_MIN: Duration = Duration::from_secs(5 * 60);
+const COUNT_TTL_MIN: Duration = Duration::from_secs(5 * 60);
 
 /// The queries for selector terms: one for each term with tags, and one for all ids.
 pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
@@ -92,8 +92,8 @@ pub struct Subnets {
 
 impl Subnets {
     pub fn new(ec2: Arc<dyn Ec2>, clock: Clock, refresh: Duration) -> Self {
-        let remember_for = (refresh + REMEMBERED_BEYOND_REFRESH).max(REMEMBERED_MIN);
-        let free = Mutex::new(FreeAddresses::new(remember_for));
+        let count_ttl = (refresh + COUNT_TTL_BEYOND_REFRESH).max(COUNT_TTL_MIN);
+        let free = Mutex::new(FreeAddresses::new(count_ttl));
         Self { ec2, clock, answers: Cache::new(clock, refresh), free }
     }
 

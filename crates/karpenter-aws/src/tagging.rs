@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_tagged_once_its_node_is_known() {
+    fn instance_is_tagged_once_node_is_known() {
         let both = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
         let table = [
             (json!("node"), json!({}), json!(null), true),

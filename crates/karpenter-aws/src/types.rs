@@ -32,7 +32,7 @@ use crate::interruption::Feedback;
 use crate::placement_groups::{self, PlacementGroups};
 use crate::pricing::PriceBook;
 use crate::reservations::Reservations;
-use crate::unavailable::{Scope, ShortPool, Unavailable};
+use crate::unavailable::{Scope, Unavailable, UnavailableOffering};
 use crate::zonal_shift::ZonalShifts;
 
 pub use class_view::{ClassView, KubeletExpressions, images_key};
@@ -140,11 +140,11 @@ impl InstanceTypes {
         let types = types.map_err(|error| TypesError::Aws { action: "describing instance types", error })?;
         let offerings = offerings
             .map_err(|error| TypesError::Aws { action: "describing instance type zone offerings", error })?;
-        self.take_in(types, offerings)
+        self.replace_discovered(types, offerings)
     }
 
     /// Replaces the discovered instance types. An empty response is an error and changes nothing.
-    pub fn take_in(
+    pub fn replace_discovered(
         &self,
         types: Vec<TypeInfo>,
         offerings: Vec<crate::api::ec2::TypeOffering>,
@@ -206,11 +206,11 @@ impl InstanceTypes {
     pub async fn view(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let view = self.view_of_object(class);
         let Some(selector) = &class.spec.placement_group_selector else { return view };
-        let group = self.shared.sources.placement_groups.find_or_recall(selector).await;
+        let group = self.shared.sources.placement_groups.find_or_last_known(selector).await;
         let mut view = (*view).clone();
         view.facts.placement_group = group.as_ref().and_then(placement_groups::facts);
         // Launches outside of the selected placement group are not allowed.
-        view.is_closed = view.facts.placement_group.is_none();
+        view.is_unlaunchable = view.facts.placement_group.is_none();
         Arc::new(view)
     }
 
@@ -283,17 +283,17 @@ impl InstanceTypes {
 }
 
 impl Feedback for InstanceTypes {
-    fn close_spot_pool(&self, instance_type: &str, zone: &str) {
-        let pool = ShortPool {
+    fn mark_spot_unavailable(&self, instance_type: &str, zone: &str) {
+        let pool = UnavailableOffering {
             instance_type: instance_type.to_owned(),
             zone: zone.to_owned(),
             capacity_type: karpenter_api::labels::CAPACITY_TYPE_SPOT.to_owned(),
-            scope: Scope::Everyone,
+            scope: Scope::AnyLaunch,
         };
         self.unavailable().mark_pool(pool, "SpotInterruption");
     }
 
-    fn close_reservation(&self, reservation_id: &str) {
+    fn mark_reservation_exhausted(&self, reservation_id: &str) {
         self.reservations().counts().exhausted(reservation_id);
     }
 }

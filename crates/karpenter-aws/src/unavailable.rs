@@ -25,7 +25,7 @@ pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// All launches, regardless of placement.
-    Everyone,
+    AnyLaunch,
     /// Launches into this placement group.
     Group(String),
     /// Launches into one partition of this placement group.
@@ -36,15 +36,15 @@ impl Scope {
     /// The narrowest scope that contains a launch into the group, or into none.
     pub fn of(group_id: Option<&str>, partition: Option<u32>) -> Self {
         match (group_id, partition) {
-            (None, _) => Self::Everyone,
+            (None, _) => Self::AnyLaunch,
             (Some(id), None) => Self::Group(id.to_owned()),
             (Some(id), Some(number)) => Self::Partition(id.to_owned(), number),
         }
     }
 
-    fn concerns(&self, group_id: Option<&str>, partition: Option<u32>) -> bool {
+    fn applies_to(&self, group_id: Option<&str>, partition: Option<u32>) -> bool {
         match self {
-            Self::Everyone => true,
+            Self::AnyLaunch => true,
             Self::Group(id) => group_id == Some(id),
             Self::Partition(id, number) => group_id == Some(id) && partition == Some(*number),
         }
@@ -53,7 +53,7 @@ impl Scope {
 
 /// An offering for which EC2 returned an insufficient capacity error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ShortPool {
+pub struct UnavailableOffering {
     pub instance_type: String,
     pub zone: String,
     /// `on-demand` or `spot`.
@@ -63,7 +63,7 @@ pub struct ShortPool {
 
 /// The offering that a launch would use.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct OfferingQuery<'a> {
     pub instance_type: &'a str,
     pub zone: &'a str,
     pub capacity_type: &'a str,
@@ -75,10 +75,10 @@ pub struct Wish<'a> {
 
 /// A snapshot of the unavailable offerings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shortages {
+pub struct UnavailableSnapshot {
     /// Grows with every change.
     version: u64,
-    pools: BTreeMap<String, BTreeMap<ShortPool, Timestamp>>,
+    pools: BTreeMap<String, BTreeMap<UnavailableOffering, Timestamp>>,
     capacity_types: BTreeMap<String, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
     /// By instance type: the version at which an entry was last added or removed.
@@ -94,27 +94,27 @@ pub enum Changed {
     Types(BTreeSet<String>),
 }
 
-impl Shortages {
+impl UnavailableSnapshot {
     pub fn version(&self) -> u64 {
         self.version
     }
 
     /// A zone lacks addresses only if all its subnets do. Zones without subnets are excluded elsewhere.
-    pub fn is_short(&self, wish: &Wish<'_>) -> bool {
-        self.capacity_types.contains_key(wish.capacity_type)
+    pub fn is_unavailable(&self, query: &OfferingQuery<'_>) -> bool {
+        self.capacity_types.contains_key(query.capacity_type)
             || (!self.subnets.is_empty()
-                && !wish.subnet_ids.is_empty()
-                && wish.subnet_ids.iter().all(|id| self.subnets.contains_key(id)))
-            || self.pools.get(wish.instance_type).is_some_and(|pools| {
+                && !query.subnet_ids.is_empty()
+                && query.subnet_ids.iter().all(|id| self.subnets.contains_key(id)))
+            || self.pools.get(query.instance_type).is_some_and(|pools| {
                 pools.keys().any(|pool| {
-                    pool.zone == wish.zone
-                        && pool.capacity_type == wish.capacity_type
-                        && pool.scope.concerns(wish.group_id, wish.partition)
+                    pool.zone == query.zone
+                        && pool.capacity_type == query.capacity_type
+                        && pool.scope.applies_to(query.group_id, query.partition)
                 })
             })
     }
 
-    pub fn is_subnet_short(&self, subnet_id: &str) -> bool {
+    pub fn is_subnet_unavailable(&self, subnet_id: &str) -> bool {
         self.subnets.contains_key(subnet_id)
     }
 
@@ -127,7 +127,7 @@ impl Shortages {
         Changed::Types(changed.map(|(name, _)| name.clone()).collect())
     }
 
-    fn mark_pool(&mut self, pool: ShortPool, until: Timestamp) {
+    fn mark_pool(&mut self, pool: UnavailableOffering, until: Timestamp) {
         self.version += 1;
         let name = pool.instance_type.clone();
         let pools = self.pools.entry(name.clone()).or_default();
@@ -186,7 +186,7 @@ pub struct Unavailable {
 
 #[derive(Debug, Default)]
 struct State {
-    current: Arc<Shortages>,
+    current: Arc<UnavailableSnapshot>,
     /// When the first entry expires.
     next_end: Option<Timestamp>,
 }
@@ -197,7 +197,7 @@ impl Unavailable {
     }
 
     /// Adds or extends an entry. `reason`: EC2's error code.
-    pub fn mark_pool(&self, pool: ShortPool, reason: &str) {
+    pub fn mark_pool(&self, pool: UnavailableOffering, reason: &str) {
         tracing::debug!(
             reason,
             instance_type = pool.instance_type,
@@ -221,13 +221,13 @@ impl Unavailable {
     }
 
     /// The current snapshot.
-    pub fn current(&self) -> Arc<Shortages> {
+    pub fn current(&self) -> Arc<UnavailableSnapshot> {
         let mut state = self.lock();
         self.forget(&mut state);
         Arc::clone(&state.current)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Shortages, Timestamp)) {
+    fn change(&self, change: impl FnOnce(&mut UnavailableSnapshot, Timestamp)) {
         let until = self.clock.now().checked_add(UNAVAILABLE_FOR).unwrap_or(Timestamp::MAX);
         let mut state = self.lock();
         self.forget(&mut state);

@@ -114,12 +114,12 @@ impl KubernetesVersion {
 pub struct VersionController {
     source: VersionSource,
     version: KubernetesVersion,
-    told: Mutex<Option<Version>>,
+    logged: Mutex<Option<Version>>,
 }
 
 impl VersionController {
     pub fn new(source: VersionSource, version: KubernetesVersion) -> Self {
-        Self { source, version, told: Mutex::default() }
+        Self { source, version, logged: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -137,8 +137,8 @@ impl Reconcile for VersionController {
             }
         };
         self.version.set(version);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != Some(version) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if *logged != Some(version) {
             tracing::debug!(%version, "discovered kubernetes version");
             if !version.is_supported() {
                 tracing::error!(
@@ -146,7 +146,7 @@ impl Reconcile for VersionController {
                     "karpenter is not compatible with kubernetes version; supported: 1.{MINOR_MIN} to 1.{MINOR_MAX}"
                 );
             }
-            *told = Some(version);
+            *logged = Some(version);
         }
         Ok(Requeue::After(PERIOD))
     }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_servers_write_them() {
+    fn version_strings_are_parsed() {
         let version = |minor| Some(Version { major: 1, minor });
         for (text, expected) in [
             ("1.35", version(35)),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_out_of_range_are_known() {
+    fn unsupported_versions_are_detected() {
         let is_supported = |minor| Version { major: 1, minor }.is_supported();
         assert_eq!([25, 26, 36, 37].map(is_supported), [false, true, true, false]);
         assert!(!Version { major: 2, minor: 30 }.is_supported());

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn applied_shifts_count_until_they_run_out() {
+    fn applied_shifts_count_until_they_expire() {
         let shifts = [
             shift("use1-az1", true, Some("12:00")),
             shift("use1-az2", false, Some("12:00")),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_shifts_of_a_zone_the_longest_counts() {
+    fn longest_shift_of_a_zone_counts() {
         let short_then_long = [shift("a", true, Some("12:00")), shift("a", true, Some("13:00"))];
         let long_then_short = [shift("a", true, Some("13:00")), shift("a", true, Some("12:00"))];
         let with_lost = [shift("a", true, Some("12:00")), shift("a", false, Some("13:00"))];
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_shift_is_over_although_another_one_goes_on() {
+    fn cancelled_shift_ends_independently_of_others() {
         let known = ZonalShifts::default();
         let shared = known.clone();
         known.replace(&[shift("a", true, Some("12:00")), shift("b", true, Some("12:00"))]);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_read() {
+    fn alias_is_parsed() {
         for (text, expected) in [
             ("al2@latest", Some((AmiFamily::Al2, "latest"))),
             ("al2023@v20250101", Some((AmiFamily::Al2023, "v20250101"))),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_latest_images() {
+    fn parameters_of_latest_alias() {
         assert_eq!(
             names("al2@latest", 32),
             [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_chosen_images() {
+    fn parameters_of_pinned_alias() {
         assert_eq!(
             names("al2@v20240101", 30),
             [
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_images_change_under_their_name() {
+    fn only_parameters_of_latest_alias_are_mutable() {
         for (alias, expected) in [
             ("al2@latest", true),
             ("al2@v20240101", false),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn families_without_images_for_a_version_are_refused() {
+    fn family_without_amis_for_kubernetes_version_is_unsupported() {
         for (alias, minor, expected) in [
             ("al2@latest", 32, None),
             (

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_become_queries() {
+    fn selector_terms_become_queries() {
         for (terms, expected) in [
             (json!([]), Plan::default()),
             (

@@ -10,12 +10,12 @@ use karpenter_cluster::controllers::context::{is_deleting, label};
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
-use super::{Facts, Machine, find};
+use super::{Facts, InstanceFacts, find};
+use crate::instance_calls::instance_id;
 use crate::instances::{self, Freshness, Instances};
-use crate::machines::instance_id;
 use crate::node_class::Lookup;
 use crate::node_class::readiness::FAILED_RESOLVING;
-use crate::provider::{DriftOf, Objects, cloud_error};
+use crate::provider::{DriftSource, Objects, cloud_error};
 use crate::types::InstanceTypes;
 
 /// The dependencies of the drift check.
@@ -39,7 +39,7 @@ impl LiveDrift {
         match self.objects.class(&pool.spec.template.spec.node_class_ref.name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
             Lookup::Found(_) | Lookup::Missing => {
-                self.tell_unresolved(&pool).await;
+                self.publish_unresolved(&pool).await;
                 None
             }
             // The class's status reports the parse error.
@@ -47,7 +47,7 @@ impl LiveDrift {
         }
     }
 
-    async fn tell_unresolved(&self, pool: &NodePool) {
+    async fn publish_unresolved(&self, pool: &NodePool) {
         if let Some(recorder) = &self.recorder {
             let notice = ObjectEvent::warning(pool, "FailedResolvingNodeClass", FAILED_RESOLVING);
             recorder.publish(notice.dedupe_by(pool.metadata.uid.as_deref().unwrap_or_default())).await;
@@ -55,7 +55,7 @@ impl LiveDrift {
     }
 }
 
-impl DriftOf for LiveDrift {
+impl DriftSource for LiveDrift {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(class) = self.class_of(claim).await else { return Ok(None) };
@@ -80,16 +80,16 @@ impl Facts for LiveDrift {
         .boxed()
     }
 
-    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine> {
+    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts> {
         async move {
             let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
             let Some(id) = provider_id.and_then(instance_id) else {
                 return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
             };
-            let freshness = if is_fresh { Freshness::Now } else { Freshness::Known };
+            let freshness = if is_fresh { Freshness::Fresh } else { Freshness::Cached };
             let found = self.instances.get(id, freshness).await.map_err(cloud_error)?;
             let found = instances::ProviderInstance::from_ec2(&found, self.reserved_capacity);
-            Ok(Machine {
+            Ok(InstanceFacts {
                 security_group_ids: found.security_group_ids.into_iter().collect(),
                 subnet_id: found.subnet_id,
                 reservation_id: found.reservation.map(|reservation| reservation.id),

@@ -15,13 +15,13 @@ use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
 
-use super::instances::{Machine, leaked, period};
+use super::instances::{ListedInstance, leaked, period};
 use super::profiles::{self, InUse, cluster_path, unused};
 use crate::api::iam::InstanceProfile;
 use crate::api::{AwsError, AwsFuture};
-use crate::machines::{self, Machines, instance_id};
+use crate::instance_calls::{self, InstanceCalls, instance_id};
 
-const AT_ONCE: usize = 100;
+const CONCURRENT_TERMINATIONS_MAX: usize = 100;
 /// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 const PROFILES_RETRY: Duration = Duration::from_secs(60);
@@ -29,33 +29,33 @@ const PROFILES_RETRY: Duration = Duration::from_secs(60);
 /// Terminates instances without a NodeClaim.
 pub struct InstanceCollector {
     context: Context,
-    machines: Arc<dyn Machines>,
-    looks: AtomicU64,
+    calls: Arc<dyn InstanceCalls>,
+    runs: AtomicU64,
 }
 
 impl InstanceCollector {
-    pub fn new(context: Context, machines: Arc<dyn Machines>) -> Self {
-        Self { context, machines, looks: AtomicU64::new(0) }
+    pub fn new(context: Context, calls: Arc<dyn InstanceCalls>) -> Self {
+        Self { context, calls, runs: AtomicU64::new(0) }
     }
 
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    async fn end(&self, machine: &Machine) -> Result<(), AwsError> {
-        let Some(id) = instance_id(&machine.provider_id) else { return Ok(()) };
-        match self.machines.terminate(id).await {
+    async fn terminate(&self, instance: &ListedInstance) -> Result<(), AwsError> {
+        let Some(id) = instance_id(&instance.provider_id) else { return Ok(()) };
+        match self.calls.terminate(id).await {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
-        tracing::info!(provider_id = machine.provider_id, "garbage collected cloudprovider instance");
+        tracing::info!(provider_id = instance.provider_id, "garbage collected cloudprovider instance");
         let Context { client, stores, .. } = &self.context;
         // Without the node, its pods are rescheduled sooner.
-        for node in stores.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
+        for node in stores.nodes.by(BY_PROVIDER_ID, &instance.provider_id) {
             if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");
             } else {
-                let provider_id = &machine.provider_id;
+                let provider_id = &instance.provider_id;
                 tracing::debug!(provider_id, node = name_of(&*node), "garbage collected node");
             }
         }
@@ -66,35 +66,36 @@ impl InstanceCollector {
 impl Reconcile for InstanceCollector {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         // Instances are listed before NodeClaims: a NodeClaim that is created in between then protects its instance.
-        let instances = match self.machines.list().await {
+        let instances = match self.calls.list().await {
             Ok(instances) => instances,
             Err(error) => {
                 tracing::error!(%error, "failed to list instances");
                 return Ok(Requeue::After(RETRY));
             }
         };
-        let machines: Vec<Machine> = instances
+        let listed: Vec<ListedInstance> = instances
             .iter()
-            .map(|instance| Machine {
-                provider_id: machines::provider_id(instance),
+            .map(|instance| ListedInstance {
+                provider_id: instance_calls::provider_id(instance),
                 launched_at: instance.launched_at,
-                is_ending: instance.state.is_ending(),
+                is_terminating: instance.state.is_terminating(),
             })
             .collect();
         let claims = self.context.stores.node_claims.list();
         let claimed: BTreeSet<String> =
             claims.iter().filter_map(|claim| provider_id(claim)).map(str::to_owned).collect();
-        let mut endings = Vec::new();
-        for machine in leaked(&machines, &claimed, self.context.clock.now()) {
-            endings.push(self.end(machine));
+        let mut terminations = Vec::new();
+        for instance in leaked(&listed, &claimed, self.context.clock.now()) {
+            terminations.push(self.terminate(instance));
         }
-        let outcomes: Vec<Result<(), AwsError>> = stream::iter(endings).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<Result<(), AwsError>> =
+            stream::iter(terminations).buffered(CONCURRENT_TERMINATIONS_MAX).collect().await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
             tracing::error!(%error, "failed to terminate instances without nodeclaim");
             return Ok(Requeue::After(RETRY));
         }
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Requeue::After(period(looks)))
+        let runs = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Requeue::After(period(runs)))
     }
 }
 

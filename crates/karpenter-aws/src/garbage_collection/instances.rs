@@ -15,31 +15,31 @@ const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 const PERIOD_FIRST: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_secs(2 * 60);
 /// The number of runs with the shorter period.
-const FREQUENT_LOOKS: u64 = 20;
+const FREQUENT_RUNS: u64 = 20;
 
 /// The properties of an instance that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct ListedInstance {
     pub provider_id: String,
     pub launched_at: Option<Timestamp>,
-    pub is_ending: bool,
+    pub is_terminating: bool,
 }
 
 /// Instances without a NodeClaim, in the given order. An instance with unknown launch time is skipped.
 pub fn leaked<'a>(
-    machines: &'a [Machine],
+    instances: &'a [ListedInstance],
     claimed: &BTreeSet<String>,
     now: Timestamp,
-) -> impl Iterator<Item = &'a Machine> {
-    machines.iter().filter(move |machine| {
-        let is_old = machine.launched_at.is_some_and(|at| since(now, at) > CLAIMED_WITHIN);
-        !machine.is_ending && is_old && !claimed.contains(&machine.provider_id)
+) -> impl Iterator<Item = &'a ListedInstance> {
+    instances.iter().filter(move |instance| {
+        let is_old = instance.launched_at.is_some_and(|at| since(now, at) > CLAIMED_WITHIN);
+        !instance.is_terminating && is_old && !claimed.contains(&instance.provider_id)
     })
 }
 
 /// The delay to the next run after this many runs.
-pub const fn period(looks: u64) -> Duration {
-    if looks <= FREQUENT_LOOKS { PERIOD_FIRST } else { PERIOD }
+pub const fn period(runs: u64) -> Duration {
+    if runs <= FREQUENT_RUNS { PERIOD_FIRST } else { PERIOD }
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_machines_without_a_claim_are_leaked() {
+    fn only_old_instances_without_nodeclaim_are_leaked() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let claimed = BTreeSet::from(["aws:///z/i-claimed".to_owned()]);
         // Name, age in seconds, is terminating, expected.
@@ -61,15 +61,20 @@ mod tests {
             ("i-lost", Some(600), true, false),
             ("i-lost", None, false, false),
         ];
-        for (name, age, is_ending, expected) in table {
+        for (name, age, is_terminating, expected) in table {
             let launched_at = age.map(|age| now - jiff::SignedDuration::from_secs(age));
-            let machines = [Machine { provider_id: format!("aws:///z/{name}"), launched_at, is_ending }];
-            assert_eq!(leaked(&machines, &claimed, now).count() == 1, expected, "{name} {age:?} {is_ending}");
+            let instances =
+                [ListedInstance { provider_id: format!("aws:///z/{name}"), launched_at, is_terminating }];
+            assert_eq!(
+                leaked(&instances, &claimed, now).count() == 1,
+                expected,
+                "{name} {age:?} {is_terminating}"
+            );
         }
     }
 
     #[test]
-    fn looks_are_frequent_at_first() {
+    fn collection_is_frequent_after_start() {
         assert_eq!(period(1), PERIOD_FIRST);
         assert_eq!(period(20), PERIOD_FIRST);
         assert_eq!(period(21), PERIOD);

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_profiles_of_the_cluster_that_nobody_uses_go() {
+    fn only_unused_profiles_of_cluster_are_deleted() {
         let set = |name: &str| BTreeSet::from([name.to_owned()]);
         let in_use = InUse { by_classes: set("class"), by_claims: set("claim"), protected: set("fresh") };
         let path = cluster_path("us-west-2", "shop");

@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::{Category, next_look, questions, unhealthy};
+use super::{Category, next_delay, queries, unhealthy};
 use crate::api::{AwsError, Ec2};
 use crate::interruption::Handler;
 
@@ -16,7 +16,7 @@ struct Memory {
     /// Findings that were counted and have been reported in every query since.
     counted: BTreeSet<(String, Category)>,
     failures: u32,
-    told: String,
+    logged: String,
 }
 
 pub struct InstanceStatusPoller {
@@ -38,23 +38,23 @@ impl InstanceStatusPoller {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.failures = memory.failures.saturating_add(1);
         let text = error.to_string();
-        if memory.told != text {
+        if memory.logged != text {
             let advice = if error.is_unauthorized() {
                 "allow ec2:DescribeInstanceStatus so that unhealthy instances are replaced; `karpenter bootstrap aws` prints the policy"
             } else {
                 "the call is retried"
             };
             tracing::error!(error = text, "failed to read instance status: {advice}");
-            memory.told = text;
+            memory.logged = text;
         }
-        Requeue::After(next_look(Some(error.kind), memory.failures))
+        Requeue::After(next_delay(Some(error.kind), memory.failures))
     }
 }
 
 impl Reconcile for InstanceStatusPoller {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
-        let questions = questions();
-        let answers = try_join_all(questions.iter().map(|query| self.ec2.describe_instance_status(query)));
+        let queries = queries();
+        let answers = try_join_all(queries.iter().map(|query| self.ec2.describe_instance_status(query)));
         let statuses = match answers.await {
             Ok(answers) => answers.concat(),
             Err(error) => return Ok(self.failed(&error)),
@@ -88,6 +88,6 @@ impl Reconcile for InstanceStatusPoller {
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }
         *memory = Memory { counted: found, ..Memory::default() };
-        failure.map_or_else(|| Ok(Requeue::After(next_look(None, 0))), Err)
+        failure.map_or_else(|| Ok(Requeue::After(next_delay(None, 0))), Err)
     }
 }

@@ -68,9 +68,9 @@ fn advice(kind: ErrorKind) -> &'static str {
 }
 
 #[derive(Debug, Default)]
-struct Trouble {
+struct QueueFailure {
     failures: u32,
-    told: String,
+    logged: String,
 }
 
 /// The receivers of one queue.
@@ -80,7 +80,7 @@ pub struct InterruptionQueue {
     queue_name: String,
     shutdown: Shutdown,
     url: Mutex<Option<String>>,
-    trouble: Mutex<Trouble>,
+    failure: Mutex<QueueFailure>,
     receivers: OnceLock<Queue>,
 }
 
@@ -92,7 +92,7 @@ impl InterruptionQueue {
             queue_name: queue_name.to_owned(),
             shutdown,
             url: Mutex::default(),
-            trouble: Mutex::default(),
+            failure: Mutex::default(),
             receivers: OnceLock::new(),
         }
     }
@@ -196,19 +196,19 @@ impl InterruptionQueue {
             // It may come back under another address.
             *self.url.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.failures = trouble.failures.saturating_add(1);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.failures = failure.failures.saturating_add(1);
         let text = error.to_string();
-        if trouble.told != text {
+        if failure.logged != text {
             tracing::error!(
                 queue = self.queue_name,
                 error = text,
                 advice = advice(error.kind),
                 "failed to read interruption queue"
             );
-            trouble.told = text;
+            failure.logged = text;
         }
-        Requeue::After(back_off(trouble.failures))
+        Requeue::After(back_off(failure.failures))
     }
 }
 
@@ -221,7 +221,7 @@ impl Reconcile for InterruptionQueue {
             Err(_) if receiver > 0 => return Ok(Requeue::No),
             Err(error) => return Ok(self.failed(&error)),
         };
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Trouble::default();
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = QueueFailure::default();
         if self.shutdown.is_requested() {
             return Ok(Requeue::No);
         }

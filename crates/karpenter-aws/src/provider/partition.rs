@@ -12,8 +12,8 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
+use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
-use crate::machines::instance_id;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The write is a change of the NodeClaim and triggers a reconcile; this delay is a fallback.
@@ -40,7 +40,7 @@ impl PartitionHook {
         let not_yet = HookAnswer::NotYet { ask_again_after: Some(ASK_AGAIN_AFTER) };
         let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
         let Some(id) = provider_id.and_then(instance_id) else { return Ok(not_yet) };
-        let found = self.instances.get(id, Freshness::Now).await.map_err(super::cloud_error)?;
+        let found = self.instances.get(id, Freshness::Fresh).await.map_err(super::cloud_error)?;
         let Some(partition) = ProviderInstance::from_ec2(&found, true).partition else { return Ok(not_yet) };
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let patch =

@@ -21,7 +21,7 @@ use crate::api::{AwsError, Ec2};
 
 const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
-const AT_ONCE: usize = 10;
+const CONCURRENT_DELETIONS_MAX: usize = 10;
 
 /// Corrects the labels of NodeClaims and Nodes whose instances became on-demand.
 pub struct CapacityTypeController {
@@ -78,7 +78,7 @@ impl Reconcile for CapacityTypeController {
                 Ok(()) => {}
                 Err(error) if is_conflict(&error) => next = Duration::ZERO,
                 // Continue with the next NodeClaim.
-                Err(error) => failure = Some(told(&claim, error)),
+                Err(error) => failure = Some(log_failure(&claim, error)),
             }
         }
         failure.map_or(Ok(Requeue::After(next)), Err)
@@ -109,7 +109,7 @@ impl ReservationExpiration {
                 answer => answer,
             }
         });
-        answers.buffered(AT_ONCE).try_concat().await
+        answers.buffered(CONCURRENT_DELETIONS_MAX).try_concat().await
     }
 }
 
@@ -141,7 +141,7 @@ impl Reconcile for ReservationExpiration {
             if expiring.contains(id.as_str()) {
                 deletions.push(async move {
                     let deleted = writes::delete(client, &stores.node_claims, &*claim).await;
-                    deleted.map_err(|error| told(&claim, error))?;
+                    deleted.map_err(|error| log_failure(&claim, error))?;
                     tracing::info!(
                         nodeclaim = name_of(&*claim),
                         capacity_reservation_id = id,
@@ -153,12 +153,13 @@ impl Reconcile for ReservationExpiration {
         }
         // All are tried: a failed deletion must not keep other NodeClaims on instances that EC2 is about to
         // terminate.
-        let outcomes: Vec<kube::Result<()>> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<kube::Result<()>> =
+            stream::iter(deletions).buffered(CONCURRENT_DELETIONS_MAX).collect().await;
         outcomes.into_iter().find_map(Result::err).map_or(Ok(Requeue::After(PERIOD)), Err)
     }
 }
 
-fn told(claim: &NodeClaim, error: kube::Error) -> kube::Error {
+fn log_failure(claim: &NodeClaim, error: kube::Error) -> kube::Error {
     tracing::error!(nodeclaim = name_of(claim), %error, "failed to update or delete nodeclaim in capacity reservation");
     error
 }

@@ -30,20 +30,20 @@ struct Known {
 /// Free addresses by subnet id.
 #[derive(Debug, Clone)]
 pub struct FreeAddresses {
-    remember_for: Duration,
+    count_ttl: Duration,
     known: BTreeMap<String, Known>,
     estimates: BTreeMap<String, i64>,
 }
 
 impl FreeAddresses {
-    /// `remember_for`: how long a count is valid; longer than the interval between two responses.
-    pub fn new(remember_for: Duration) -> Self {
-        Self { remember_for, known: BTreeMap::new(), estimates: BTreeMap::new() }
+    /// `count_ttl`: how long a count is valid; longer than the interval between two responses.
+    pub fn new(count_ttl: Duration) -> Self {
+        Self { count_ttl, known: BTreeMap::new(), estimates: BTreeMap::new() }
     }
 
     /// Records a count from EC2.
     pub fn learn(&mut self, subnet_id: &str, count: i64, now: Timestamp) {
-        let until = now.checked_add(self.remember_for).unwrap_or(Timestamp::MAX);
+        let until = now.checked_add(self.count_ttl).unwrap_or(Timestamp::MAX);
         self.known.insert(subnet_id.to_owned(), Known { count, until });
         self.estimates.remove(subnet_id);
     }

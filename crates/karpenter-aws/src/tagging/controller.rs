@@ -14,23 +14,23 @@ use serde_json::json;
 
 use super::{ANNOTATION_CLUSTER_NAME_TAGGED, ANNOTATION_TAGGED, is_due, missing};
 use crate::api::AwsError;
-use crate::machines::{Machines, instance_id};
+use crate::instance_calls::{InstanceCalls, instance_id};
 
-const BETWEEN_CALLS: Duration = Duration::from_secs(1);
+const CALL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Must run with one worker, because calls are made one at a time.
 pub struct Tagging {
     context: Context,
-    machines: Arc<dyn Machines>,
+    machines: Arc<dyn InstanceCalls>,
     cluster_name: String,
     /// The earliest time of the next call.
     next_call: Mutex<Option<Timestamp>>,
 }
 
 impl Tagging {
-    pub fn new(context: Context, machines: Arc<dyn Machines>, cluster_name: String) -> Self {
+    pub fn new(context: Context, machines: Arc<dyn InstanceCalls>, cluster_name: String) -> Self {
         Self { context, machines, cluster_name, next_call: Mutex::default() }
     }
 
@@ -56,7 +56,7 @@ impl Tagging {
             return Ok(());
         }
         let outcome = self.machines.create_tags(id, &tags).await;
-        let next = self.context.clock.now().checked_add(BETWEEN_CALLS).ok();
+        let next = self.context.clock.now().checked_add(CALL_INTERVAL).ok();
         *self.next_call.lock().unwrap_or_else(PoisonError::into_inner) = next;
         outcome
     }

@@ -30,7 +30,7 @@ pub struct ClassView {
     /// Kubelet settings with expressions, if there are any.
     pub expressions: Option<KubeletValues>,
     /// No instance may be launched with the class.
-    pub is_closed: bool,
+    pub is_unlaunchable: bool,
 }
 
 impl ClassView {
@@ -75,7 +75,7 @@ impl ClassView {
             subnet_ids,
             images: images_key(status.map_or(&[], |status| &status.amis)),
             expressions,
-            is_closed: false,
+            is_unlaunchable: false,
         }
     }
 }

@@ -15,11 +15,11 @@ use karpenter_controllers::stores::listed;
 use karpenter_model::instance_type::InstanceType;
 
 use super::InstanceTypes;
-use super::metrics::{TypeMetrics, told};
+use super::metrics::{TypeMetrics, merged_offerings};
 use super::overlay_prices::stated_prices;
 
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
-const TELLING_PERIOD: Duration = Duration::from_secs(60);
+const METRICS_PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Repeats the discovery of instance types. [`crate::assembly`] makes the first discovery at start.
@@ -59,7 +59,7 @@ impl Reconcile for DiscoveryController {
     async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let outcome = self.types.discover().await;
         self.log_types_newer_than_tables();
-        self.metrics.tell_types(&self.types.discovered());
+        self.metrics.record_instance_types(&self.types.discovered());
         match outcome {
             Ok(()) => Ok(Requeue::After(DISCOVERY_PERIOD)),
             Err(error) => {
@@ -101,9 +101,11 @@ impl Reconcile for OfferingMetricsController {
                 Err(error) => tracing::debug!(%error, "nodepool has no instance types"),
             }
         }
-        self.metrics
-            .tell_offerings(&told(catalogs.iter().map(|types| types.as_slice()), self.uses_reservations));
-        Ok(Requeue::After(TELLING_PERIOD))
+        self.metrics.record_offerings(&merged_offerings(
+            catalogs.iter().map(|types| types.as_slice()),
+            self.uses_reservations,
+        ));
+        Ok(Requeue::After(METRICS_PERIOD))
     }
 }
 

@@ -17,13 +17,13 @@ const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
 /// A snapshot of the values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MemorySnapshot {
     pub version: u64,
     /// Bytes by instance type and AMIs.
     bytes: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
-impl Seen {
+impl MemorySnapshot {
     pub fn of(&self, instance_type: &str, images: &str) -> Option<i64> {
         self.bytes.get(instance_type)?.get(images).copied()
     }
@@ -41,7 +41,7 @@ struct State {
     /// When the value of an instance type and AMIs was last confirmed.
     confirmed: BTreeMap<(String, String), Timestamp>,
     next_end: Option<Timestamp>,
-    current: Arc<Seen>,
+    current: Arc<MemorySnapshot>,
 }
 
 impl DiscoveredMemory {
@@ -50,7 +50,7 @@ impl DiscoveredMemory {
     }
 
     /// Records the memory of a node; returns whether the value changed.
-    pub fn see(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
+    pub fn record(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
         if bytes <= 0 || instance_type.is_empty() {
             return false;
         }
@@ -71,7 +71,7 @@ impl DiscoveredMemory {
         true
     }
 
-    pub fn current(&self) -> Arc<Seen> {
+    pub fn current(&self) -> Arc<MemorySnapshot> {
         let mut state = self.lock();
         self.forget(&mut state);
         Arc::clone(&state.current)
@@ -116,37 +116,40 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_smallest_amount_counts_for_two_months_after_it_was_confirmed() {
+    async fn smallest_memory_is_kept_for_sixty_days_after_confirmation() {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
         let known = || memory.current().of("m5.large", "ami-1");
         assert_eq!(known(), None);
-        assert!(memory.see("m5.large", "ami-1", 800));
-        assert!(!memory.see("m5.large", "ami-1", 900), "a larger one is not what the next node can count on");
+        assert!(memory.record("m5.large", "ami-1", 800));
+        assert!(
+            !memory.record("m5.large", "ami-1", 900),
+            "a larger one is not what the next node can count on"
+        );
         assert_eq!(known(), Some(800));
-        assert!(memory.see("m5.large", "ami-1", 700));
+        assert!(memory.record("m5.large", "ami-1", 700));
         assert_eq!(known(), Some(700));
         assert_eq!(memory.current().of("m5.large", "ami-2"), None);
         assert_eq!(memory.current().of("m5.xlarge", "ami-1"), None);
 
         let version = memory.current().version;
         tokio::time::advance(40 * DAY).await;
-        assert!(!memory.see("m5.large", "ami-1", 700), "confirmed, but no news");
+        assert!(!memory.record("m5.large", "ami-1", 700), "confirmed, but no news");
         assert_eq!(memory.current().version, version);
         tokio::time::advance(59 * DAY).await;
         assert_eq!(known(), Some(700));
         tokio::time::advance(DAY).await;
         assert_eq!(known(), None);
         assert!(memory.current().version > version, "the version changes");
-        assert!(memory.see("m5.large", "ami-1", 900));
+        assert!(memory.record("m5.large", "ami-1", 900));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nonsense_is_not_remembered() {
+    async fn invalid_memory_is_ignored() {
         let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
-        assert!(!memory.see("m5.large", "ami-1", 0));
-        assert!(!memory.see("m5.large", "ami-1", -5));
-        assert!(!memory.see("", "ami-1", 5));
+        assert!(!memory.record("m5.large", "ami-1", 0));
+        assert!(!memory.record("m5.large", "ami-1", -5));
+        assert!(!memory.record("", "ami-1", 5));
         assert_eq!(memory.current().version, 0);
     }
 }

@@ -37,7 +37,11 @@ pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatu
 }
 
 /// Instance type, AMIs and memory in bytes of a node; `None` if the node runs another AMI than a new node would.
-pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> Option<(String, String, i64)> {
+pub(super) fn reported_memory(
+    node: &Node,
+    claim: &NodeClaim,
+    class: &EC2NodeClass,
+) -> Option<(String, String, i64)> {
     let instance_type = label(node, labels::INSTANCE_TYPE)?.to_owned();
     let images = &class.status.as_ref()?.amis;
     let of_node: Requirements = node
@@ -95,9 +99,9 @@ impl Reconcile for MemoryController {
             if !self.context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
-            let found = self.class_of(&claim).and_then(|class| finding(&node, &claim, &class));
+            let found = self.class_of(&claim).and_then(|class| reported_memory(&node, &claim, &class));
             if let Some((instance_type, images, bytes)) = found
-                && self.memory.see(&instance_type, &images, bytes)
+                && self.memory.record(&instance_type, &images, bytes)
             {
                 tracing::debug!(memory_capacity = bytes, instance_type, "updating discovered capacity cache");
             }
@@ -134,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nodes_with_the_image_a_new_one_would_boot_count() {
+    fn only_nodes_with_current_ami_count() {
         let of_class: EC2NodeClass =
             read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"amis": images()}}));
         let key = "ami-arm ami-gpu ami-new ami-odd";
@@ -158,7 +162,7 @@ mod tests {
         for (labels, memory, image, expected) in table {
             let claim: NodeClaim =
                 read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"imageID": image}}));
-            let found = finding(&node(labels.clone(), memory), &claim, &of_class);
+            let found = reported_memory(&node(labels.clone(), memory), &claim, &of_class);
             let expected = expected.map(|(name, bytes)| (name.to_owned(), key.to_owned(), bytes));
             assert_eq!(found, expected, "{labels} {memory:?} {image:?}");
         }

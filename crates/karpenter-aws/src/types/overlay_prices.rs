@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_type_and_a_price_count() {
+    fn only_overlays_with_instance_type_and_price_count() {
         let of_type = (labels::INSTANCE_TYPE, "In", &["m5.large", "m5.xlarge"][..]);
         let table: [(NodeOverlay, usize); 9] = [
             (overlay("a", Some("0.5"), &[of_type]), 2),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_by_name_counts() {
+    fn last_overlay_by_name_wins() {
         let of_type = (labels::INSTANCE_TYPE, "In", &["m5.large"][..]);
         let overlays = [overlay("b", Some("0.2"), &[of_type]), overlay("a", Some("0.1"), &[of_type])];
         assert_eq!(stated_prices(&overlays), BTreeMap::from([("m5.large".to_owned(), 0.2)]));

@@ -25,19 +25,19 @@ pub struct ZonalShiftController {
     context: Context,
     source: ShiftSource,
     shifts: ZonalShifts,
-    told: Mutex<BTreeSet<String>>,
+    published: Mutex<BTreeSet<String>>,
 }
 
 impl ZonalShiftController {
     pub fn new(context: Context, source: ShiftSource, shifts: ZonalShifts) -> Self {
-        Self { context, source, shifts, told: Mutex::default() }
+        Self { context, source, shifts, published: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    async fn tell(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
+    async fn publish(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
         for pool in self.context.stores.node_pools.list() {
             let zones = self.zones_of(&pool);
             for zone_id in now.difference(before) {
@@ -91,10 +91,10 @@ impl Reconcile for ZonalShiftController {
             }
         }
         let now = self.shifts.shifted_zone_ids(self.context.clock.now());
-        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before != now {
-            self.tell(&before, &now).await;
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            self.publish(&before, &now).await;
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
         Ok(Requeue::After(PERIOD))
     }

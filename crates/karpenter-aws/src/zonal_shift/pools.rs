@@ -40,7 +40,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_pool_reaches_the_zones_of_its_subnets_that_it_allows() {
+    fn nodepool_reaches_allowed_zones_of_its_subnets() {
         let zone = |name: &str, id: &str| Zone { name: name.to_owned(), id: id.to_owned() };
         let zones = [zone("us-east-1a", "use1-az4"), zone("us-east-1b", "use1-az6")];
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});

@@ -20,7 +20,7 @@ fn is_no_capacity(error: &CloudError) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_empty_is_not_tried_again_for_three_minutes() {
+async fn offering_without_capacity_is_unavailable_for_three_minutes() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.sell_out("m5.large", &zone("a"), "on-demand"));
     let there: &[(&str, &[&str])] = &[(TYPE, &["m5.large"]), (KIND, &["on-demand"]), (ZONE, &["us-west-2a"])];
@@ -39,7 +39,7 @@ async fn a_pool_that_is_empty_is_not_tried_again_for_three_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_comes_with_errors_still_teaches() {
+async fn errors_of_successful_fleet_mark_offerings_unavailable() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.sell_out("m5.large", &zone("a"), "on-demand"));
     let any: &[(&str, &[&str])] =
@@ -54,7 +54,7 @@ async fn a_machine_that_comes_with_errors_still_teaches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn partial_fleets_share_what_there_is() {
+async fn partial_fleet_is_shared_among_claims() {
     let world = World::new().await;
     world.cloud.world(|cloud| {
         let pool = ("m5.large".to_owned(), zone("a"), "on-demand".to_owned());
@@ -68,18 +68,18 @@ async fn partial_fleets_share_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_few_machines_without_a_word_is_a_failed_launch() {
+async fn missing_instances_without_error_fail_the_launch() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.fleet_instances_max = Some(0));
-    let told = world.launch(&[]).await.unwrap_err();
+    let error = world.launch(&[]).await.unwrap_err();
     assert!(
-        matches!(&told, CloudError::CreateRefused { reason, .. } if reason == "LaunchFailed"),
-        "{told:?}"
+        matches!(&error, CloudError::CreateRefused { reason, .. } if reason == "LaunchFailed"),
+        "{error:?}"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_spot_role_closes_spot() {
+async fn missing_spot_role_makes_spot_unavailable() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.is_spot_role_missing = true);
     let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"]), (KIND, &["spot", "on-demand"])];
@@ -93,7 +93,7 @@ async fn a_missing_spot_role_closes_spot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subnets_are_chosen_by_their_free_addresses() {
+async fn subnet_with_most_free_addresses_is_used() {
     let world = World::new().await;
     world.cloud.world(|cloud| {
         cloud.add_subnet("subnet-a2", &zone("a"), Some("usw2-az1"));
@@ -121,7 +121,7 @@ async fn subnets_are_chosen_by_their_free_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_of_other_zones_are_given_back() {
+async fn unused_addresses_of_other_zones_are_released() {
     let world = World::new().await;
     let before: Vec<i64> = ["subnet-a", "subnet-b"].map(|id| world.subnets.left(id)).to_vec();
     let machine = world.launch(&[(TYPE, &["m5.large"]), (KIND, &["on-demand"])]).await.unwrap();
@@ -137,7 +137,7 @@ async fn addresses_of_other_zones_are_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subnet_without_addresses() {
+async fn subnet_without_addresses_is_avoided() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.subnets.get_mut("subnet-a").unwrap().available_ip_count = 0);
     let there: &[(&str, &[&str])] = &[(TYPE, &["m5.large"]), (KIND, &["on-demand"]), (ZONE, &["us-west-2a"])];
@@ -156,7 +156,7 @@ async fn a_subnet_without_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_calls_have_a_reason() {
+async fn failed_calls_have_a_reason() {
     let cases = [
         (
             Call::CreateFleet,
@@ -193,9 +193,9 @@ async fn refused_calls_have_a_reason() {
     for (call, code, reason, message) in cases {
         let world = World::new().await;
         world.cloud.fail_next(call, [AwsError::new(code, "x")]);
-        let told = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap_err();
-        let CloudError::CreateRefused { reason: found, message: text } = &told else {
-            panic!("{call:?} {code}: {told:?}")
+        let error = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap_err();
+        let CloudError::CreateRefused { reason: found, message: text } = &error else {
+            panic!("{call:?} {code}: {error:?}")
         };
         assert_eq!(found, reason, "{call:?} {code}");
         assert!(text.starts_with(message), "{call:?} {code}: {text}");
@@ -207,7 +207,7 @@ async fn refused_calls_have_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn templates_that_are_gone_are_made_anew() {
+async fn missing_template_is_created_again() {
     let world = World::new().await;
     let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
     world.launch(any).await.unwrap();
@@ -217,13 +217,13 @@ async fn templates_that_are_gone_are_made_anew() {
     assert_eq!(world.cloud.count(Call::CreateFleet), 3, "one was in vain");
     let gone = || AwsError::new("InvalidLaunchTemplateName.NotFoundException", "x");
     world.cloud.fail_next(Call::CreateFleet, [gone(), gone()]);
-    let told = world.launch(any).await.unwrap_err();
+    let error = world.launch(any).await.unwrap_err();
     let expected = "Launch templates not found when creating fleet request: Instance launch failed";
-    assert_eq!(told.to_string(), expected, "tried once more, not for ever");
+    assert_eq!(error.to_string(), expected, "tried once more, not for ever");
 }
 
 #[tokio::test(start_paused = true)]
-async fn templates_that_are_gone_are_made_anew_however_it_is_told() {
+async fn missing_template_is_created_again_for_every_error_form() {
     for code in ["InvalidLaunchTemplateName.NotFoundException", "InvalidLaunchTemplateId.NotFound"] {
         let world = World::new().await;
         let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
@@ -243,7 +243,7 @@ async fn templates_that_are_gone_are_made_anew_however_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spread_group_that_is_full_in_a_zone() {
+async fn full_spread_group_makes_zone_unavailable() {
     let world = World::new().await;
     world.cloud.world(|cloud| {
         let group = karpenter_aws::api::ec2::PlacementGroup {
@@ -270,7 +270,7 @@ async fn a_spread_group_that_is_full_in_a_zone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shortages_inside_a_group_are_its_own() {
+async fn unavailability_is_scoped_to_placement_group() {
     let world = World::new().await;
     world.cloud.world(|cloud| {
         let group = karpenter_aws::api::ec2::PlacementGroup {
@@ -308,7 +308,7 @@ async fn shortages_inside_a_group_are_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn types_are_listed_for_a_pool() {
+async fn instance_types_of_nodepool() {
     let world = World::new().await;
     let types = world.provider.instance_types(&world.pool()).await.unwrap();
     assert_eq!(types.len(), 13);

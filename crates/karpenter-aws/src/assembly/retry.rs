@@ -20,38 +20,38 @@ const PAUSES: [Duration; 6] = [
     Duration::from_secs(30),
 ];
 
-pub(super) trait MayPass: Display {
+pub(super) trait Retryable: Display {
     /// Whether a retry may succeed.
-    fn may_pass(&self) -> bool;
+    fn is_retryable(&self) -> bool;
 }
 
-impl MayPass for AwsError {
-    fn may_pass(&self) -> bool {
+impl Retryable for AwsError {
+    fn is_retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::Throttled | ErrorKind::Transient)
     }
 }
 
-impl MayPass for TypesError {
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Aws { error, .. } if error.may_pass())
+impl Retryable for TypesError {
+    fn is_retryable(&self) -> bool {
+        matches!(self, Self::Aws { error, .. } if error.is_retryable())
     }
 }
 
-impl MayPass for VersionError {
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Eks { error, .. } if error.may_pass())
+impl Retryable for VersionError {
+    fn is_retryable(&self) -> bool {
+        matches!(self, Self::Eks { error, .. } if error.is_retryable())
     }
 }
 
 /// `what`: the purpose of the call, for the log.
-pub(super) async fn patiently<T, E: MayPass, F: Future<Output = Result<T, E>>>(
+pub(super) async fn with_retries<T, E: Retryable, F: Future<Output = Result<T, E>>>(
     clock: Clock,
     what: &str,
     ask: impl Fn() -> F,
 ) -> Result<T, E> {
     for pause in PAUSES {
         match ask().await {
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, pause_seconds = pause.as_secs(), "{what}: retrying");
                 clock.sleep(pause).await;
             }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_is_asked_again_and_nothing_else() {
+    async fn only_transient_errors_are_retried() {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let last = PAUSES.len() + 1;
         // Error, number of failures before a success, expected number of calls, expected success.
@@ -84,7 +84,7 @@ mod tests {
         ];
         for (code, errors, expected, ends_well) in table {
             let asked = Cell::new(0);
-            let answer = patiently(clock, "a question", || {
+            let answer = with_retries(clock, "a question", || {
                 asked.set(asked.get() + 1);
                 let is_answered = asked.get() > errors;
                 std::future::ready(if is_answered { Ok(()) } else { Err(AwsError::new(code, "words")) })

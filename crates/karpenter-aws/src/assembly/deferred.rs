@@ -11,20 +11,20 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 
 use crate::node_class::Lookup;
-use crate::provider::{Objects, OverlaysOf, WatchedObjects};
+use crate::provider::{Objects, OverlaySource, WatchedObjects};
 
 /// The watched objects; empty until they are set.
 #[derive(Clone, Default)]
-pub(super) struct LateObjects(Arc<OnceLock<WatchedObjects>>);
+pub(super) struct DeferredObjects(Arc<OnceLock<WatchedObjects>>);
 
-impl LateObjects {
+impl DeferredObjects {
     /// Only the first call has an effect.
     pub(super) fn set(&self, objects: WatchedObjects) {
         let _ = self.0.set(objects);
     }
 }
 
-impl Objects for LateObjects {
+impl Objects for DeferredObjects {
     fn class(&self, name: &str) -> Lookup {
         self.0.get().map_or(Lookup::Missing, |objects| objects.class(name))
     }
@@ -36,15 +36,15 @@ impl Objects for LateObjects {
 
 /// Evaluated NodeOverlays; empty until they are set.
 #[derive(Clone, Default)]
-pub(super) struct LateOverlays(Arc<OnceLock<(OverlayStore, Store<NodePool>)>>);
+pub(super) struct DeferredOverlays(Arc<OnceLock<(OverlayStore, Store<NodePool>)>>);
 
-impl LateOverlays {
+impl DeferredOverlays {
     pub(super) fn set(&self, overlays: OverlayStore, pools: Store<NodePool>) {
         let _ = self.0.set((overlays, pools));
     }
 }
 
-impl OverlaysOf for LateOverlays {
+impl OverlaySource for DeferredOverlays {
     /// If overlays of the NodePool were not evaluated, it launches no NodeClaims, so the instance types are returned
     /// unchanged.
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use karpenter_api::labels;
 use karpenter_aws::api::ec2::PlacementGroup;
 use karpenter_aws::fake::Call;
-use karpenter_aws::provider::DriftOf;
+use karpenter_aws::provider::DriftSource;
 use karpenter_cloud::{CloudError, CloudProvider};
 use serde_json::json;
 use tokio::time::advance;
@@ -17,7 +17,7 @@ const TYPE: &str = labels::INSTANCE_TYPE;
 const KIND: &str = labels::CAPACITY_TYPE;
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_spot_role_is_told_with_the_command_that_makes_it() {
+async fn missing_spot_role_is_logged_with_command() {
     let world = World::new().await;
     let log = Log::listen();
     world.cloud.world(|cloud| cloud.is_spot_role_missing = true);
@@ -31,14 +31,14 @@ async fn a_missing_spot_role_is_told_with_the_command_that_makes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_is_not_there_is_told_on_whatever_asked_for_it() {
+async fn missing_class_gets_event_on_its_users() {
     let world = World::new().await;
     let claim = world.claim(&[]);
     let machine = world.provider.create(&claim).await.unwrap();
     world.objects.classes.lock().unwrap().clear();
 
-    let told = world.launch(&[]).await.unwrap_err();
-    assert!(matches!(told, CloudError::InsufficientCapacity { .. }), "{told:?}");
+    let error = world.launch(&[]).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity { .. }), "{error:?}");
     let of_claim =
         "Warning NodeClaim general-2 FailedResolvingNodeClass: Failed resolving NodeClass".to_owned();
     assert_eq!(world.events().await, std::slice::from_ref(&of_claim));
@@ -47,7 +47,7 @@ async fn a_class_that_is_not_there_is_told_on_whatever_asked_for_it() {
     let of_pool = "Warning NodePool general FailedResolvingNodeClass: Failed resolving NodeClass".to_owned();
     assert_eq!(world.events().await, [of_claim.clone(), of_pool.clone()]);
 
-    // The same is not told again by who looks whether machines have drifted, until a while later.
+    // The same is not error again by who looks whether machines have drifted, until a while later.
     let mut launched = world.claim(&[]);
     launched.status.get_or_insert_default().provider_id = Some(machine.provider_id);
     assert_eq!(world.drift.drift_reason(&launched).await.unwrap(), None);
@@ -57,7 +57,7 @@ async fn a_class_that_is_not_there_is_told_on_whatever_asked_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_launched_outside_of_a_group_that_vanished() {
+async fn launch_fails_if_placement_group_was_deleted() {
     let world = World::new().await;
     let group = PlacementGroup {
         id: "pg-1".to_owned(),
@@ -73,8 +73,8 @@ async fn nothing_is_launched_outside_of_a_group_that_vanished() {
     // It goes between the choice of types and the launch.
     world.cloud.world(|cloud| cloud.placement_groups.clear());
     advance(Duration::from_secs(61)).await;
-    let told = world.launcher.launch(&class, &claim, &types).await.unwrap_err();
-    let CloudError::NodeClassNotReady { message } = &told else { panic!("{told:?}") };
+    let error = world.launcher.launch(&class, &claim, &types).await.unwrap_err();
+    let CloudError::NodeClassNotReady { message } = &error else { panic!("{error:?}") };
     assert_eq!(message, "placement group \"group\" is not there");
     assert_eq!(world.cloud.count(Call::CreateFleet), 0);
 }

@@ -32,7 +32,7 @@ fn ended(world: &World) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_that_no_claim_knows_are_ended_with_their_nodes() {
+async fn instances_without_claim_are_terminated_with_their_nodes() {
     let world = World::start().await;
     machine(&world, "i-1");
     machine(&world, "i-2");
@@ -55,7 +55,7 @@ async fn machines_that_no_claim_knows_are_ended_with_their_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_collector_looks_often_at_first_and_survives_a_cloud_that_does_not_answer() {
+async fn collector_runs_often_at_start_and_survives_aws_failures() {
     let world = World::start().await;
     machine(&world, "i-2");
     world.aws.fail_next(Call::DescribeInstances, vec![AwsError::unreachable("down"); 3]);
@@ -77,7 +77,7 @@ fn profile(world: &World, name: &str, path: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn profiles_that_nobody_uses_are_deleted_and_no_others() {
+async fn only_unused_profiles_are_deleted() {
     let world = World::start().await;
     let mine = "/karpenter/us-west-2/cluster/uid/";
     for name in ["of-class", "of-claim", "fresh", "old"] {
@@ -104,7 +104,7 @@ async fn profiles_that_nobody_uses_are_deleted_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_profile_that_cannot_be_deleted_keeps_no_other() {
+async fn failed_profile_deletion_does_not_block_others() {
     let world = World::start().await;
     for name in ["a", "b", "c"] {
         profile(&world, name, "/karpenter/us-west-2/cluster/uid/");

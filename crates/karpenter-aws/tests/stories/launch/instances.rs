@@ -1,4 +1,4 @@
-//! Machines after their launch: found, listed, tagged, ended.
+//! InstanceCalls after their launch: found, listed, tagged, ended.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use karpenter_aws::api::ec2::InstanceState;
 use karpenter_aws::api::zonal_shift::Shift;
 use karpenter_aws::api::{AwsError, Tags};
 use karpenter_aws::fake::Call;
+use karpenter_aws::instance_calls::instance_id;
 use karpenter_aws::instances::Freshness;
-use karpenter_aws::machines::instance_id;
 use karpenter_cloud::{CloudError, CloudProvider};
 use tokio::time::advance;
 
@@ -32,7 +32,7 @@ fn id(claim: &NodeClaim) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_running_to_gone() {
+async fn instance_lifecycle_from_running_to_terminated() {
     let world = World::new().await;
     let claim = launched(&world).await;
     assert_eq!(world.provider.delete(&claim).await, Ok(()));
@@ -48,7 +48,7 @@ async fn from_running_to_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_are_ended_with_one_call() {
+async fn terminations_are_batched() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..10).map(|_| launched(&world))).await;
     world.cloud.forget_calls();
@@ -76,20 +76,20 @@ async fn terminated_instances_are_described_with_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_gone_does_not_spoil_the_others() {
+async fn missing_instance_does_not_affect_batch() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..3).map(|_| launched(&world))).await;
     world.cloud.world(|cloud| cloud.instances.remove(&id(&claims[1])));
     world.cloud.forget_calls();
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
-    let told: Vec<bool> = answers.iter().map(Result::is_ok).collect();
-    assert_eq!(told, [true, false, true]);
+    let found: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(found, [true, false, true]);
     assert!(answers[1].as_ref().unwrap_err().is_not_found());
     assert_eq!(world.cloud.count(Call::DescribeInstances), 4, "together, and then each by itself");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_joint_call_leaves_open_is_not_asked_all_at_once() {
+async fn single_calls_after_failed_batch_are_limited() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..300).map(|_| launched(&world))).await;
     world.cloud.world(|cloud| cloud.instances.remove(&id(&claims[7])));
@@ -98,16 +98,16 @@ async fn what_a_joint_call_leaves_open_is_not_asked_all_at_once() {
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 299);
     assert_eq!(world.cloud.count(Call::DescribeInstances), 301, "together, and then each by itself");
-    assert_eq!(world.cloud.under_way_max(), 50);
+    assert_eq!(world.cloud.concurrent_calls_max(), 50);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_fails_is_told_and_counted() {
+async fn failed_termination_is_reported_and_counted() {
     let world = World::new().await;
     let claim = launched(&world).await;
     world.cloud.fail_next(Call::TerminateInstances, [AwsError::new("UnauthorizedOperation", "x")]);
-    let told = world.provider.delete(&claim).await.unwrap_err();
-    assert!(matches!(told, CloudError::Unauthorized { .. }), "{told}");
+    let found = world.provider.delete(&claim).await.unwrap_err();
+    assert!(matches!(found, CloudError::Unauthorized { .. }), "{found}");
     let zone = claim.metadata.labels.as_ref().unwrap()[labels::ZONE].clone();
     let zone_id = claim.metadata.labels.as_ref().unwrap()[labels::AWS_ZONE_ID].clone();
     let count =
@@ -117,7 +117,7 @@ async fn an_end_that_fails_is_told_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_without_a_machine() {
+async fn claim_without_instance_is_not_found() {
     let world = World::new().await;
     let claim = world.claim(&[]);
     assert!(world.provider.delete(&claim).await.unwrap_err().is_not_found());
@@ -131,7 +131,7 @@ async fn claims_without_a_machine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_ec2_does_not_show_yet() {
+async fn instance_not_visible_yet_is_not_missing() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.visible_after = Duration::from_secs(5));
     let claim = launched(&world).await;
@@ -142,24 +142,24 @@ async fn a_machine_that_ec2_does_not_show_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_told_is_known_until_it_is_asked_anew() {
+async fn instance_is_cached_until_fresh_read() {
     let world = World::new().await;
     let claim = launched(&world).await;
     let instances = world.provider.instances();
-    instances.get(&id(&claim), Freshness::Known).await.unwrap();
+    instances.get(&id(&claim), Freshness::Cached).await.unwrap();
     world.cloud.forget_calls();
-    instances.get(&id(&claim), Freshness::Known).await.unwrap();
+    instances.get(&id(&claim), Freshness::Cached).await.unwrap();
     assert_eq!(world.cloud.count(Call::DescribeInstances), 0);
-    instances.get(&id(&claim), Freshness::Now).await.unwrap();
+    instances.get(&id(&claim), Freshness::Fresh).await.unwrap();
     assert_eq!(world.cloud.count(Call::DescribeInstances), 1);
     world.cloud.world(|cloud| cloud.instances.clear());
     instances.list().await.unwrap();
-    let told = instances.get(&id(&claim), Freshness::Known).await.unwrap_err();
-    assert!(told.is_not_found(), "a list ends what is known of machines that vanished");
+    let found = instances.get(&id(&claim), Freshness::Cached).await.unwrap_err();
+    assert!(found.is_not_found(), "a list ends what is known of machines that vanished");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_machines_of_this_cluster_are_listed() {
+async fn only_instances_of_cluster_are_listed() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..4).map(|_| launched(&world))).await;
     world.cloud.world(|cloud| {
@@ -176,24 +176,24 @@ async fn only_machines_of_this_cluster_are_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_outlive_their_pool_and_class() {
+async fn instance_is_described_without_nodepool_and_class() {
     let world = World::new().await;
     launched(&world).await;
     world.objects.pools.lock().unwrap().clear();
     world.objects.classes.lock().unwrap().clear();
-    let told = world.provider.list().await.unwrap().remove(0);
-    assert_eq!(told.labels[labels::NODEPOOL], "general");
-    assert_eq!(told.labels[labels::INSTANCE_TYPE], "m5.large");
-    assert!(told.capacity.is_empty(), "nobody knows how large it is");
-    assert!(!told.labels.contains_key(labels::AWS_ZONE_ID));
+    let found = world.provider.list().await.unwrap().remove(0);
+    assert_eq!(found.labels[labels::NODEPOOL], "general");
+    assert_eq!(found.labels[labels::INSTANCE_TYPE], "m5.large");
+    assert!(found.capacity.is_empty(), "nobody knows how large it is");
+    assert!(!found.labels.contains_key(labels::AWS_ZONE_ID));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shifted_zone_is_left_alone() {
+async fn instances_in_shifted_zone_are_not_touched() {
     let world = World::new().await;
     let claim = launched(&world).await;
     let instances = world.provider.instances();
-    let known = instances.get(&id(&claim), Freshness::Now).await.unwrap();
+    let known = instances.get(&id(&claim), Freshness::Fresh).await.unwrap();
     let shift = Shift {
         away_from_zone_id: known.zone_id.clone().unwrap(),
         is_applied: true,
@@ -202,33 +202,33 @@ async fn a_shifted_zone_is_left_alone() {
     };
     world.shifts.replace(&[shift]);
     world.cloud.forget_calls();
-    assert!(instances.get(&id(&claim), Freshness::Now).await.is_ok(), "what was known has to do");
-    let told = world.provider.delete(&claim).await.unwrap_err();
-    assert!(told.to_string().contains("zonally shifted availability zone"), "{told}");
+    assert!(instances.get(&id(&claim), Freshness::Fresh).await.is_ok(), "what was known has to do");
+    let found = world.provider.delete(&claim).await.unwrap_err();
+    assert!(found.to_string().contains("zonally shifted availability zone"), "{found}");
     assert!(instances.create_tags(&id(&claim), &Tags::new()).await.is_err());
     assert_eq!(world.cloud.calls(), [], "EC2 was not asked for anything");
     world.cloud.world(|cloud| cloud.visible_after = Duration::ZERO);
     let hidden = world.cloud.world(|cloud| cloud.instances.remove(&id(&claim))).unwrap();
     instances.list().await.unwrap();
-    assert!(instances.get(&id(&claim), Freshness::Known).await.is_ok(), "a list does not end it either");
+    assert!(instances.get(&id(&claim), Freshness::Cached).await.is_ok(), "a list does not end it either");
     world.cloud.world(|cloud| cloud.instances.insert(id(&claim), hidden));
     world.shifts.replace(&[]);
     assert_eq!(world.provider.delete(&claim).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn tags_are_written() {
+async fn tags_are_created() {
     let world = World::new().await;
     let claim = launched(&world).await;
     let tags = Tags::from([("Name".to_owned(), "node".to_owned())]);
     world.provider.instances().create_tags(&id(&claim), &tags).await.unwrap();
-    let found = world.provider.instances().get(&id(&claim), Freshness::Now).await.unwrap();
+    let found = world.provider.instances().get(&id(&claim), Freshness::Fresh).await.unwrap();
     assert_eq!(found.tags["Name"], "node");
     assert!(world.provider.instances().create_tags("i-0", &tags).await.unwrap_err().is_not_found());
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_throttled_are_not_multiplied() {
+async fn throttled_batch_is_not_split() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..5).map(|_| launched(&world))).await;
     world.cloud.forget_calls();
@@ -239,7 +239,7 @@ async fn calls_that_are_throttled_are_not_multiplied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopped_machines_are_still_machines() {
+async fn stopped_instances_are_listed() {
     let world = World::new().await;
     let claim = launched(&world).await;
     for state in [InstanceState::Running, InstanceState::Stopping, InstanceState::Stopped] {
@@ -250,7 +250,7 @@ async fn stopped_machines_are_still_machines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drift_is_asked_for_with_the_machine_at_hand() {
+async fn drift_check_uses_cached_instance() {
     let world = World::new().await;
     let mut claim = launched(&world).await;
     claim.status.get_or_insert_default().image_id = Some("ami-x8664standard".to_owned());

@@ -7,7 +7,7 @@ use crate::api::ec2::Ec2Instance;
 use crate::api::{AwsFuture, Tags};
 use crate::instances::{Freshness, Instances};
 
-pub trait Machines: Send + Sync + 'static {
+pub trait InstanceCalls: Send + Sync + 'static {
     /// All instances of this cluster that are not terminated.
     fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>>;
 
@@ -19,7 +19,7 @@ pub trait Machines: Send + Sync + 'static {
     fn create_tags<'a>(&'a self, instance_id: &'a str, tags: &'a Tags) -> AwsFuture<'a, ()>;
 }
 
-impl Machines for Instances {
+impl InstanceCalls for Instances {
     fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>> {
         Box::pin(async move {
             let found = Instances::list(self).await?;
@@ -28,9 +28,9 @@ impl Machines for Instances {
     }
 
     fn get<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, Ec2Instance> {
-        Box::pin(
-            async move { Instances::get(self, instance_id, Freshness::Now).await.map(Arc::unwrap_or_clone) },
-        )
+        Box::pin(async move {
+            Instances::get(self, instance_id, Freshness::Fresh).await.map(Arc::unwrap_or_clone)
+        })
     }
 
     fn terminate<'a>(&'a self, instance_id: &'a str) -> AwsFuture<'a, ()> {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn provider_ids_name_zone_and_machine() {
+    fn provider_id_has_zone_and_instance_id() {
         let instance =
             Ec2Instance { id: "i-1".to_owned(), zone: "us-east-1a".to_owned(), ..Ec2Instance::default() };
         let id = provider_id(&instance);
