@@ -10,7 +10,7 @@ use kube::Client;
 
 use crate::claims::UnconfirmedCreates;
 use crate::decision_journal::DecisionJournal;
-use crate::disruption::standings::Standings;
+use crate::disruption::verdicts::Verdicts;
 use crate::events::Recorder;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
@@ -37,7 +37,7 @@ pub struct Context {
     pub unconfirmed_creates: UnconfirmedCreates,
     pub journal: DecisionJournal,
     /// Why each node is or is not disrupted.
-    pub standings: Standings,
+    pub verdicts: Verdicts,
     pub metrics: Metrics,
     /// Whether to write the planned node to `status.nominatedNodeName` of pending pods.
     pub nominates_pods: bool,
@@ -70,7 +70,7 @@ impl Context {
             state: ClusterState::default(),
             unconfirmed_creates: UnconfirmedCreates::default(),
             journal: DecisionJournal::default(),
-            standings: Standings::default(),
+            verdicts: Verdicts::default(),
             metrics,
             nominates_pods: true,
             gates: FeatureGates::default(),

@@ -34,7 +34,7 @@ use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_o
 use karpenter_cluster::reconcile::Queue;
 use karpenter_cluster::store::ObjectKey;
 use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
-use karpenter_disruption::fleet::Reason;
+use karpenter_disruption::cluster::Reason;
 use karpenter_model::problem::Mode;
 use karpenter_state::pod::{Pod, PodFields};
 use kube::api::{Api, Patch, PatchParams};

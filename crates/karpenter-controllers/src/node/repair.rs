@@ -17,7 +17,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicies};
 use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
-use karpenter_disruption::fleet::Repair;
+use karpenter_disruption::cluster::Repair;
 
 use self::history::RebootHistory;
 use self::matching::{HealthFacts, RepairMatch, match_policies};

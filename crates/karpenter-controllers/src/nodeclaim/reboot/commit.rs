@@ -3,7 +3,7 @@
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
-use karpenter_disruption::fleet::Reason;
+use karpenter_disruption::cluster::Reason;
 use karpenter_model::duration::GoDuration;
 use kube::api::Api;
 use serde_json::{Value, json};
