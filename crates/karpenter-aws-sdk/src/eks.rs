@@ -1,4 +1,4 @@
-//! EKS.
+//! Implements the EKS calls.
 
 use aws_sdk_eks::Client;
 use karpenter_aws::api::eks::{Cluster, Eks};

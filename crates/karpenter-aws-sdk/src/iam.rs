@@ -1,4 +1,4 @@
-//! IAM: instance profiles.
+//! Implements the IAM calls.
 
 use aws_sdk_iam::Client;
 use aws_sdk_iam::types::Tag;

@@ -1,5 +1,4 @@
-//! Measures calls: how long each took, try by try, and what came back. What is told about them is upstream's, and
-//! [`CallMetrics`]' business.
+//! Measures each call and its attempts: duration and status. [`CallMetrics`] has the metrics.
 
 use std::time::Instant;
 
@@ -14,11 +13,11 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use karpenter_aws::call_metrics::{CallMetrics, CallRecord};
 
-/// Sees every call of a client from its beginning to its end, and changes nothing.
+/// Observes every call of a client without changing it.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure(pub(crate) CallMetrics);
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug, Clone)]
 struct InFlight {
     since: Instant,
@@ -30,7 +29,7 @@ impl Storable for InFlight {
     type Storer = StoreReplace<Self>;
 }
 
-/// Zero: no answer came.
+/// 0 without a response.
 fn status(context: &FinalizerInterceptorContextRef<'_>) -> u16 {
     context.response().map_or(0, |response| response.status().as_u16())
 }
@@ -118,7 +117,7 @@ mod tests {
         </Message></Error></Errors><RequestID>r</RequestID></Response>";
     const SUBNETS: &str = "<DescribeSubnetsResponse><subnetSet/></DescribeSubnetsResponse>";
 
-    /// Gives these answers, one per connection, in their order.
+    /// Serves these responses, one per connection, in order.
     async fn answer(listener: TcpListener, answers: Vec<(&'static str, &'static str)>) {
         for (status, body) in answers {
             let (mut connection, _) = listener.accept().await.expect("a call");
@@ -161,11 +160,11 @@ mod tests {
         assert!(found.is_empty());
         cloud.await.expect("both were asked for");
 
-        // Nobody answers any more.
+        // The server is gone.
         let error = apis.ec2.describe_subnets(&query).await.expect_err("nobody is there");
         assert!(error.is_transient(), "{error}");
         let told = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
-        // Requests and attempts; three of the latter come to nothing.
+        // Calls and attempts; three attempts have no response.
         assert_eq!([with_call("200"), with_call("503"), with_call("0")], [(1, 1), (0, 1), (1, 3)]);
     }
 }

@@ -1,4 +1,4 @@
-//! SQS.
+//! Implements the SQS calls.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, MessageSystemAttributeName};
@@ -8,7 +8,7 @@ use karpenter_aws::api::{AwsError, AwsFuture};
 
 use crate::error::aws_error;
 
-/// The most that SQS deletes at once.
+/// SQS's maximum number of messages per delete.
 const BATCH_MAX: usize = 10;
 
 pub(crate) struct SdkSqs(pub(crate) Client);

@@ -1,9 +1,9 @@
-//! Names of reasons that programs may rely on; the messages next to them may change.
+//! Stable names of reasons for programs; messages may change.
 
 use karpenter_disruption::candidate::Blocked;
 use karpenter_disruption::evaluate::Verdict;
 
-/// The stable name of why a node stays; listed in docs/plan-output.md.
+/// The stable name of the reason why a node stays; docs/plan-output.md lists them.
 pub(crate) fn verdict_name(why: &Verdict) -> &'static str {
     match why {
         Verdict::Chosen { .. } => "Chosen",

@@ -93,7 +93,7 @@ fn foreign_kinds_are_noted_and_nothing_at_all_is_an_error() {
     let mixed = karpenter(&["convert", "-f", "-"], &format!("{service}---\n{GOOD}"));
     assert_eq!(mixed.status.code(), Some(0));
     assert!(
-        text(&mixed.stderr).contains("note: not Karpenter's, left out: 1 Service"),
+        text(&mixed.stderr).contains("note: skipped, not Karpenter's: 1 Service"),
         "{}",
         text(&mixed.stderr)
     );
