@@ -256,7 +256,7 @@ impl Ec2 for SdkEc2 {
                 .launch_template_data(launch_templates::launch_template_data(&request.data))
                 .set_tag_specifications(tag_specifications(&[own_tags]));
             let answer = call.send().await.map_err(aws_error)?;
-            let missing = || AwsError::new("", "EC2 told nothing about the launch template it made");
+            let missing = || AwsError::new("", "EC2 returned no launch template after creation");
             answer.launch_template.map(launch_templates::launch_template).ok_or_else(missing)
         })
     }

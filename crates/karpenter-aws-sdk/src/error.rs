@@ -63,7 +63,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        if !texts.iter().any(|told| told.contains(&text)) {
+        if !texts.iter().any(|earlier| earlier.contains(&text)) {
             texts.push(text);
         }
         next = error.source();

@@ -161,10 +161,10 @@ mod tests {
         cloud.await.expect("both were asked for");
 
         // The server is gone.
-        let error = apis.ec2.describe_subnets(&query).await.expect_err("nobody is there");
+        let error = apis.ec2.describe_subnets(&query).await.expect_err("no server");
         assert!(error.is_transient(), "{error}");
-        let told = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
+        let counts = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
         // Calls and attempts; three attempts have no response.
-        assert_eq!([with_call("200"), with_call("503"), with_call("0")], [(1, 1), (0, 1), (1, 3)]);
+        assert_eq!([counts("200"), counts("503"), counts("0")], [(1, 1), (0, 1), (1, 3)]);
     }
 }

@@ -17,7 +17,7 @@ impl Sqs for SdkSqs {
     fn get_queue_url<'a>(&'a self, queue_name: &'a str) -> AwsFuture<'a, String> {
         Box::pin(async move {
             let answer = self.0.get_queue_url().queue_name(queue_name).send().await.map_err(aws_error)?;
-            answer.queue_url.ok_or_else(|| AwsError::new("QueueDoesNotExist", "SQS told no address"))
+            answer.queue_url.ok_or_else(|| AwsError::new("QueueDoesNotExist", "SQS returned no queue URL"))
         })
     }
 

@@ -67,7 +67,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     // First, so that a signal during the connection is not lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut told_to_stop = std::pin::pin!(async move {
+    let mut termination_signal = std::pin::pin!(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -76,14 +76,14 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
 
     let connected = tokio::select! {
         connected = connect::connect(arguments.kubeconfig.as_deref(), &arguments.options) => connected?,
-        () = &mut told_to_stop => return Ok(()),
+        () = &mut termination_signal => return Ok(()),
     };
     let old_settings = match arguments.legacy.legacy_api {
         true => {
             let namespace = arguments.options.lease_namespace(connected.own_namespace.as_deref());
             tokio::select! {
                 settings = old_settings::read(&connected.client, &namespace) => settings,
-                () = &mut told_to_stop => return Ok(()),
+                () = &mut termination_signal => return Ok(()),
             }
         }
         false => GlobalSettings::default(),
@@ -93,7 +93,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let clock = Clock::system();
     let provider = tokio::select! {
         provider = Provider::set_up(choice, arguments, &connected, clock) => provider?,
-        () = &mut told_to_stop => return Ok(()),
+        () = &mut termination_signal => return Ok(()),
     };
     let cloud = provider.cloud();
     Operator::check(&*cloud, options).context("feature gate NodeRepair")?;
@@ -142,7 +142,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         tracing::info!(lease, "attempting to acquire leader lease");
         tokio::select! {
             () = election.acquire() => tracing::info!(lease, "acquired leader lease"),
-            () = &mut told_to_stop => return Ok(()),
+            () = &mut termination_signal => return Ok(()),
         }
     }
     is_leader.set(1);
@@ -166,7 +166,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let is_lost = tokio::select! {
         () = keeping => true,
         () = starting => false,
-        () = &mut told_to_stop => false,
+        () = &mut termination_signal => false,
     };
     let lost = || {
         anyhow!(

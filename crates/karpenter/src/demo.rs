@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
         report::write_table(&summary, &terminal, &mut out)?;
         out.flush()?;
         let took = started.elapsed().as_secs_f64();
-        diagnostics::print_note(&format!("simulated {} in {took:.1} s", report::span(summary.told)));
+        diagnostics::print_note(&format!("simulated {} in {took:.1} s", report::span(summary.duration)));
     } else {
         report::write_json(timeline.entries(), &summary, &mut out)?;
     }

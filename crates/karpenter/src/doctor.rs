@@ -68,12 +68,12 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     if facts.provider != Some(Provider::Aws) || facts.server.is_err() {
         return Vec::new();
     }
-    let told = |variable: &str| {
+    let setting = |variable: &str| {
         let mut controllers = facts.controllers.iter().flatten();
         controllers.find_map(|each| each.variables.get(variable).cloned()).unwrap_or_default()
     };
     let settings = karpenter_aws_sdk::Settings {
-        region: arguments.region.clone().unwrap_or_else(|| told("AWS_REGION")),
+        region: arguments.region.clone().unwrap_or_else(|| setting("AWS_REGION")),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let connected = match karpenter_aws_sdk::connect(&settings).await {
@@ -85,8 +85,8 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     };
     let options = AwsOptions {
         region: connected.region.clone(),
-        cluster_name: arguments.cluster_name.clone().unwrap_or_else(|| told("CLUSTER_NAME")),
-        queue: arguments.interruption_queue.clone().unwrap_or_else(|| told("INTERRUPTION_QUEUE")),
+        cluster_name: arguments.cluster_name.clone().unwrap_or_else(|| setting("CLUSTER_NAME")),
+        queue: arguments.interruption_queue.clone().unwrap_or_else(|| setting("INTERRUPTION_QUEUE")),
     };
     let of =
         |observed: &doctor::facts::Observed<Vec<serde_json::Value>>| observed.clone().unwrap_or_default();

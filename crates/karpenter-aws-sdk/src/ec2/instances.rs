@@ -148,12 +148,12 @@ mod tests {
             ..DryRunInstances::default()
         };
         let sent = interfaces(&request);
-        let told = sent.iter().map(|interface| {
+        let converted = sent.iter().map(|interface| {
             let kind = interface.interface_type().unwrap_or_default();
             (interface.network_card_index(), interface.device_index(), kind, interface.subnet_id())
         });
         let expected =
             [(None, Some(0), "", Some("subnet-1")), (Some(1), Some(2), "efa-only", Some("subnet-1"))];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(converted.collect::<Vec<_>>(), expected);
     }
 }

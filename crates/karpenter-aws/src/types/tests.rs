@@ -1,4 +1,4 @@
-//! Types of classes on the in-process cloud: what is asked for, what changes an answer, and what does not.
+//! Instance types of classes with the fake: calls, changes that affect the result, and changes that do not.
 
 mod classes;
 mod offerings;
@@ -14,7 +14,7 @@ use super::resolved::Work;
 use super::*;
 use crate::fake::{Call, FakeAws};
 
-/// A region, what is known of it, and a class with a subnet in each of its first two zones.
+/// A region with discovered instance types, and a class with a subnet in each of its first two zones.
 struct Scene {
     cloud: Arc<FakeAws>,
     types: InstanceTypes,
@@ -268,7 +268,7 @@ async fn change_resolves_only_affected_types() {
         let known = Resolved::make(view.clone(), inputs(), None, None);
         change();
         assert_eq!(known.work(&view, &inputs()), expected);
-        // Whatever was kept, the result is what it would have been from nothing.
+        // The result equals resolution from scratch, whatever was reused.
         let partly = Resolved::make(view.clone(), inputs(), Some(&known), None);
         assert_eq!(partly.types(), Resolved::make(view.clone(), inputs(), None, None).types());
         assert_eq!(partly.work(&view, &inputs()), Work::Nothing);
@@ -341,7 +341,7 @@ async fn classes_track_changes_independently() {
     assert_eq!(available(&scene.one(&one, "m5.large").await), ALL);
     assert_eq!(available(&scene.one(&other, "m5.large").await), ALL);
     scene.types.unavailable().mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x");
-    // Whoever asks first does not hide the change from the one who asks next.
+    // A class that is resolved first does not hide the change from the next one.
     let without = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&one, "m5.large").await), without);
     assert_eq!(available(&scene.one(&other, "m5.large").await), without);
@@ -364,7 +364,7 @@ async fn interruptions_mark_offerings_and_reservations_unavailable() {
     assert_eq!(available(&scene.one(&class, "m5.large").await), left);
 }
 
-/// Whatever happens in whatever order, what is made anew in parts equals what is made from nothing.
+/// For any sequence of changes, partial resolution equals resolution from scratch.
 #[tokio::test(start_paused = true)]
 async fn partial_resolution_equals_full_resolution() {
     let scene = Scene::discovered().await;

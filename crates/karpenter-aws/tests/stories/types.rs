@@ -320,7 +320,7 @@ async fn overlays_set_prices_of_types_without_price() {
     });
     world.create::<NodeOverlay>(overlay).await;
     world.pass(MINUTE).await;
-    assert!(!is_available().await, "nobody has looked at the overlay yet");
+    assert!(!is_available().await, "the overlay is not evaluated yet");
     let overlays: Api<NodeOverlay> = Api::all(world.client.clone());
     let checked = json!({"status": {"conditions": [{
         "type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded", "message": "",

@@ -32,7 +32,7 @@ pub(super) struct Summary {
     /// Time from scaling to zero until the last node was deleted.
     pub(super) emptied_after: Duration,
     /// Simulated time of the scenario.
-    pub(super) told: Duration,
+    pub(super) duration: Duration,
 }
 
 impl Summary {
@@ -102,7 +102,7 @@ pub(super) fn write_json(entries: &[Entry], summary: &Summary, out: &mut dyn Wri
             "scaleOuts": steps,
             "recoveredAfterSeconds": seconds(summary.recovered_after),
             "emptiedAfterSeconds": seconds(summary.emptied_after),
-            "toldSeconds": seconds(summary.told),
+            "toldSeconds": seconds(summary.duration),
         },
     });
     serde_json::to_writer_pretty(&mut *out, &document)?;

@@ -51,7 +51,7 @@ pub(super) async fn tell(world: &mut World) -> Result<Summary> {
         nodes_launched: world.nodes_launched(),
         recovered_after,
         emptied_after,
-        told: world.elapsed(),
+        duration: world.elapsed(),
     })
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -
         let text = if saved >= 0.05 {
             format!("{saved:.1}% saved")
         } else if saved <= -0.05 {
-            format!("{:.1}% dearer", -saved)
+            format!("{:.1}% more expensive", -saved)
         } else {
             "the same".to_owned()
         };

@@ -46,7 +46,7 @@ fn throttled() -> AwsError {
     AwsError::new("RequestLimitExceeded", "Request limit exceeded.")
 }
 
-/// What the result of a condition comes to: its status, its reason, its message and when it is looked at again.
+/// The result of a condition: status, reason, message and requeue.
 fn shown(results: &[ConditionResult], condition: &str) -> (String, String, Recheck) {
     let result = results.iter().find(|result| result.condition == condition).expect("a result");
     let (word, reason, message) = match &result.new_status {
@@ -99,7 +99,7 @@ fn without_feature_gate_reservations_are_ignored() {
 #[test]
 fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
-    // case, what goes wrong, the condition, its status and reason, its message, when it is looked at again
+    // case, what goes wrong, the condition, its status and reason, its message, requeue
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",

@@ -1,5 +1,4 @@
-//! What of a class decides about types, field by field: each must change the answer, or the class's view would be
-//! missing it.
+//! Each field of a class that affects instance types must change the result, otherwise the class view lacks it.
 
 use karpenter_api::types::{
     AmiSelectorTerm, AmiStatus, BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions,

@@ -106,7 +106,7 @@ async fn each_message_kind_has_its_effect() {
              nodepool=\"default\",reason=\"{kind}\",termination_mode=\"graceful\"}}"
         );
         assert_eq!(world.metric(&disrupted) == 1.0, ends, "{kind}");
-        // Nobody is in a hurry: draining has its time.
+        // No termination deadline is set: the drain is not limited.
         let claim = world.get_claim("one").await.expect("held");
         let deadline = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         assert!(!claim.metadata.annotations.unwrap_or_default().contains_key(deadline), "{kind}");
@@ -188,8 +188,8 @@ async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     world.aws.forget_calls();
     world.pass(Duration::from_secs(60)).await;
     let polls = world.aws.count(Call::ReceiveMessage);
-    // A poll of the fake looks twice: when it begins to wait and when the wait is over.
-    assert!((4..=8).contains(&polls), "{polls} looks in a quiet minute");
+    // A long poll of the fake receives twice: at its start and at its end.
+    assert!((4..=8).contains(&polls), "{polls} receives in a minute without messages");
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +254,7 @@ async fn unhandled_message_is_received_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_block_other_claims() {
-    // By a message about all of them, and by a look at their health.
+    // By a message about all instances, and by their instance status.
     for by_message in [true, false] {
         let world = World::start().await;
         for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {
@@ -278,7 +278,7 @@ async fn failed_deletion_does_not_block_other_claims() {
         );
         assert!(world.is_terminating("third").await, "{by_message}");
         if by_message {
-            assert_eq!(world.messages_left(), 1, "it comes again");
+            assert_eq!(world.messages_left(), 1, "it is received again");
         } else {
             assert_eq!(world.metric(&unhealthy("SystemStatus")), 3.0);
         }
@@ -351,7 +351,7 @@ async fn impaired_instances_are_not_drained_and_retired_ones_are() {
     assert_eq!(deadline(world.get_claim("retired").await.expect("held")), None);
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     assert_eq!(world.metric(&unhealthy("EventStatus")), 1.0);
-    // Seen again and again, counted once; counted again after it was well.
+    // Counted once while it is reported, and again after it was healthy.
     world.pass(Duration::from_secs(200)).await;
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     world.aws.world(|world| world.statuses.clear());
@@ -384,15 +384,15 @@ async fn recreated_claim_of_same_name_is_not_deleted() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // Gone and made anew before the store hears of it: deletion names the uid it means.
+    // Deleted and created again before the store is updated: the deletion has the uid of the first object.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");
     api.delete("one", &Default::default()).await.expect("deleted");
-    let mut anew = first;
-    anew.metadata.resource_version = None;
-    anew.metadata.uid = None;
-    api.create(&PostParams::default(), &anew).await.expect("created");
+    let mut recreated = first;
+    recreated.metadata.resource_version = None;
+    recreated.metadata.uid = None;
+    api.create(&PostParams::default(), &recreated).await.expect("created");
     let _ =
         world.handler.handle(karpenter_aws::interruption::message::Kind::SpotInterrupted, "i-1", None).await;
     assert!(!world.is_terminating("one").await);

@@ -1,4 +1,4 @@
-//! What a launch tells about objects and in the log, and what it does not do.
+//! Events and log lines of launches.
 
 use std::time::Duration;
 

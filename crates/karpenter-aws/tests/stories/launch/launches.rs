@@ -220,7 +220,7 @@ async fn equal_claims_share_one_fleet() {
     let machines = futures::future::try_join_all(launches).await.unwrap();
     let ids: std::collections::BTreeSet<&str> =
         machines.iter().map(|machine| machine.provider_id.as_str()).collect();
-    assert_eq!(ids.len(), 20, "a machine each");
+    assert_eq!(ids.len(), 20, "one instance each");
     assert_eq!(world.cloud.count(Call::CreateFleet), 1);
     assert_eq!(world.fleets()[0].total_target_capacity, 20);
     let (one, two) =
@@ -301,7 +301,7 @@ async fn launch_fails_if_class_is_not_launchable() {
             other => other.to_string(),
         };
         assert_eq!(error, expected, "{case}");
-        assert_eq!(world.cloud.count(Call::CreateFleet), 0, "{case}: nothing is bought");
+        assert_eq!(world.cloud.count(Call::CreateFleet), 0, "{case}: nothing is launched");
     }
     let world = World::new().await;
     world.objects.classes.lock().unwrap().clear();
@@ -508,7 +508,11 @@ async fn placement_groups() {
 
     let world = grouped("partition", 3).await;
     let any = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap();
-    assert_eq!(any.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "", "EC2 chooses; nobody knows yet");
+    assert_eq!(
+        any.labels[labels::AWS_PLACEMENT_GROUP_PARTITION],
+        "",
+        "EC2 chooses the partition; it is not known yet"
+    );
     let found = world.provider.get(&any.provider_id).await.unwrap();
     assert_eq!(found.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "1");
     let third = world
@@ -517,7 +521,7 @@ async fn placement_groups() {
         .unwrap();
     assert_eq!(third.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "2", "the lowest that is asked for");
     let last = world.templates().pop().unwrap();
-    assert_eq!(last.placement.partition_number, Some(2), "and what the launch aimed at");
+    assert_eq!(last.placement.partition_number, Some(2), "the partition of the launch");
 }
 
 #[tokio::test(start_paused = true)]

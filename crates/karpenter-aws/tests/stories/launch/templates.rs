@@ -1,4 +1,4 @@
-//! What launch templates say, end to end: from a class to what EC2 gets.
+//! Launch templates end to end: from an EC2NodeClass to the EC2 calls.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn user_data_has_cluster_labels_and_taints() {
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
-    assert!(text.find("echo mine") < text.find("NodeConfig"), "the user's part comes first");
+    assert!(text.find("echo mine") < text.find("NodeConfig"), "the user data of the class comes first");
 }
 
 #[tokio::test(start_paused = true)]

@@ -418,7 +418,7 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
 #[tokio::test(start_paused = true)]
 async fn failing_class_does_not_delay_others() {
     let world = World::start().await;
-    world.create_class("broken", json!({"role": "nobody"})).await;
+    world.create_class("broken", json!({"role": "missing"})).await;
     world.create_class("also-broken", json!({"subnetSelectorTerms": [{"id": "subnet-none"}]})).await;
     world.pass(Duration::from_secs(10)).await;
     world.create_class("good", json!({})).await;

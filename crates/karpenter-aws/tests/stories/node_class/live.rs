@@ -316,7 +316,7 @@ async fn reserved_instance_drifts_if_class_drops_reservation() {
     let table = [
         ("its own reservation", true, &own, None),
         ("another reservation", true, &other, Some("CapacityReservationDrift")),
-        ("another reservation, of which the machine is told only when asked", false, &other, None),
+        ("another reservation, known only after a fresh read", false, &other, None),
     ];
     for (case, is_reserved, spec, expected) in table {
         let prepare = |aws: &FakeAws| {
@@ -362,7 +362,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
         "pg-1"
     );
     assert_eq!(provider.drift_reason(&claim).await, Ok(None));
-    // While EC2 does not answer, nobody knows.
+    // Unknown while EC2 does not respond.
     world.aws.fail_always(Call::DescribePlacementGroups, Some(AwsError::unreachable("down")));
     world.pass(2 * MINUTE).await;
     assert!(provider.drift_reason(&claim).await.is_err());

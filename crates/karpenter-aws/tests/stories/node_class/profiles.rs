@@ -83,7 +83,7 @@ async fn upstream_profiles_are_kept() {
     world.aws.fail_always(Call::CreateInstanceProfile, Some(AwsError::new("AccessDenied", "no")));
     world.create_class("default", json!({})).await;
     world.until("default", "InstanceProfileReady", "Unknown").await;
-    // As a class looks that somebody else looked after before.
+    // As a class of an upstream release.
     let kind = kube::core::GroupVersionKind::gvk("karpenter.k8s.aws", "v1", "EC2NodeClass");
     let resource = kube::core::ApiResource::from_gvk_with_plural(&kind, "ec2nodeclasses");
     let api: kube::Api<kube::api::DynamicObject> = kube::Api::all_with(world.client.clone(), &resource);
@@ -108,7 +108,7 @@ async fn deleted_profile_is_created_again() {
 #[tokio::test(start_paused = true)]
 async fn missing_role_creates_no_profiles() {
     let world = World::start().await;
-    world.create_class("default", json!({"role": "nobody"})).await;
+    world.create_class("default", json!({"role": "missing"})).await;
     world.until("default", "InstanceProfileReady", "False").await;
     world.pass(10 * MINUTE).await;
     assert!(world.aws.world(|cloud| cloud.profiles.is_empty()), "what was made in vain is deleted");

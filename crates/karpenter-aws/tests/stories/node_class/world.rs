@@ -43,7 +43,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// Nobody launches anything here.
+/// No launches in these stories.
 struct NoCloud;
 
 impl CloudProvider for NoCloud {

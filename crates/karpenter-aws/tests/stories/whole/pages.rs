@@ -268,7 +268,7 @@ fn check_controllers(page: &str) {
     assert!(running.len() > 25, "{running:?}");
     let unknown: Vec<_> = running.difference(&known).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Calls of the cloud are made in somebody's name.
+    // Series of cloud provider calls have the calling controller as a label.
     let nameless = "karpenter_cloudprovider_duration_seconds_count{controller=\"\"";
     assert!(!page.contains(nameless), "{:?}", page.lines().find(|line| line.starts_with(nameless)));
 }

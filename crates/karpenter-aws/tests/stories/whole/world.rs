@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) aws: Arc<FakeAws>,
-    /// What whoever calls AWS would count.
+    /// The metrics that the SDK client would record.
     pub(crate) calls: CallMetrics,
     operator: Option<Operator>,
     _cluster: Cluster,
@@ -114,7 +114,7 @@ impl World {
         self.operator = Some(operator);
     }
 
-    /// Serves the API before v1 too; its kinds must be defined.
+    /// Also serves the v1alpha5 API; its CustomResourceDefinitions must be installed.
     pub(crate) async fn serve_legacy(&mut self) {
         let options = karpenter_legacy::Options {
             default_instance_profile: Some("nodes".to_owned()),
@@ -282,7 +282,7 @@ impl World {
         api.list(&ListParams::default()).await.expect("claims").items
     }
 
-    /// InstanceCalls that are not on their way out.
+    /// Instances that are not terminating.
     pub(crate) fn machines(&self) -> Vec<String> {
         self.aws.world(|world| {
             let alive = |id: &&String| !world.instances[*id].instance.state.is_terminating();
