@@ -1,12 +1,12 @@
 locals {
   chart_folder = "${path.module}/../../charts"
   release_name = var.helm_release_name != "" ? var.helm_release_name : "karpenter"
-  # A repository knows charts by their names; without one, the chart is the folder beside this module.
+  # A repository has charts by name; without one, the chart is the folder next to this module.
   chart = var.helm_chart_name != "" ? var.helm_chart_name : var.helm_repository_url != "" ? "karpenter" : "${local.chart_folder}/karpenter"
-  # A chart of one's own brings its CRDs, but never those of the old API; ours are a release, so that they are upgraded.
+  # A custom chart includes its CRDs, but not those of the v1alpha5 API; ours are a separate release, so that they are upgraded.
   installs_crds = var.legacy_api || (var.helm_chart_name == "" && var.helm_repository_url == "")
 
-  # The caution of every guide: Karpenter must not run on nodes that it could take away.
+  # Karpenter must not run on nodes that it manages.
   off_own_nodes = [
     { key = "karpenter.sh/nodepool", operator = "DoesNotExist" },
     { key = "karpenter.sh/provisioner-name", operator = "DoesNotExist" },

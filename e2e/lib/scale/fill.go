@@ -172,7 +172,7 @@ func makeNode(number int, hash, version, poolUID string) {
 		"spec":   object{"providerID": id},
 		"status": nodeStatus(time.Now(), capacity, allocatable),
 	})
-	// Admission taints a new node as not ready; nobody else is here to take that off.
+	// Admission taints a new node as not ready, and no controller runs that removes the taint.
 	patch("/api/v1/nodes/"+name, object{"spec": object{"taints": nil}})
 }
 

@@ -89,7 +89,7 @@ func (p *provider) ReadResource(_ context.Context, request *tfprotov5.ReadResour
 	return &tfprotov5.ReadResourceResponse{NewState: request.CurrentState}, nil
 }
 
-// Whatever the provider computes and nobody set is not known before it is made.
+// Attributes that the provider computes and that are not configured are unknown before creation.
 func (p *provider) PlanResourceChange(_ context.Context, request *tfprotov5.PlanResourceChangeRequest) (*tfprotov5.PlanResourceChangeResponse, error) {
 	planned, err := p.changed(request.TypeName, request.ProposedNewState, func(name string, kind tftypes.Type, value tftypes.Value, _ map[string]tftypes.Value) tftypes.Value {
 		if value.IsKnown() && value.IsNull() {

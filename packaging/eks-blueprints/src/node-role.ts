@@ -1,8 +1,8 @@
 /**
- * Who the machines are: a role, a profile for it, and the right to join the cluster.
+ * The node role, its instance profile, and the permission to join the cluster.
  *
- * Constructs here and elsewhere have the ids of the original add-on, so that a stack which changes over to this one is
- * updated in place: names that exist once per account cannot be made anew next to the old ones.
+ * Constructs have the ids of the original add-on, so that a stack that migrates to this add-on is updated in place: names that
+ * are unique per account could not be created a second time.
  */
 import { createHash } from "node:crypto";
 import { type ClusterInfo, utils } from "@aws-quickstart/eks-blueprints";

@@ -116,7 +116,7 @@ function iamIntegration({ cluster, partition, region, account, nodeRoleArn }: Ta
             StringEquals: { "iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] },
         }),
         on("AllowScopedInstanceProfileCreationActions", ["iam:CreateInstanceProfile"], profiles, asked),
-        // Or else a profile of somebody else could be made ours by tagging it.
+        // Otherwise the controller could take over a foreign instance profile by tagging it.
         on("AllowScopedInstanceProfileTagActions", ["iam:TagInstanceProfile"], profiles, {
             StringEquals: { ...asked.StringEquals, ...own.StringEquals },
             StringLike: { ...asked.StringLike, ...own.StringLike },

@@ -1,6 +1,6 @@
 /**
- * From the old API to v1, by the rules of `karpenter convert`: both are tested with the same files. Defaults of the old
- * API are written out, because those of v1 are others.
+ * Converts the v1alpha5 API to v1 by the rules of `karpenter convert`: both are tested with the same files. Defaults of the
+ * v1alpha5 API are explicit, because those of v1 differ.
  */
 import { isGone, normalized } from "./labels";
 import { ec2NodeClass, type Fields, type Manifest, metadataOptions, nodePool, type Pool, present } from "./objects";
@@ -18,7 +18,7 @@ const RESERVED_TAGS = [
 ];
 
 export interface ConvertOptions {
-    /** What machines run as where nothing else is said; v1 has no such default. */
+    /** Default instance profile of nodes; v1 has no such default. */
     readonly defaultInstanceProfile: string;
     readonly ipv6: boolean;
 }
@@ -112,7 +112,7 @@ function expireAfter(spec: Fields, warnings: string[]): string {
 function disruption(spec: Fields): Fields {
     const [consolidationPolicy, consolidateAfter] = spec.consolidation?.enabled
         ? ["WhenEmptyOrUnderutilized", "0s"]
-        : // Nobody asked for consolidation, and v1 would begin with it.
+        : // Consolidation was not enabled, but it is the default in v1.
           ["WhenEmpty", spec.ttlSecondsAfterEmpty === undefined ? "Never" : duration(spec.ttlSecondsAfterEmpty)];
     // There were no budgets, and drift was off.
     const budgets = [

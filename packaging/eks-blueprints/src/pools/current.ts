@@ -1,4 +1,4 @@
-/** Pools of the nested generations from 0.32 on. Both come out as v1: v1beta1 is served by nobody any more. */
+/** Pools of the nested properties from 0.32 on. Both become v1 objects, because v1beta1 is no longer served. */
 import type { ClassSpec, Disruption, PoolSpec } from "../props";
 import { aliasOf, ubuntu } from "./convert";
 import {

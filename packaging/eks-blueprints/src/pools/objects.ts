@@ -10,7 +10,7 @@ export interface Manifest {
     readonly spec: Fields;
 }
 
-/** A class and the pool that uses it. A pool may use a class that somebody else makes, or bring its settings along. */
+/** A node class and the pool that uses it. A pool may refer to an existing node class, or contain its settings. */
 export interface Pool {
     readonly pool: Manifest;
     readonly nodeClass?: Manifest;
