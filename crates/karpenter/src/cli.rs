@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_reach_the_engine_options() {
+    fn flags_become_planner_options() {
         let cli = Cli::try_parse_from([
             "karpenter",
             "plan",
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_usage_errors() {
+    fn invalid_values_are_usage_errors() {
         for wrong in [
             vec!["karpenter", "plan"],
             vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],
