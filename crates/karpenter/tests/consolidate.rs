@@ -177,7 +177,7 @@ fn a_price_that_nobody_knows_is_not_called_zero() {
     ];
     let output = ask(dump, &["-o", "json"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("note: nodes whose price is not known count as free: strange;"), "{stderr}");
+    assert!(stderr.contains("note: nodes without a known price count as 0: strange;"), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     assert_eq!(reason(&report, "strange"), "UnknownInstanceType");
     let cost = &report["cost"];
@@ -239,7 +239,12 @@ fn a_dry_run_says_what_it_would_bring() {
     let text = String::from_utf8(ask([[pool].to_vec(), nodes.to_vec()].concat(), &[]).stdout).expect("UTF-8");
     assert!(text.starts_with("nothing to do for 3 nodes\n"), "{text}");
     assert!(text.contains("\ndry run      $") && text.contains("would be saved by "), "{text}");
-    assert!(text.contains("Would go now (Underutilized), but its pool is on a dry run"), "{text}");
+    assert!(
+        text.contains(
+            "Would be disrupted (Underutilized), but the consolidation dry run of its NodePool is on"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
@@ -314,7 +319,7 @@ fn pods_that_wait_and_pods_that_are_missing_are_mentioned() {
     waiting["status"] = json!({"phase": "Pending"});
     let output = ask(vec![general(json!({})), node("a", "general", KIND, &[], 9), vec![waiting]], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("note: pods that wait for a node: 1; "), "{stderr}");
+    assert!(stderr.contains("note: pending pods: 1; "), "{stderr}");
     let output = ask(vec![general(json!({})), node("a", "general", KIND, &[], 0)], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("warning: the input has no pods, so every node counts as empty"), "{stderr}");

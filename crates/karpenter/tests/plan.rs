@@ -453,7 +453,7 @@ fn consolidation_needs_nodes_nodepools_and_a_time() {
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: '2026-01-01T12:00:00Z'}\n";
     let cases = [
         (node.to_owned(), "error: the input has no NodePool"),
-        (timeless, "error: no object of the input carries a time; say with --now"),
+        (timeless, "error: no object of the input has a timestamp; set the time of the dump with --now"),
         (format!("{pool}---\n{node}"), "error: the input has no node of a NodePool"),
     ];
     for (input, expected) in cases {

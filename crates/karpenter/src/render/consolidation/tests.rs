@@ -6,8 +6,8 @@ use super::*;
 use crate::plan::consolidate::launched::Launched;
 use crate::plan::consolidate::report::{CostReport, MoveReport, NodeReport, StatsReport};
 
-fn machine(name: &str, kind: &str, price: f64) -> MachineReport {
-    MachineReport {
+fn node(name: &str, kind: &str, price: f64) -> NodeFacts {
+    NodeFacts {
         node: Some(format!("node-{name}")),
         node_claim: name.to_owned(),
         node_pool: Some("general".to_owned()),
@@ -25,7 +25,7 @@ fn report() -> Report {
         reason: "Underutilized",
         decision: "replace",
         dry_run: false,
-        candidates: vec![machine("a", "m5.2xlarge", 0.384), machine("b", "m5.2xlarge", 0.384)],
+        candidates: vec![node("a", "m5.2xlarge", 0.384), node("b", "m5.2xlarge", 0.384)],
         replacements: vec![ReplacementReport {
             name: "replacement-1".to_owned(),
             node_pool: "general".to_owned(),
@@ -59,7 +59,7 @@ fn report() -> Report {
         reason: "Empty",
         decision: "delete",
         dry_run: true,
-        candidates: vec![machine("d", "m5.large", 0.096)],
+        candidates: vec![node("d", "m5.large", 0.096)],
         replacements: Vec::new(),
         moves: Vec::new(),
         pods_moved: 0,
@@ -73,7 +73,7 @@ fn report() -> Report {
         mode: "cost",
         commands: vec![replaced, rehearsed],
         staying: vec![NodeReport {
-            machine: machine("c", "m5.large", 0.096),
+            facts: node("c", "m5.large", 0.096),
             reason: "PodAnnotated",
             message: "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/db-0)".to_owned(),
         }],
