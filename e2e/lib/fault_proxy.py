@@ -58,7 +58,7 @@ IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
 
 
 class Faults:
-    """Which fault a call gets, what has been dealt out, and the answers of which more pages are wanted."""
+    """Selects the fault of a call, records injected faults, and holds responses with further pages."""
 
     def __init__(self, ratios, seed):
         self.ratios, self.random = ratios, random.Random(seed)
@@ -257,7 +257,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return status, headers, ElementTree.tostring(root)
 
     def cut(self, action, body, size, list_name, token_name, inner):
-        """The first page of an answer that is longer; the others are kept for those who ask."""
+        """The first page of a response; the other pages are kept for later requests."""
         root = ElementTree.fromstring(body)
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
         ElementTree.register_namespace("", space.strip("{}"))
@@ -295,7 +295,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return 200, [("Content-Type", "text/xml")], documents[0]
 
     def page(self, service, action, form):
-        """A further page, if that is what is asked for. It can be asked for again: answers may be lost."""
+        """A further page, if the request has a page token. The same page can be requested again, because a response may be lost."""
         token = (form or {}).get("NextToken") or (form or {}).get("Marker")
         if not token or service not in XML_PROTOCOLS:
             return None

@@ -91,7 +91,7 @@ def operations(stage):
 
 
 def check_prices(stage):
-    """Offerings cost what the price list says for Linux, shared; any other product of a type costs 1,000 $ more."""
+    """Offerings have the price of the product for Linux with shared tenancy; other products of a type cost 1,000 $ more."""
     info = stand_in.load_resource("ec2/resources/instance_types.json")[RESERVED_TYPE]
     wanted = stand_in.price(info)
 

@@ -32,7 +32,7 @@ def credentials(key_id, secret, session):
 
 
 class Metadata(http.server.BaseHTTPRequestHandler):
-    """The agent of pod identities and the metadata service of a machine, as far as credentials go."""
+    """Serves credentials like the EKS Pod Identity agent and the EC2 metadata service."""
 
     refused = []
 
@@ -93,7 +93,7 @@ def identity(stage, _):
     machine = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata}
     nowhere = {"AWS_EC2_METADATA_DISABLED": "true"}
     here = {"AWS_REGION": REGION}
-    # What it is called, environment, arguments, and the signature of its calls to EC2: key and region.
+    # Name, environment, arguments, and the signature of its calls to EC2: key and region.
     table = [
         ("keys in the environment", {**static, **here, **nowhere}, [], "AKIDSTATIC", REGION),
         ("keys of a session", {**static, **here, **nowhere, "AWS_SESSION_TOKEN": SECRETS["session"]}, [],
@@ -103,7 +103,7 @@ def identity(stage, _):
         ("a role for the service account", {**web, **here, **nowhere}, [], "ASIA", REGION),
         ("a pod identity", {**pod, **here, **nowhere}, [], "AKIDPODIDENTITY", REGION),
         ("the machine's profile and region", machine, [], "AKIDMACHINE", REGION),
-        ("keys before the machine's profile", {**static, **machine}, [], "AKIDSTATIC", REGION),
+        ("keys before the instance profile", {**static, **machine}, [], "AKIDSTATIC", REGION),
     ]
     for what, environment, arguments, key, region in table:
         before = stage.faults("callers")

@@ -11,7 +11,7 @@ PODS = 6
 
 
 def route(stage):
-    """The rules of the stack, to the queue that is there."""
+    """Adds the EventBridge rules of the stack to the existing queue."""
     events = boto3.Session("test", "test", region_name=REGION).client("events", endpoint_url=stage.endpoint)
     printed = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "-o", "cloudformation"], check=True,
                           capture_output=True, text=True).stdout

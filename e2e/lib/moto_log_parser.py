@@ -1,4 +1,4 @@
-"""awslabs' LogParserForKarpenter on the log of a run: what it makes of the life of every node."""
+"""Runs awslabs' LogParserForKarpenter on the log of a run, and checks its result for every node."""
 
 import csv
 import json
@@ -47,7 +47,7 @@ def parse(program, log):
 
 
 def log_parser_story(stage, program, interrupt, leave_nothing):
-    """Three nodes are launched, one is interrupted and replaced, and all are deleted once their pods are gone."""
+    """Three nodes are launched, one is interrupted and replaced, and all are deleted once their pods are deleted."""
     stage.start_controller()
     stage.apply_class_and_pool()
     # With a grace period nodeclaims are annotated. Of a command the program keeps the last node only: one node each.

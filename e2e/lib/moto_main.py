@@ -41,7 +41,7 @@ def begin(stage, given):
 
 def leave_nothing(stage, patience):
     stage.inflate(0)
-    stage.until("no machines are left", 180 * patience, lambda: not stage.machines() and stage.has_none("nodeclaims"))
+    stage.until("no instances are left", 180 * patience, lambda: not stage.machines() and stage.has_none("nodeclaims"))
     stage.kubectl("delete", "nodepool", "default")
     stage.kubectl("delete", "ec2nodeclass", "default", "--wait=false")
     stage.until(
@@ -82,7 +82,7 @@ def check_permissions(stage):
 
 
 def life(stage, given):
-    """Ten pods get machines, one of them is interrupted, and nothing is left at the end."""
+    """Ten pods get instances, one instance is interrupted, and all instances are terminated at the end."""
     patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
     begin(stage, given)
     stage.start_controller()
@@ -159,7 +159,7 @@ def has_started(stage, environment):
 
 
 def crashes(stage, given):
-    """The controller is killed at random moments while machines come and go."""
+    """The controller is killed at random times while instances are launched and terminated."""
     patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
     chance = random.Random(given.seed)
     begin(stage, given)
@@ -193,7 +193,7 @@ def crashes(stage, given):
         stage.kill_controller()
         print(f"round {round_number} of {given.crashes}: {replicas} pods, killed after {pause:.1f} s, "
               f"{len(stage.machines())} machines, {len(stage.items('nodeclaims'))} claims", flush=True)
-        # Every fourth time everything must come to rest before the next blow.
+        # Every fourth time the cluster must be stable before the next kill.
         if round_number % 4 == 0:
             stage.start_controller(**alone)
             stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)

@@ -22,7 +22,7 @@ def refusals(stage, _):
     stage.apply(stage.node_class("good"))
     stage.until("a class is ready", 120, lambda: stage.condition("good", "Ready")[0].startswith("True"))
 
-    # Name, what is wrong with it, and how that shows: condition, status and reason, some words of the message.
+    # Name, invalid setting, and the expected condition, status, reason and part of the message.
     table = [
         ("no-subnet", {"subnetSelectorTerms": [{"tags": {"no-such": "tag"}}]}, "SubnetsReady",
          "False SubnetsNotFound", "SubnetSelector did not match any Subnets"),
@@ -85,7 +85,7 @@ def refusals(stage, _):
         stage.apply(stage.node_class(name, userData=f"#!/bin/sh\n# {name}\n"))
         stage.until(f"{name} may be used again", 150, lambda name=name: stage.condition(name, "Ready")[0].startswith("True"))
 
-    # A missing queue is asked for again and again, logged once, and used once it exists.
+    # A missing queue is retried, logged once, and used once it exists.
     stage.kill_controller()
     stage.queue = "later"
     stage.start_controller(DISABLE_LEADER_ELECTION="true")

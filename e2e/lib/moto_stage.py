@@ -1,4 +1,4 @@
-"""What the stories of e2e/moto need: an AWS account in moto, a cluster, machines that join it, and a controller that can
+"""The environment of e2e/moto: an AWS account in moto, a cluster, instances that join it, and a controller that can
 be killed. Nothing is checked here."""
 
 import concurrent.futures
@@ -153,7 +153,7 @@ class Stage:
             return json.load(answer)
 
     def refuse(self, **actions):
-        """What the proxy refuses from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
+        """The calls that the proxy rejects from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
         refused = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
         request = urllib.request.Request(f"{self.faults_at}/refused", data=refused, method="PUT")
         with urllib.request.urlopen(request, timeout=30):
@@ -304,7 +304,7 @@ class Stage:
                 }},
                 "disruption": {
                     "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s",
-                    # moto's machines have other security groups than their launch template asks for.
+                    # moto's instances do not have the security groups of their launch template.
                     "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}],
                 },
             },
@@ -317,7 +317,7 @@ class Stage:
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def inflate(self, replicas, is_apart=False):
-        """So many pods; apart from each other, each wants a machine of its own."""
+        """Creates this number of pods; with `is_apart`, each needs its own node."""
         spec = {"terminationGracePeriodSeconds": 0, "containers": [
             {"name": "inflate", "image": "pause", "resources": {"requests": {"cpu": "1"}}},
         ]}

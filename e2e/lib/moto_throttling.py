@@ -18,7 +18,7 @@ INSTANCE_TYPES = ("m5.large", "m5a.large", "m6i.large")
 POD_CPU = "1500m"
 # As EC2 serves them: the proxy's small pages would count as calls.
 PAGE_SIZE = 1000
-# Between the last running pod and the removal, so that what is polled is part of the counts.
+# Time between the last running pod and the removal, so that polling is part of the counts.
 REST_SECONDS = 60
 LAUNCH_SECONDS_MAX = 1800
 REMOVAL_SECONDS_MAX = 1800
@@ -69,7 +69,7 @@ def check_buckets(stage, share):
 
 
 def counts(stage):
-    """Calls by action, and those of them that were refused for want of a token."""
+    """Calls by action, and the number of throttled ones."""
     calls, refused = collections.Counter(), collections.Counter()
     for action, count in stage.faults("actions").items():
         service, name = action.split(":", 1)

@@ -1,4 +1,4 @@
-"""What goes over the wire: every request of a story is checked against the service models, and for every case of
+"""Checks requests on the wire: every request of a scenario against the service models, and for every case of
 wire_cases.py the requests that launch are compared with those that upstream's controller sends.
 
 wire_expected.json holds upstream's. `--wire-record PROGRAM` writes it: the program is upstream's controller, built from
@@ -19,7 +19,7 @@ CA_BUNDLE = "Y2VydGlmaWNhdGU="
 
 
 def requests(stage):
-    """Everything that was captured so far, with what is wrong about it."""
+    """The captured requests, with their errors."""
     lines = stage.captured.read_text().splitlines() if stage.captured.exists() else []
     return [(json.loads(line)["service"], *wire_model.read(json.loads(line))) for line in lines]
 

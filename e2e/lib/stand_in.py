@@ -52,7 +52,7 @@ def write(service, operation, result):
 
 
 def page(items, parameters, name, size=PAGE_SIZE, token="NextToken"):
-    """The part of a list that is asked for, and where the next begins."""
+    """The requested page of a list, and the token of the next one."""
     begin = int(parameters.get(token, "page-0").removeprefix("page-"))
     more = {token: f"page-{begin + size}"} if begin + size < len(items) else {}
     return {name: items[begin:begin + size], **more}

@@ -47,7 +47,7 @@ def dry_runs(read_requests):
 
 
 def in_any_subnet(parameters):
-    """Permission is asked for in one subnet, whichever."""
+    """The dry run may use any subnet."""
     if "NetworkInterfaces" not in parameters:
         return parameters
     interfaces = [{**one, "SubnetId": "<any>"} if "SubnetId" in one else one for one in parameters["NetworkInterfaces"]]
@@ -132,7 +132,7 @@ def without_name(value, name):
 
 
 def differences(expected, found):
-    """Between the leaves of two values: lines that say what is missing, too much or different."""
+    """Compares the leaves of two values: one line for each missing, additional or different one."""
     said = []
     for path in sorted(expected.keys() | found.keys()):
         if path not in found:

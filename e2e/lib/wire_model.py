@@ -27,7 +27,7 @@ def model(service):
 
 
 def read(captured):
-    """Operation, parameters by the model's names, and what is wrong with them."""
+    """Operation, parameters by the model's names, and errors."""
     service = model(captured["service"])
     protocol = service.metadata["protocol"]
     if protocol in ("ec2", "query"):
@@ -70,7 +70,7 @@ def member_name(name, shape, protocol):
 
 
 def form_value(shape, prefix, unread, protocol):
-    """The value at a prefix, taken out of what is unread; None if nothing is there."""
+    """Removes and returns the value at a prefix from the unread parameters; None if there is none."""
     if prefix and not any(key == prefix or key.startswith(prefix + ".") for key in unread):
         return None
     if shape.type_name == "structure":
@@ -136,7 +136,7 @@ def read_rest(service, captured):
 
 
 def check(shape, value, where):
-    """What is wrong with a value, all the way down."""
+    """The errors of a value and everything in it."""
     if shape is None:
         return [f"{where} takes no parameters, has {sorted(value)}"] if value else []
     kind = shape.type_name

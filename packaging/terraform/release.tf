@@ -32,14 +32,14 @@ locals {
       requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = local.terms }
     })
   })))
-  # Helm deletes what a release brought, and with a pool go its machines.
+  # Helm deletes the objects of a release, and the deletion of a NodePool terminates its instances.
   kept_manifests = [
     for manifest in var.manifests : try(merge(manifest, { metadata = merge(manifest.metadata, {
       annotations = merge(try(manifest.metadata.annotations, {}), { "helm.sh/resource-policy" = "keep" })
     }) }), manifest)
   ]
   manifests = jsondecode(var.on_destroy == "keep" ? jsonencode(local.kept_manifests) : jsonencode(var.manifests))
-  # A list, or the {} that stands for none.
+  # A list, or {} for none.
   tolerations = [for toleration in flatten([var.tolerations]) : toleration if length(toleration) > 0]
 
   own_values = merge(
@@ -60,7 +60,7 @@ locals {
       legacyApi    = { enabled = var.legacy_api }
       extraObjects = local.manifests
     },
-    # What is not given is left to the chart.
+    # Unset variables have the defaults of the chart.
     {
       for key, value in {
         controller   = { for key, image in { image = { repository = var.image_repository, tag = var.image_tag } } : key => image if image.repository != "" }
@@ -72,7 +72,7 @@ locals {
   )
 }
 
-# A file of a module for the original names its chart, and that chart would be installed.
+# Variables for a module of upstream's Karpenter name upstream's chart, which would be installed.
 check "chart_of_the_original" {
   assert {
     condition     = length(regexall("public\\.ecr\\.aws/karpenter|charts\\.karpenter\\.sh", var.helm_repository_url)) == 0
@@ -91,8 +91,8 @@ resource "helm_release" "crds" {
   values           = [yamlencode({ legacy = var.legacy_api, keep = var.on_destroy == "keep" })]
 }
 
-# Destroyed in the opposite order: machines first, then the controller that drains them, and only then the role, the profile and
-# the entry that their kubelets live by. Without them nodes become NotReady.
+# Destroyed in the opposite order: instances first, then the controller that drains them, and then the role, the instance profile
+# and the access entry, without which the kubelets lose access and nodes become NotReady.
 resource "helm_release" "karpenter" {
   name             = local.release_name
   namespace        = var.namespace

@@ -1,4 +1,4 @@
-// Command fill makes a large cluster at rest out of objects alone: NodeClaims, their ready Nodes, and running Pods bound to
+// Command fill creates the objects of a large, stable cluster: NodeClaims, their ready Nodes, and running Pods bound to
 // them. With "beat" it then writes node statuses as often as that many kubelets would.
 //
 // Usage: fill SERVER TOKEN_FILE CA_FILE NODES PODS POOL_HASH POOL_HASH_VERSION POOL_UID

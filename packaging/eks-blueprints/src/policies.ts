@@ -1,9 +1,9 @@
 /**
- * What the controller may do: the statements that `karpenter bootstrap aws` prints, one policy per concern, because a
+ * The policies of the controller: the statements that `karpenter bootstrap aws` prints, one policy per concern, because a
  * single one would pass IAM's limit of 6,144 characters with a long cluster name. Data only; see identity.ts.
  */
 
-/** Whose machines, where. Any part may be a token. */
+/** Cluster, account and region. Each may be a token. */
 export interface Target {
     readonly cluster: string;
     readonly clusterArn: string;

@@ -104,7 +104,7 @@ export interface ClassSpec {
     detailedMonitoring?: boolean;
 }
 
-/** From 1.14 of the original. Whether it is the V1 generation shows in the fields used. */
+/** From version 1.14 of the original add-on. The fields that are set determine whether they are V1 properties. */
 export interface NestedProps extends CommonProps {
     nodePoolSpec?: PoolSpec;
     ec2NodeClassSpec?: ClassSpec;

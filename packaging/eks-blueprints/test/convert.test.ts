@@ -80,7 +80,7 @@ describe("conversion of the v1alpha5 API equals that of the binary", () => {
         };
         const made = converted({ provisioner: manifest }, { defaultInstanceProfile: "p", ipv6: true });
         assert.deepEqual(made.pool.spec.template.spec.taints, [{ key: "a", effect: "NoSchedule" }]);
-        // EC2 filled the gaps, and knew nothing of the cluster.
+        // EC2's defaults applied, without regard to the cluster.
         assert.deepEqual(made.nodeClass?.spec.metadataOptions, {
             httpEndpoint: "enabled",
             httpProtocolIPv6: "disabled",

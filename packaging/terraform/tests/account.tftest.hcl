@@ -1,4 +1,4 @@
-# What is made in the account: roles, permissions, the queue and its rules, tags.
+# The resources in the account: roles, policies, the queue with its rules, tags.
 
 mock_provider "aws" {
   mock_data "aws_partition" {

@@ -20,7 +20,7 @@ modprobe fuse
 program=/usr/bin/soci-snapshotter-grpc
 if [ "$install" = ami ]; then
   if [ ! -x "$root$program" ]; then
-    say "the machine image has no $program, and soci.install forbids to download it"
+    say "the AMI has no $program, and soci.install does not allow a download"
     exit 1
   fi
 else

@@ -29,7 +29,7 @@ if [ "$install" = download ] || { [ "$install" = auto ] && [ ! -x "$root$program
   mkdir -p "$root/usr/local/bin"
   tar --extract --gzip --file "$scratch/$archive" --directory "$root/usr/local/bin" soci soci-snapshotter-grpc
 elif [ ! -x "$root$program" ]; then
-  say "the machine image has no $program, and soci.install forbids to download it"
+  say "the AMI has no $program, and soci.install does not allow a download"
   exit 1
 fi
 

@@ -74,7 +74,7 @@ function withoutEmptyValues(taints: Fields[] = []): Fields[] {
     return taints.map(({ value, ...taint }) => (value ? { ...taint, value } : taint));
 }
 
-/** What the old admission added. A label with the same key counts as said. */
+/** The defaults of the v1alpha5 webhook. A label with the same key counts as a requirement. */
 function missing(said: string[]): Fields[] {
     const defaults = [
         ["kubernetes.io/os", "linux"],
@@ -169,7 +169,7 @@ function images(settings: Fields): Fields {
     return family === "Ubuntu" ? ubuntu({ amiSelectorTerms }) : { amiFamily: family, amiSelectorTerms };
 }
 
-/** An alias stands for the family's published images; the family itself follows from it. */
+/** An alias selects the published AMIs of a family and determines the AMI family. */
 export function aliasOf(family: string): Fields {
     if (family === "Ubuntu" || family === "Custom") {
         throw new Error(`v1 finds no ${family} images by itself: select the images by id, name or tags.`);

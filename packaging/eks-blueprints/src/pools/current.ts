@@ -32,7 +32,7 @@ export function v1Pool(pool: PoolSpec, nodeClass: ClassSpec | undefined, options
     return made(pool, nodeClass, options, pool.expireAfter, v1Disruption(pool.disruption));
 }
 
-/** Programs still say WhenUnderutilized, because the original's types know nothing else. */
+/** Programs still use WhenUnderutilized, because the types of the original add-on have no other name. */
 function v1Disruption(given: Disruption | undefined): Fields | undefined {
     if (given === undefined) {
         return undefined;

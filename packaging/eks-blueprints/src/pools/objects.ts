@@ -25,7 +25,7 @@ export function ec2NodeClass(name: string, spec: Fields): Manifest {
     return { apiVersion: "karpenter.k8s.aws/v1", kind: "EC2NodeClass", metadata: { name }, spec };
 }
 
-/** Without what is null, undefined, "", {} or []: nothing was said with it, and admission refuses some of it. */
+/** Removes null, undefined, "", {} and []: they have no meaning, and admission rejects some of them. */
 export function present(fields: Fields): Fields {
     return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isEmpty(value)));
 }
