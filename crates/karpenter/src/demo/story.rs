@@ -79,7 +79,7 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
     let provider_id = victim.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
     let lost = pods_on(&name);
     world.record(Actor::Cloud, format!("reclaims spot node {name} without notice; {lost} pods ran on it"))?;
-    world.kwok.vanish(&provider_id).await?;
+    world.kwok.terminate_externally(&provider_id).await?;
     let begin = world.elapsed();
     world.until("the lost node gone", |world| world.context().stores.nodes.get("", &name).is_none()).await?;
     world.until("every pod running again", |world| world.running() == MANY as usize).await?;
