@@ -164,10 +164,10 @@ pub(crate) struct UpArguments {
 
     /// Also install and serve Provisioner and AWSNodeTemplate (v1alpha5 API); every EC2NodeClass is then ready, and
     /// nodes have EC2 instance types
-    #[arg(long)]
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 
-    /// AWS region whose instance types and zones are simulated with --legacy
+    /// AWS region whose instance types and zones are simulated with --legacy-api
     #[arg(long, requires = "legacy", default_value = "us-east-1")]
     pub(crate) region: String,
 
@@ -321,7 +321,7 @@ pub(crate) struct CrdsArguments {
     pub(crate) name: Option<String>,
 
     /// Print those of the v1alpha5 API: Provisioner and AWSNodeTemplate
-    #[arg(long)]
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 }
 

@@ -155,11 +155,11 @@ fn v1alpha5_crds_are_printed_only_on_request() {
         all.iter().map(|crd| crd["metadata"]["name"].as_str().expect("text").to_owned()).collect()
     };
     assert_eq!(
-        names(&["crds", "--legacy"]),
+        names(&["crds", "--legacy-api"]),
         ["provisioners.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws"]
     );
-    assert_eq!(names(&["crds", "--legacy", "Provisioner"]), ["provisioners.karpenter.sh"]);
+    assert_eq!(names(&["crds", "--legacy-api", "Provisioner"]), ["provisioners.karpenter.sh"]);
     assert_eq!(names(&["crds"]).len(), crds::all().len());
     let hint = karpenter(&["crds", "Provisioner"], "");
-    assert!(text(&hint.stderr).contains("--legacy"), "{}", text(&hint.stderr));
+    assert!(text(&hint.stderr).contains("--legacy-api"), "{}", text(&hint.stderr));
 }
