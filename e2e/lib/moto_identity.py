@@ -136,7 +136,7 @@ def identity(stage, _):
     stage.start_controller(DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                            AWS_SHARED_CREDENTIALS_FILE="/dev/null")
     last = f"karpenter-{stage.controllers:03d}"
-    stage.until("a missing region is logged", 60, lambda: "give --region or AWS_REGION" in stage.logs(last)
+    stage.until("a missing region is logged", 60, lambda: "set --region or AWS_REGION" in stage.logs(last)
                 and stage.controller.poll() not in (None, 0))
 
     assert not Metadata.refused, Metadata.refused

@@ -190,5 +190,5 @@ fn empty_input_is_an_error() {
 
     let output = plan(Path::new("https://example.com/pools.yaml"), &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert!(lines(&output)[0].contains("addresses are not fetched"), "{:?}", lines(&output));
+    assert!(lines(&output)[0].contains("URLs are not supported"), "{:?}", lines(&output));
 }

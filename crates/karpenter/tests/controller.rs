@@ -179,7 +179,7 @@ async fn standby_replica_takes_over_the_lease() {
     second.line_with("attempting to acquire leader lease");
     let (_, metrics) = get(&waiting["metrics-port"], "/metrics");
     let series = "leader_election_master_status{name=\"karpenter-leader-election\"} 0";
-    assert!(metrics.contains(series), "a copy that waits says so:\n{metrics}");
+    assert!(metrics.contains(series), "a replica without the lease reports it:\n{metrics}");
 
     apply_workload(&client).await;
     first.line_with("initialized nodeclaim");
@@ -239,7 +239,7 @@ async fn controller_exits_with_error_when_lease_is_lost() {
     leases.patch("karpenter-leader-election", &PatchParams::default(), &thief).await.expect("patched");
     let mut said = String::new();
     running.process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(said.contains("the lease karpenter-leader-election was lost"), "{said}");
+    assert!(said.contains("lost leader lease karpenter-leader-election"), "{said}");
     assert_eq!(running.process.wait().expect("it ends").code(), Some(1));
     let lease = leases.get("karpenter-leader-election").await.expect("there");
     assert_eq!(

@@ -35,13 +35,13 @@ fn scenario_is_complete_and_deterministic_for_a_seed() {
         ("you", "from 10 to 100"),
         ("karpenter", "launches"),
         ("cluster", "100 running"),
-        ("cloud", "back without notice"),
-        ("karpenter", "ends 1 node"),
+        ("cloud", "without notice"),
+        ("karpenter", "deletes 1 node"),
         ("karpenter", "launches"),
         ("cluster", "100 running"),
         ("you", "from 100 to 0"),
-        ("karpenter", "ends"),
-        ("cluster", "gone"),
+        ("karpenter", "deletes"),
+        ("cluster", "deleted"),
     ] {
         let found = rest.any(|entry| {
             entry["actor"] == actor && entry["text"].as_str().is_some_and(|text| text.contains(part))

@@ -193,10 +193,10 @@ fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
     for change in changes {
         let (actor, verb) = match change {
             ClusterChange::ClaimLaunched { .. } => (Actor::Karpenter, "launches"),
-            ClusterChange::ClaimDeleted { .. } => (Actor::Karpenter, "ends"),
+            ClusterChange::ClaimDeleted { .. } => (Actor::Karpenter, "deletes"),
             ClusterChange::NodeReady { .. } => (Actor::Cluster, "ready"),
             ClusterChange::NodeNotReady { .. } => (Actor::Cluster, "not ready"),
-            ClusterChange::NodeDeleted { .. } => (Actor::Cluster, "gone"),
+            ClusterChange::NodeDeleted { .. } => (Actor::Cluster, "deleted"),
             ClusterChange::PodBound { .. } => (Actor::Cluster, "bound"),
             ClusterChange::PodRunning { .. } => (Actor::Cluster, "running"),
             ClusterChange::ClaimCreated { .. }
@@ -215,8 +215,8 @@ fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
         .map(|(actor, verb, of_kind)| {
             let count = of_kind.len() as u64;
             let text = match verb {
-                "launches" => format!("launches {}: {}", counted(count, "node"), bought(&of_kind)),
-                "ends" => format!("ends {}", counted(count, "node")),
+                "launches" => format!("launches {}: {}", counted(count, "node"), launched_types(&of_kind)),
+                "deletes" => format!("deletes {}", counted(count, "node")),
                 "bound" => format!("{} bound", counted(count, "pod")),
                 "running" => format!("{} started, {running} running", counted(count, "pod")),
                 verb => format!("{} {verb}", counted(count, "node")),
@@ -227,7 +227,7 @@ fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
 }
 
 /// The launched instances, equal ones counted.
-fn bought(launches: &[&ClusterChange]) -> String {
+fn launched_types(launches: &[&ClusterChange]) -> String {
     let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {
         if let ClusterChange::ClaimLaunched { machine, .. } = launch {
