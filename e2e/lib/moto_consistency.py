@@ -89,7 +89,7 @@ def fleet(template, target, overrides=1):
 
 
 def refused_pool(stage):
-    """A public address on several interfaces, which the rules for objects allow."""
+    """A public IP on several interfaces, which the schema of EC2NodeClass allows."""
     spec = {"associatePublicIPAddress": True, "networkInterfaces": [
         {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
         {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "interface"}]}
@@ -104,7 +104,7 @@ def refused_pool(stage):
 
 
 def is_even(stage):
-    """Every instance has its claim, every claim its instance."""
+    """Checks that every instance has its NodeClaim and every NodeClaim its instance."""
     instances = sorted(one["InstanceId"] for one in stage.machines())
     claimed = sorted(claim.get("status", {}).get("providerID", "").rsplit("/", 1)[-1] for claim in stage.items("nodeclaims")
                      if claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "default")

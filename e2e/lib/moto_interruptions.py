@@ -50,7 +50,7 @@ def interruptions(stage, begin, leave_nothing):
     send("AWS Health Event", health("EC2", sick), source="aws.health")
     send("EC2 Capacity Reservation Instance Interruption Warning", {"instance-id": reserved})
     send("EC2 Instance Rebalance Recommendation", {"instance-id": advised})
-    # Read, and nothing is done; not even let through.
+    # Messages that must be ignored, and events that no rule forwards.
     send("EC2 Instance State-change Notification", {"instance-id": spared, "state": "running"})
     send("AWS Health Event", health("RDS", spared), source="aws.health")
     lost = {spot, stopped, sick, reserved}

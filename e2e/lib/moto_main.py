@@ -19,7 +19,7 @@ from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
 from moto_throttling import throttling
 from moto_wire import check_requests, wire
 
-# Faults cost retries, and the worst of them a round of garbage collection.
+# Faults cost retries, and the worst of them a run of garbage collection.
 PATIENCE_WITH_FAULTS = 3
 
 
@@ -31,7 +31,7 @@ def interruption(instance_id):
 
 
 def begin(stage, given):
-    """Without a seed the proxy only captures requests and remembers what takes moto long to answer."""
+    """Without a seed the proxy only captures requests, and caches responses that moto computes slowly."""
     if given.faults is None:
         stage.start_account(given.seed, *NO_FAULTS)
     else:
@@ -67,13 +67,13 @@ def granted(stage):
 
 
 def check_permissions(stage):
-    """Whatever went over the wire is something that the policies allow."""
+    """Every captured request must be allowed by the policies."""
     called = set()
     for call in stage.faults("actions"):
         service, action = call.split(":", 1)
         if (service, action) == ("eks", f"GET /clusters/{CLUSTER}"):
             action = "DescribeCluster"
-        # Deleting in batches takes the permission to delete.
+        # DeleteMessageBatch needs the permission of DeleteMessage.
         called.add(f"{service}:{action.removesuffix('Batch')}")
     allowed = granted(stage)
     print(f"{len(called)} different calls, {len(allowed)} actions are granted")
@@ -150,10 +150,10 @@ def family_story(stage, _):
 
 
 def has_started(stage, environment):
-    """One that gave up on an AWS out of order is started again, as the kubelet would."""
+    """Restarts a controller that exited because of AWS errors, as the kubelet would."""
     if stage.controller.poll() is not None:
         stage.start_controller(**environment)
-    # Where there is an election, it works only once the lease of the one before has run out.
+    # With leader election, it starts work only after the lease of the previous process has expired.
     words = "acquired leader lease" if stage.is_real else "starting karpenter"
     return words in stage.logs(f"karpenter-{stage.controllers:03d}")
 
@@ -181,7 +181,7 @@ def crashes(stage, given):
         if round_number % 3 == 0:
             for claim in stage.items("nodeclaims")[:2]:
                 stage.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")
-        # Every fifth is killed while it starts; the others while they work, which takes them a few seconds.
+        # Every fifth is killed during its start, the others after some seconds of work.
         pause = chance.random() * 8
         if round_number % 5:
             stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)

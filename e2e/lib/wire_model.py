@@ -17,7 +17,7 @@ import urllib.parse
 
 import botocore.session
 
-# Services are found by the name in the signature; a request without one asks STS to exchange a token.
+# Services are found by the name in the signature; a request without a signature asks STS to exchange a token.
 UNSIGNED = "sts"
 
 
@@ -59,7 +59,7 @@ def read_form(service, captured, protocol):
 
 
 def member_name(name, shape, protocol):
-    """How a member is called in a form."""
+    """The name of a member in a form."""
     if protocol == "ec2":
         called = shape.serialization.get("queryName")
         if called:
@@ -95,7 +95,7 @@ def form_value(shape, prefix, unread, protocol):
 
 
 def from_text(shape, text):
-    """A typed value, or the text itself where it is none of that type."""
+    """The value with its type, or the text if it does not have that type."""
     kind = shape.type_name
     if kind in ("integer", "long") and re.fullmatch(r"-?\d+", text):
         return int(text)
@@ -202,7 +202,7 @@ def in_range(shape, number, where):
 
 @functools.cache
 def compiled(pattern):
-    """Models are written for another engine; what this one cannot read is not checked."""
+    """The models use another regular expression syntax; patterns that Python cannot compile are not checked."""
     try:
         return re.compile(pattern) if pattern else None
     except re.error:
