@@ -75,6 +75,6 @@ async fn launch_fails_if_placement_group_was_deleted() {
     advance(Duration::from_secs(61)).await;
     let error = world.launcher.launch(&class, &claim, &types).await.unwrap_err();
     let CloudError::NodeClassNotReady { message } = &error else { panic!("{error:?}") };
-    assert_eq!(message, "placement group \"group\" is not there");
+    assert_eq!(message, "placement group \"group\" not found");
     assert_eq!(world.cloud.count(Call::CreateFleet), 0);
 }

@@ -399,7 +399,7 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
     for (name, reason, words) in [
         ("no-volume", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].ebs is missing"),
         ("no-name", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].deviceName is missing"),
-        ("no-size", "InvalidSpecification", "spec cannot be read"),
+        ("no-size", "InvalidSpecification", "spec cannot be parsed"),
     ] {
         let said = world.until(name, "ValidationSucceeded", "False").await;
         assert_eq!(said.reason, reason, "{name}");
