@@ -1,5 +1,5 @@
 //! Profiles in pprof's format, compressed: samples with their stacks, the mapped files, and function names if the
-//! program has a symbol table. Without it, pprof finds the names in a copy of the program with symbols, by its build id.
+//! program has a symbol table. Without it, pprof finds the names by build id in a copy of the program with symbols.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,8 @@ use crate::symbols::{self, Mapping, Name};
 type ValueType = (&'static str, &'static str);
 
 /// The `drop_frames` of heap profiles: functions of the allocator and of this profiler. pprof removes them and
-/// everything that they call, so that their callers are shown. The expression must match the whole name, with any generic types.
+/// everything that they call, so that their callers are shown. The expression must match the whole name, including
+/// generic types.
 const ALLOCATOR: &str = "<?karpenter_memory::heap::.*|__rust_(alloc|realloc).*|__rustc::__rust_(alloc|realloc).*|\
     alloc::alloc::.*|<alloc::alloc::Global.*|<?alloc::raw_vec::.*";
 
