@@ -4,7 +4,7 @@ pub use karpenter_state::pods::*;
 
 use crate::stores::{BY_NODE, Stores};
 
-/// How many pods of a node need another one if it goes.
+/// The number of pods that must be rescheduled if the node is deleted.
 pub(crate) fn reschedulable_on(stores: &Stores, node: &str) -> usize {
     stores.pods.by(BY_NODE, node).iter().filter(|pod| is_reschedulable(pod)).count()
 }

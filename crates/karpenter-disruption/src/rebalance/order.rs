@@ -258,8 +258,8 @@ impl Zones {
         moves.iter().map(stands).collect()
     }
 
-    /// Merges moves that depend on each other if `may_go_together` allows it. Returns the independent moves, and those that
-    /// still depend on others.
+    /// Merges moves that depend on each other if `may_go_together` allows it. Returns the independent moves, and those
+    /// that still depend on others.
     pub(crate) fn joined(
         &self,
         draft: &Draft<'_>,

@@ -179,7 +179,7 @@ fn our_nodes(assembled: &AssembledCluster) -> BTreeSet<&str> {
     assembled.cluster.state_nodes.iter().filter_map(|state_node| state_node.node.as_deref()).collect()
 }
 
-/// Durations of the methods up to the first with commands; the later ones were not asked.
+/// Durations of the methods up to the first with commands; later methods were not evaluated.
 fn asked<'a>(evaluation: &Evaluation, took: &'a [(Method, Duration)]) -> &'a [(Method, Duration)] {
     let found = evaluation.outcomes.iter().position(|outcome| outcome.commands > 0);
     found.and_then(|index| took.get(..=index)).unwrap_or(took)
