@@ -166,8 +166,10 @@ pub(crate) fn assemble_parts(cluster: &ClusterInput, others: &[PoolInput]) -> Pa
     problem.pods = groups;
 
     let pools = cluster.pools.iter().map(|one| one.pool.clone()).collect();
-    let mut parts =
-        Parts { assembled: AssembledProblem { pools, pods, ..AssembledProblem::default() }, ..Parts::default() };
+    let mut parts = Parts {
+        assembled: AssembledProblem { pools, pods, ..AssembledProblem::default() },
+        ..Parts::default()
+    };
     for (draft, node_pods) in drafts.drafts.into_iter().zip(node_pods) {
         let host = Host {
             node: draft.node_at.map(|position| cluster.nodes[position].clone()),

@@ -119,7 +119,12 @@ fn spec_is_validated_before_aws_calls() {
             "False TagValidationFailed",
             "tags failed validation requirements (tags=\"karpenter.sh/nodepool\")",
         ),
-        ("unreadable", unreadable("bad size"), "False InvalidSpecification", "spec cannot be parsed: bad size"),
+        (
+            "unreadable",
+            unreadable("bad size"),
+            "False InvalidSpecification",
+            "spec cannot be parsed: bad size",
+        ),
     ];
     for (case, result, expected, words) in table {
         assert_eq!(shown(&result), expected, "{case}");
