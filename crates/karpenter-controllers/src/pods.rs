@@ -1,4 +1,4 @@
-//! What a pod is to Karpenter; see [`karpenter_state::pods`].
+//! Queries about the pods of nodes; the rules are in [`karpenter_state::pods`].
 
 pub use karpenter_state::pods::*;
 

@@ -254,7 +254,7 @@ async fn unhandled_message_is_received_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_block_other_claims() {
-    // By a message about all instances, and by their instance status.
+    // The deletions are caused by one message for all instances, or by their instance status.
     for by_message in [true, false] {
         let world = World::start().await;
         for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {
