@@ -111,7 +111,7 @@ func each(count int, work func(int)) {
 }
 
 func condition(kind string) object {
-	return object{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": born}
+	return object{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": born, "observedGeneration": 1}
 }
 
 func nodeName(number int) string { return fmt.Sprintf("default-%05d", number) }
