@@ -210,7 +210,7 @@ def al2023(scratch, script):
                     host.put(path, text, mode)
                 status = host.run(good.replace("install='auto'", f"install='{install}'"))
                 if install == "ami" and not has_image:
-                    expect(f"{where}: status", (status, "forbids" in host.output), (1, True))
+                    expect(f"{where}: status", (status, "does not allow a download" in host.output), (1, True))
                     continue
                 expect(f"{where}: status {host.output}", status, 0)
                 once = host.files()
