@@ -305,7 +305,7 @@ fn dump_with_errors_is_rejected() {
     });
     let stderr = refused(&[whole.clone(), vec![budget]].concat());
     assert!(stderr.contains("PodDisruptionBudget default/web: status.disruptionsAllowed: "), "{stderr}");
-    assert!(stderr.contains("error: nothing is proposed for a dump with errors"), "{stderr}");
+    assert!(stderr.contains("error: consolidation is not simulated for a dump with errors"), "{stderr}");
     let mut pod = whole[3].clone();
     pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("lots");
     let stderr = refused(&[&whole[..3], &[pod]].concat());

@@ -48,32 +48,30 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     let bold = terminal.bold();
     let (cost, stats) = (&report.cost, &report.stats);
     let made = report.commands.iter().filter(|command| !command.dry_run);
-    let (mut moves, mut gone, mut launched) = (0, 0, 0);
+    let (mut commands, mut disrupted, mut launched) = (0, 0, 0);
     for command in made {
-        moves += 1;
-        gone += command.candidates.len() as u64;
+        commands += 1;
+        disrupted += command.candidates.len() as u64;
         launched += command.replacements.len() as u64;
     }
-    let headline = if moves == 0 {
+    let headline = if commands == 0 {
         format!("nothing to do for {}", counted(stats.nodes_before as u64, "node"))
     } else {
         let rounds = match stats.rounds {
             0 | 1 => String::new(),
-            rounds => format!(" in {rounds} rounds"),
+            rounds => format!(" in {rounds} passes"),
         };
         format!(
-            "{}{rounds}: {gone} of {} {}, {} new, {}",
-            counted(moves, "move"),
+            "{}{rounds}: {disrupted} of {} disrupted, {launched} new, {} rescheduled",
+            counted(commands, "command"),
             counted(stats.nodes_before as u64, "node"),
-            if gone == 1 { "goes" } else { "go" },
-            launched,
-            counted(stats.pods_moved as u64, "pod move"),
+            counted(stats.pods_moved as u64, "pod"),
         )
     };
     writeln!(out, "{bold}{headline}{bold:#}")?;
     let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
     writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
-    if moves > 0 {
+    if commands > 0 {
         // A mandatory replacement, such as for drift, may be more expensive.
         let (percent, what) = match cost.saving_percent {
             saved if saved < 0.0 => (-saved, "more"),
@@ -101,8 +99,12 @@ fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     let saving: f64 = rehearsed.iter().map(|command| command.saving).sum();
-    let moves = counted(rehearsed.len() as u64, "move");
-    writeln!(out, "dry run      {}/h  would be saved by {moves} of NodePools on dry run", dollars(saving))
+    let commands = counted(rehearsed.len() as u64, "command");
+    writeln!(
+        out,
+        "dry run      {}/h  would be saved by {commands} of NodePools with a dry run",
+        dollars(saving)
+    )
 }
 
 fn write_command(

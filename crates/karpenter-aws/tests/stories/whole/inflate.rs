@@ -104,7 +104,7 @@ async fn start_error_has_a_hint() {
         (Call::CheckAccess, AwsError::new("UnauthorizedOperation", "no"), "karpenter bootstrap aws"),
         (Call::CheckAccess, AwsError::new("ExpiredToken", "old"), "credentials"),
         (Call::DescribeCluster, AwsError::new("ResourceNotFoundException", "no"), "--cluster-endpoint"),
-        (Call::DescribeInstanceTypes, AwsError::unreachable("down"), "what EC2 sells"),
+        (Call::DescribeInstanceTypes, AwsError::unreachable("down"), "discover instance types"),
     ];
     for (call, error, expected) in table {
         world.aws.fail_always(call, Some(error));

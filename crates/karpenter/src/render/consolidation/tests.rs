@@ -106,10 +106,10 @@ fn rendered(report: &Report, format: OutputFormat) -> String {
 #[test]
 fn table_has_every_command_and_why_other_nodes_stay() {
     expect![[r#"
-        1 move: 2 of 4 nodes go, 1 new, 2 pod moves
+        1 command: 2 of 4 nodes disrupted, 1 new, 2 pods rescheduled
         cost now     $0.9600/h  $700.80/month
         afterwards   $0.3840/h  $280.32/month  60.0% saved
-        dry run      $0.0960/h  would be saved by 1 move of NodePools on dry run
+        dry run      $0.0960/h  would be saved by 1 command of NodePools with a dry run
         lower bound  $0.3000/h  at most 28.0% above the cheapest possible
         as of        2026-01-01T12:00:00Z
 
@@ -119,7 +119,7 @@ fn table_has_every_command_and_why_other_nodes_stay() {
         -  node-b         general   m5.2xlarge            zone-a  on-demand  $0.3840
         +  replacement-1  general   m5.xlarge or 1 other  zone-b  on-demand  $0.1920
 
-        2  Empty (dry run): 1 node removed in round 2, saves $0.0960/h (100.0%), 0 pods moved
+        2  Empty (dry run): 1 node removed in pass 2, saves $0.0960/h (100.0%), 0 pods moved
            NODE    NODEPOOL  TYPE      ZONE    CAPACITY       $/H
         -  node-d  general   m5.large  zone-a  on-demand  $0.0960
 
