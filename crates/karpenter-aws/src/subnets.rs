@@ -4,6 +4,7 @@
 //! launch gets by [`FreeAddresses`]. Whether a zone is closed after a refusal is not kept here.
 
 mod free_addresses;
+mod public;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use crate::api::{AwsError, Ec2, tag_filters};
 use crate::cache::Cache;
 
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
+pub use public::PublicSubnets;
 
 /// A count of addresses is remembered longer than the answer it came with, by this much, …
 const REMEMBERED_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
@@ -85,13 +87,20 @@ pub struct Subnets {
     clock: Clock,
     answers: Cache<ClassVersion, Arc<Vec<Subnet>>>,
     free: Mutex<FreeAddresses>,
+    public: PublicSubnets,
 }
 
 impl Subnets {
     pub fn new(ec2: Arc<dyn Ec2>, clock: Clock, refresh: Duration) -> Self {
         let remember_for = (refresh + REMEMBERED_BEYOND_REFRESH).max(REMEMBERED_MIN);
         let free = Mutex::new(FreeAddresses::new(remember_for));
-        Self { ec2, clock, answers: Cache::new(clock, refresh), free }
+        Self { ec2, clock, answers: Cache::new(clock, refresh), free, public: PublicSubnets::default() }
+    }
+
+    /// Records in `public` which of the subnets give public addresses.
+    pub fn recording(mut self, public: PublicSubnets) -> Self {
+        self.public = public;
+        self
     }
 
     /// The subnets that the class selects, as EC2 told not longer ago than the refresh interval.
@@ -107,6 +116,7 @@ impl Subnets {
             }
         }
         let subnets = Arc::new(found.into_values().collect::<Vec<_>>());
+        self.public.learn(&subnets);
         let now = self.clock.now();
         let mut free = self.free();
         for subnet in subnets.iter() {

@@ -468,6 +468,34 @@ fn a_consolidation_needs_nodes_pools_and_a_moment() {
 }
 
 #[test]
+fn root_volumes_make_a_plan_use_fewer_nodes() {
+    let plan = |ebs: &str| -> Value {
+        let text = format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: 60, selector: {{matchLabels: {{app: web}}}}, template: {{metadata: {{labels: {{app: web}}}}, spec: {{containers: [{{name: web, image: web, resources: {{requests: {{cpu: 500m, memory: 512Mi}}}}}}]}}}}}}}}\n---\n\
+             {{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: default}}, spec: {{template: {{spec: {{requirements: [{{key: kubernetes.io/os, operator: In, values: [linux]}}, {{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}}, {{key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}}], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}}}\n---\n\
+             {{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {{name: default}}, spec: {{amiSelectorTerms: [{{alias: al2023@latest}}], role: r, subnetSelectorTerms: [{{tags: {{a: b}}}}], securityGroupSelectorTerms: [{{tags: {{a: b}}}}], blockDeviceMappings: [{{deviceName: /dev/xvda, ebs: {{{ebs}}}}}]}}}}\n"
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
+        let output = run(command.args(["plan", "--strict", "-f", "-", "-o", "json"]), &text);
+        assert_eq!(output.status.code(), Some(0), "{}", crate::text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("valid JSON")
+    };
+    // The size of a snapshot is unknown, so its volume costs nothing.
+    let (without, with) = (plan("snapshotID: snap-1"), plan("volumeSize: 20Gi, volumeType: gp3"));
+    let count = |plan: &Value| nodes(plan).len();
+    assert!(count(&with) < count(&without), "{} nodes, {} without", count(&with), count(&without));
+    let volumes = |plan: &Value| number(&plan["cost"]["hourly"]) - number(&plan["cost"]["instanceHourly"]);
+    assert_eq!(volumes(&without), 0.0);
+    assert!((volumes(&with) - count(&with) as f64 * 1.6 / 730.0).abs() < 1e-4);
+    for node in nodes(&with) {
+        assert!((number(&node["price"]) - number(&node["instancePrice"]) - 1.6 / 730.0).abs() < 2e-6);
+    }
+    // With volumes, the fleet costs less than the other one with its volumes.
+    let other = number(&without["cost"]["hourly"]) + count(&without) as f64 * 1.6 / 730.0;
+    assert!(number(&with["cost"]["hourly"]) < other);
+}
+
+#[test]
 fn replicas_of_a_hostname_spread_get_nodes_of_their_own() {
     let workload = "---
 apiVersion: apps/v1

@@ -13,7 +13,7 @@ use super::discovered::Discovered;
 /// Type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
-/// Whether an offering can be had, and for how much.
+/// Whether an offering can be had, and for how much: the instance alone, as upstream reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Told {
     pub(super) is_available: bool,
@@ -37,7 +37,7 @@ pub(super) fn told<'a>(
                 let series = [instance_type.name.to_string(), capacity_type.to_string(), zone.to_string()];
                 let entry = all.entry(series).or_insert(Told { is_available: false, price: 0.0 });
                 entry.is_available |= offering.available;
-                entry.price = offering.price_per_hour;
+                entry.price = offering.instance_price();
                 zones.insert(zone);
             }
             if uses_reservations {

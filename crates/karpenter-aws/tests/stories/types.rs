@@ -183,11 +183,11 @@ async fn prices_are_asked_for_each_by_its_own_clock() {
     world.spawn(controller, PricingController::watch, 2);
     world.pass(MINUTE / 2).await;
     let asked = || (world.aws.count(Call::GetProducts), world.aws.count(Call::DescribeSpotPriceHistory));
-    assert_eq!(asked(), (2, 1));
+    assert_eq!(asked(), (5, 1), "two lists of instances, three of volumes");
     world.pass(MINUTE).await;
-    assert_eq!(asked(), (4, 1), "one of two lists failed");
+    assert_eq!(asked(), (7, 1), "one of two lists of instances failed");
     world.pass(12 * HOUR).await;
-    assert_eq!(asked(), (6, 13));
+    assert_eq!(asked(), (12, 13));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ fn machine(name: &str, kind: &str, price: f64) -> MachineReport {
         zone: Some("zone-a".to_owned()),
         capacity_type: Some("on-demand".to_owned()),
         price: Some(price),
+        instance_price: Some(price),
     }
 }
 
@@ -33,6 +34,7 @@ fn report() -> Report {
             zone: Some("zone-b".to_owned()),
             capacity_type: Some("on-demand".to_owned()),
             price: 0.192,
+            instance_price: Some(0.192),
             instance_type_options: vec!["m5.xlarge".to_owned(), "m5a.xlarge".to_owned()],
         }],
         moves: vec![
