@@ -1,5 +1,4 @@
-//! Measures calls: how long each took, try by try, and what came back. What is told about them is upstream's, and
-//! [`CallMetrics`]' business.
+//! Measures each call and its attempts: duration and status. [`CallMetrics`] has the metrics.
 
 use std::time::Instant;
 
@@ -12,30 +11,30 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
-use karpenter_aws::call_metrics::{CallMetrics, CallTold};
+use karpenter_aws::call_metrics::{CallMetrics, CallRecord};
 
-/// Sees every call of a client from its beginning to its end, and changes nothing.
+/// Observes every call of a client without changing it.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure(pub(crate) CallMetrics);
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct InFlight {
     since: Instant,
     attempts: u32,
     attempt_since: Option<Instant>,
 }
 
-impl Storable for UnderWay {
+impl Storable for InFlight {
     type Storer = StoreReplace<Self>;
 }
 
-/// Zero: no answer came.
+/// 0 without a response.
 fn status(context: &FinalizerInterceptorContextRef<'_>) -> u16 {
     context.response().map_or(0, |response| response.status().as_u16())
 }
 
-fn told<T>(cfg: &ConfigBag, tell: impl FnOnce(&str, &str) -> T) -> T {
+fn with_call<T>(cfg: &ConfigBag, tell: impl FnOnce(&str, &str) -> T) -> T {
     match cfg.load::<Metadata>() {
         Some(call) => tell(call.service(), call.name()),
         None => tell("", ""),
@@ -52,7 +51,7 @@ impl Intercept for Measure {
         _: &BeforeSerializationInterceptorContextRef<'_>,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let begun = UnderWay { since: Instant::now(), attempts: 0, attempt_since: None };
+        let begun = InFlight { since: Instant::now(), attempts: 0, attempt_since: None };
         cfg.interceptor_state().store_put(begun);
         Ok(())
     }
@@ -63,7 +62,7 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(call) = cfg.get_mut_from_interceptor_state::<UnderWay>() {
+        if let Some(call) = cfg.get_mut_from_interceptor_state::<InFlight>() {
             call.attempts = call.attempts.saturating_add(1);
             call.attempt_since = Some(Instant::now());
         }
@@ -76,9 +75,11 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(since) = cfg.load::<UnderWay>().and_then(|call| call.attempt_since) {
+        if let Some(since) = cfg.load::<InFlight>().and_then(|call| call.attempt_since) {
             let (status, took) = (status(context), since.elapsed());
-            told(cfg, |service, action| self.0.tell_attempt(CallTold { service, action, status, took }));
+            with_call(cfg, |service, action| {
+                self.0.record_attempt(CallRecord { service, action, status, took })
+            });
         }
         Ok(())
     }
@@ -89,10 +90,10 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(call) = cfg.load::<UnderWay>() {
+        if let Some(call) = cfg.load::<InFlight>() {
             let (status, took, attempts) = (status(context), call.since.elapsed(), call.attempts);
-            told(cfg, |service, action| {
-                self.0.tell_request(CallTold { service, action, status, took }, attempts)
+            with_call(cfg, |service, action| {
+                self.0.record_call(CallRecord { service, action, status, took }, attempts)
             });
         }
         Ok(())
@@ -116,7 +117,7 @@ mod tests {
         </Message></Error></Errors><RequestID>r</RequestID></Response>";
     const SUBNETS: &str = "<DescribeSubnetsResponse><subnetSet/></DescribeSubnetsResponse>";
 
-    /// Gives these answers, one per connection, in their order.
+    /// Serves these responses, one per connection, in order.
     async fn answer(listener: TcpListener, answers: Vec<(&'static str, &'static str)>) {
         for (status, body) in answers {
             let (mut connection, _) = listener.accept().await.expect("a call");
@@ -159,11 +160,11 @@ mod tests {
         assert!(found.is_empty());
         cloud.await.expect("both were asked for");
 
-        // Nobody answers any more.
-        let error = apis.ec2.describe_subnets(&query).await.expect_err("nobody is there");
+        // The server is gone.
+        let error = apis.ec2.describe_subnets(&query).await.expect_err("no server");
         assert!(error.is_transient(), "{error}");
-        let told = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
-        // Requests and attempts; three of the latter come to nothing.
-        assert_eq!([told("200"), told("503"), told("0")], [(1, 1), (0, 1), (1, 3)]);
+        let counts = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
+        // Calls and attempts; three attempts have no response.
+        assert_eq!([counts("200"), counts("503"), counts("0")], [(1, 1), (0, 1), (1, 3)]);
     }
 }

@@ -1,6 +1,6 @@
-//! How long a flood of interruption messages takes, from the queue to the last claim, in one process: an in-process
-//! queue and API server, a claim and a node per message, a third each of spot interruptions, state changes and health
-//! events.
+//! Measures how long a burst of interruption messages takes, from the queue to the last deleted NodeClaim: in-process
+//! queue and API server, one NodeClaim and node per message, one third each of spot interruptions, state changes and
+//! health events.
 //!
 //!     cargo run --release -p karpenter-aws --features fake --example interruption_flood [MESSAGES]
 
@@ -20,7 +20,7 @@ use karpenter_aws::interruption::queue::{InterruptionQueue, RECEIVERS};
 use karpenter_aws::interruption::{Feedback, Handler};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
@@ -32,15 +32,15 @@ use serde_json::{Value, json};
 const QUEUE: &str = "flood";
 const AT_ONCE: usize = 64;
 
-struct Nobody;
+struct NoFeedback;
 
-impl Feedback for Nobody {
-    fn close_spot_pool(&self, _: &str, _: &str) {}
+impl Feedback for NoFeedback {
+    fn mark_spot_unavailable(&self, _: &str, _: &str) {}
 
-    fn close_reservation(&self, _: &str) {}
+    fn mark_reservation_exhausted(&self, _: &str) {}
 }
 
-/// Knows its class, and nothing else.
+/// A provider that has only a node class kind.
 struct Cloud;
 
 fn nothing<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
@@ -143,7 +143,7 @@ async fn define_kinds(client: &Client) -> Result<()> {
 async fn main() -> Result<()> {
     let messages: usize = match std::env::args().nth(1) {
         None => 15_000,
-        Some(text) => text.parse().context("the number of messages is no number")?,
+        Some(text) => text.parse().context("the number of messages is not a number")?,
     };
     let clock = Clock::system();
     let client = Client::new(ApiServer::new(Config::default()), "default");
@@ -162,13 +162,13 @@ async fn main() -> Result<()> {
     (0..messages).for_each(|number| aws.send_message(QUEUE, body(number)));
 
     let context = Context::new(client.clone(), stores.clone(), Arc::new(Cloud), clock);
-    let stop = Stop::default();
-    let handler = Handler::new(context, Arc::new(Nobody));
-    let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, stop.clone());
+    let shutdown = Shutdown::default();
+    let handler = Handler::new(context, Arc::new(NoFeedback));
+    let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, shutdown.clone());
     let keys = Queue::default();
     receivers.watch(&keys);
     let started = std::time::Instant::now();
-    let running = tokio::spawn(harness::run(Arc::new(receivers), keys, RECEIVERS, clock, stop.clone()));
+    let running = tokio::spawn(reconcile::run(Arc::new(receivers), keys, RECEIVERS, clock, shutdown.clone()));
     let left = || aws.world(|world| world.queues.get(QUEUE).map_or(0, Vec::len));
     while left() > 0 {
         clock.sleep(Duration::from_millis(5)).await;
@@ -181,7 +181,7 @@ async fn main() -> Result<()> {
         "{messages} messages, {ending} claims ending: {:.2} s, {per_second:.0} messages/s",
         took.as_secs_f64()
     );
-    stop.stop();
+    shutdown.request();
     running.await.context("the receivers did not end")?;
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! `karpenter bootstrap`: prints what a cloud account needs before Karpenter can work in it. Nothing is asked of anybody.
+//! `karpenter bootstrap`: prints the AWS resources that Karpenter needs in an account. Makes no calls.
 
 use std::io::{self, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use karpenter_aws::permissions::{self, Controller, Target, Trust, Wishes};
+use karpenter_aws::permissions::{self, Controller, ResourceOptions, Target, Trust};
 use karpenter_catalog::aws::partition;
 
 use crate::Outcome;
@@ -12,7 +12,7 @@ use crate::cli::bootstrap::{
 };
 use crate::diagnostics::print_note;
 
-/// Characters that IAM allows in a managed policy.
+/// Maximum number of characters of a managed policy in IAM.
 const POLICY_SIZE_MAX: usize = 6_144;
 
 pub(crate) fn run(arguments: &BootstrapArguments) -> Result<Outcome> {
@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: &BootstrapArguments) -> Result<Outcome> {
 }
 
 fn aws(arguments: &BootstrapAwsArguments) -> Result<String> {
-    let wishes = wishes(arguments);
-    check_sizes(&wishes)?;
+    let options = resource_options(arguments);
+    check_sizes(&options)?;
     Ok(match arguments.output {
         BootstrapFormat::Json => {
             let is_for_more =
@@ -38,21 +38,21 @@ fn aws(arguments: &BootstrapAwsArguments) -> Result<String> {
                     "-o json prints policies only: --no-create-node-role, --oidc-provider and --pod-identity are for the other outputs"
                 );
             }
-            format!("{:#}", permissions::json(&target(arguments, wishes)?))
+            format!("{:#}", permissions::json(&target(arguments, options)?))
         }
-        BootstrapFormat::Cloudformation => format!("{:#}", permissions::cloudformation(&wishes)),
-        BootstrapFormat::Terraform => format!("{:#}", permissions::terraform(&wishes)),
-        BootstrapFormat::Cli => permissions::cli(&wishes),
+        BootstrapFormat::Cloudformation => format!("{:#}", permissions::cloudformation(&options)),
+        BootstrapFormat::Terraform => format!("{:#}", permissions::terraform(&options)),
+        BootstrapFormat::Cli => permissions::cli(&options),
     })
 }
 
-fn wishes(arguments: &BootstrapAwsArguments) -> Wishes {
+fn resource_options(arguments: &BootstrapAwsArguments) -> ResourceOptions {
     let trust = match &arguments.oidc_provider {
         Some(provider) => Some(Trust::Oidc(provider.clone())),
         None => arguments.pod_identity.then_some(Trust::PodIdentity),
     };
-    let usual = Wishes::of(&arguments.cluster);
-    Wishes {
+    let usual = ResourceOptions::of(&arguments.cluster);
+    ResourceOptions {
         node_roles: match arguments.node_role.as_slice() {
             [] => usual.node_roles,
             named => named.to_vec(),
@@ -69,23 +69,23 @@ fn wishes(arguments: &BootstrapAwsArguments) -> Wishes {
     }
 }
 
-fn target(arguments: &BootstrapAwsArguments, wishes: Wishes) -> Result<Target> {
+fn target(arguments: &BootstrapAwsArguments, options: ResourceOptions) -> Result<Target> {
     let region = match &arguments.region {
         Some(region) => region.clone(),
         None => {
             let region = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty());
-            let region = region.context("-o json needs --region: documents name the region they are for")?;
+            let region = region.context("-o json needs --region, because the policy documents contain it")?;
             parse_region(&region).map_err(|error| anyhow!("AWS_REGION {region:?}: {error}"))?
         }
     };
     let account = arguments.account.clone();
-    let account = account.context("-o json needs --account: documents name the account they are for")?;
+    let account = account.context("-o json needs --account, because the policy documents contain it")?;
     let partition = partition::of_region(&region);
     if let Some(given) = arguments.partition.as_deref().filter(|given| *given != partition) {
         bail!("--partition {given}: the region {region} belongs to {partition}");
     }
     Ok(Target {
-        wishes,
+        options,
         partition: partition.to_owned(),
         region,
         account,
@@ -93,10 +93,10 @@ fn target(arguments: &BootstrapAwsArguments, wishes: Wishes) -> Result<Target> {
     })
 }
 
-/// However many roles and parameters there are, each policy has to fit.
-fn check_sizes(wishes: &Wishes) -> Result<()> {
+/// Each policy must be within the limit, for any number of roles and parameters.
+fn check_sizes(options: &ResourceOptions) -> Result<()> {
     let longest = Target {
-        wishes: wishes.clone(),
+        options: options.clone(),
         partition: "aws-us-gov".to_owned(),
         region: "ap-southeast-99".to_owned(),
         account: "111122223333".to_owned(),
@@ -114,26 +114,28 @@ fn check_sizes(wishes: &Wishes) -> Result<()> {
     Ok(())
 }
 
-/// What a user should know about what was printed.
+/// Notes about the printed resources.
 fn notes(arguments: &BootstrapAwsArguments) -> Vec<String> {
     let mut notes = Vec::new();
     let cluster = &arguments.cluster;
-    let mut tell_name = |what: &str, usual: String, name: String, how: &str| {
+    let mut note_name = |what: &str, usual: String, name: String, how: &str| {
         if usual != name {
-            notes.push(format!("{what} is called {name}, because {usual:?} is longer than AWS allows{how}"));
+            notes.push(format!(
+                "{what} has the name {name}, because {usual:?} is longer than AWS allows{how}"
+            ));
         }
     };
     if arguments.node_role.is_empty() {
         let (usual, name) = (format!("KarpenterNodeRole-{cluster}"), permissions::node_role_name(cluster));
-        tell_name("the role of nodes", usual, name, "; --node-role gives it another name");
+        note_name("the node role", usual, name, "; --node-role gives it another name");
     }
     if arguments.queue.is_none() {
         let name = permissions::queue_name(cluster);
-        tell_name("the interruption queue", cluster.clone(), name, "; --queue gives it another name");
+        note_name("the interruption queue", cluster.clone(), name, "; --queue gives it another name");
     }
     if arguments.oidc_provider.is_some() || arguments.pod_identity {
         let usual = format!("KarpenterControllerRole-{cluster}");
-        tell_name("the controller's role", usual, permissions::controller_role_name(cluster), "");
+        note_name("the controller role", usual, permissions::controller_role_name(cluster), "");
     }
     if arguments.output != BootstrapFormat::Json {
         let given = [
@@ -143,7 +145,7 @@ fn notes(arguments: &BootstrapAwsArguments) -> Vec<String> {
         ];
         for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             notes.push(format!(
-                "{option} has no effect on this output: it works in the account and region that it is used in"
+                "{option} has no effect on this output, which applies to the account and region where it is used"
             ));
         }
     }

@@ -219,10 +219,10 @@ fn a_value_that_cannot_be_read_moves_nothing_and_is_named() {
         let pool = general(json!({annotation.as_str(): value}));
         let output = ask([[pool].to_vec(), nodes.to_vec()].concat(), &["-o", "json"]);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let told = format!(
+        let warning = format!(
             "warning: nodepool general: annotation {annotation}: {value:?} is invalid; valid: {valid}; "
         );
-        assert!(stderr.contains(&told), "{stderr}");
+        assert!(stderr.contains(&warning), "{stderr}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
         assert_eq!(
             (&report["commands"], reason(&report, "a")),

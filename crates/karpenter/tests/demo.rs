@@ -19,9 +19,9 @@ fn number(value: &Value) -> f64 {
 fn the_story_is_whole_and_the_same_for_the_same_seed() {
     let first = demo(&["--seed", "7", "-o", "json"]);
     assert_eq!(first.stdout, demo(&["--seed", "7", "-o", "json"]).stdout, "the same seed, another story");
-    let told: Value = serde_json::from_slice(&first.stdout).expect("JSON");
+    let output: Value = serde_json::from_slice(&first.stdout).expect("JSON");
 
-    let timeline = told["timeline"].as_array().expect("a list");
+    let timeline = output["timeline"].as_array().expect("a list");
     let times: Vec<f64> = timeline.iter().map(|entry| number(&entry["seconds"])).collect();
     assert!(times.is_sorted(), "time runs backwards: {times:?}");
     let mut rest = timeline.iter();
@@ -49,7 +49,7 @@ fn the_story_is_whole_and_the_same_for_the_same_seed() {
         assert!(found, "{actor}: {part:?} is missing or comes too early in {timeline:#?}");
     }
 
-    let summary = &told["summary"];
+    let summary = &output["summary"];
     let (price, bound) = (number(&summary["pricePerHour"]), number(&summary["lowerBoundPerHour"]));
     assert!(bound > 0.0 && bound <= price + 1e-9, "{bound} {price}");
     assert!(number(&summary["nodesAtPeak"]) > 1.0);

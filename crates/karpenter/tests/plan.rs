@@ -296,7 +296,7 @@ fn daemonset_with_resource_claims_is_not_counted() {
 }
 
 const TWO_TYPES: &str = r#"[
-  {"name": "dear.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
+  {"name": "expensive.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
    "offerings": [{"Price": 2.5, "Available": true, "Requirements": [
      {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
      {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]}]},
@@ -439,8 +439,8 @@ fn a_budget_that_cannot_be_evaluated_is_a_warning() {
     let input = format!("{}{budgets}---\n{node}", text_of_pool());
     let output = run(command.args(["plan", "--consolidate", "-f", "-"]), &input);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = "warning: nodepool default: spec.disruption.budgets: budget 0: schedule field minute";
-    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    let warning = "warning: nodepool default: spec.disruption.budgets: budget 0: schedule field minute";
+    assert!(text(&output.stderr).contains(warning), "{}", text(&output.stderr));
 }
 
 #[test]

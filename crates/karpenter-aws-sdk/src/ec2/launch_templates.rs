@@ -1,4 +1,4 @@
-//! Launch templates. What our own values leave open is not sent.
+//! Launch templates. Fields that are `None` are not sent.
 
 use aws_sdk_ec2::types as sdk;
 use karpenter_aws::api::ec2::{

@@ -1,4 +1,5 @@
-//! Arguments without a subcommand: in a pod they are the controller's, as upstream's image takes them.
+//! Adds the subcommand `controller` if arguments have none and the process runs in a pod, as upstream's image has no
+//! subcommands.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -6,12 +7,12 @@ use std::path::Path;
 
 use super::go_flags::CONTROLLER;
 
-/// Kubernetes mounts it into every pod that may use the API.
+/// Mounted into pods that may use the Kubernetes API.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// Upstream's charts set at least one of them on the controller.
+/// Upstream's chart sets at least one of these variables.
 const CHART_VARIABLES: [&str; 2] = ["CLUSTER_NAME", "KARPENTER_SERVICE"];
 
-/// What decides whether a bare invocation means the controller.
+/// The properties of the process that decide whether `controller` is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Surroundings {
     pub(crate) has_service_account_token: bool,
@@ -29,13 +30,14 @@ impl Surroundings {
         }
     }
 
-    /// A shell may have `CLUSTER_NAME` from a tutorial: a person at a terminal gets the help instead.
+    /// A shell may have `CLUSTER_NAME` set, so `controller` is not added if the output is a terminal: the user gets
+    /// the help.
     fn is_controller(self) -> bool {
         self.has_service_account_token || (self.has_chart_variable && !self.is_terminal)
     }
 }
 
-/// The arguments of the process, with `controller` inserted where no subcommand is given and the controller is meant.
+/// The arguments of the process, with `controller` inserted if it is implied.
 pub(crate) fn with_subcommand(
     arguments: impl IntoIterator<Item = OsString>,
     surroundings: Surroundings,
@@ -47,7 +49,7 @@ pub(crate) fn with_subcommand(
     arguments
 }
 
-/// Every flag but those that the bare program has itself.
+/// All flags except those of the program itself, such as --help.
 fn is_flag_of_controller(argument: &OsString) -> bool {
     let own = ["-h", "--help", "-V", "--version"];
     argument.to_str().is_some_and(|text| text.starts_with('-') && !own.contains(&text))

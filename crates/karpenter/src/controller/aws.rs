@@ -1,11 +1,11 @@
-//! AWS: the account that this process has credentials for, and what new nodes trust the API server by.
+//! Builds the AWS provider for `karpenter controller`: credentials, region and CA certificates.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use karpenter_aws::assembly::{Assembly, Surroundings};
+use karpenter_aws::assembly::{Assembly, AssemblyInputs};
 use karpenter_aws_sdk::Settings;
 use karpenter_cluster::clock::Clock;
 use karpenter_controllers::operator::options::MinValuesPolicy;
@@ -14,7 +14,7 @@ use kube::config::Kubeconfig;
 use super::connect::Connected;
 use crate::cli::ControllerArguments;
 
-/// Where a pod finds the certificates of its API server.
+/// Where pods find the CA certificates of the API server.
 const OWN_CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 pub(super) async fn assemble(
@@ -23,12 +23,12 @@ pub(super) async fn assemble(
     clock: Clock,
 ) -> Result<Assembly> {
     let options = &arguments.options;
-    // Before anything is asked of anybody.
+    // Before any call.
     arguments.aws.check()?;
     let settings =
         Settings { region: arguments.aws.region.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let aws = karpenter_aws_sdk::connect(&settings).await?;
-    let surroundings = Surroundings {
+    let inputs = AssemblyInputs {
         apis: aws.apis,
         region: aws.region,
         client: connected.client.clone(),
@@ -39,11 +39,11 @@ pub(super) async fn assemble(
         own_ca_bundle: own_ca_bundle(arguments.kubeconfig.as_deref()),
         calls: aws.calls,
     };
-    Assembly::build(surroundings).await.context("the AWS provider cannot start")
+    Assembly::build(inputs).await.context("the AWS provider cannot start")
 }
 
-/// The certificates this process trusts the API server by, byte for byte as they were given to it: the hash of a class
-/// counts them.
+/// The CA certificates that this process trusts for the API server, byte for byte, because the hash of an
+/// EC2NodeClass includes them.
 fn own_ca_bundle(kubeconfig: Option<&Path>) -> Option<String> {
     let config = match kubeconfig {
         Some(file) => Kubeconfig::read_from(file).ok(),

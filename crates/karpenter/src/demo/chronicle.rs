@@ -1,4 +1,4 @@
-//! Notes what happens in the cluster, by watching the same stores that Karpenter reads.
+//! Records events of the cluster by watching the stores that Karpenter reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use karpenter_controllers::pods::node_name;
 use karpenter_controllers::stores::Stores;
 use karpenter_kwok::PRICE_LABEL;
 use karpenter_state::pod::Pod;
 
-/// One thing that happened to one object.
+/// A change of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Happening {
     ClaimCreated { claim: String },
@@ -31,7 +31,7 @@ pub(super) enum Happening {
     PodGone { pod: String },
 }
 
-/// What was bought.
+/// The launched instance.
 #[derive(Debug, Clone, PartialEq, PartialOrd, Default)]
 pub(super) struct Machine {
     pub(super) instance_type: String,
@@ -52,7 +52,7 @@ impl Machine {
     }
 }
 
-/// Clones share the notes.
+/// Clones share the records.
 #[derive(Clone, Default)]
 pub(super) struct Chronicle {
     notes: Arc<Mutex<Notes>>,
@@ -61,7 +61,7 @@ pub(super) struct Chronicle {
 #[derive(Default)]
 struct Notes {
     happenings: Vec<Happening>,
-    /// When each living pod was first seen.
+    /// When each existing pod was first seen.
     pods_since: BTreeMap<String, Timestamp>,
     running: BTreeSet<String>,
     ready_nodes: BTreeSet<String>,
@@ -79,7 +79,7 @@ impl Chronicle {
         chronicle
     }
 
-    /// What happened since the last time somebody asked, in order.
+    /// The changes since the last call, in order.
     pub(super) fn take(&self) -> Vec<Happening> {
         std::mem::take(&mut self.lock().happenings)
     }
@@ -165,7 +165,7 @@ impl Notes {
     }
 }
 
-/// Ready, and nobody has asked it to go.
+/// Ready and not terminating.
 fn is_running(pod: &Pod) -> bool {
     pod.status.ready.is_some_and(|ready| ready.is_true) && pod.deleted_at.is_none()
 }

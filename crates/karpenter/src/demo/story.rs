@@ -1,4 +1,4 @@
-//! The story itself: what happens when, and what is asked of Karpenter.
+//! The steps of the scenario.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(super) async fn tell(world: &mut World) -> Result<Summary> {
         nodes_launched: world.nodes_launched(),
         recovered_after,
         emptied_after,
-        told: world.elapsed(),
+        duration: world.elapsed(),
     })
 }
 
@@ -63,7 +63,7 @@ async fn scale_out(world: &mut World, from: u32, to: u32) -> Result<ScaleOut> {
     Ok(ScaleOut { from, to, took, waited: world.take_waited() })
 }
 
-/// The cloud takes the spot node with the most pods back, without notice.
+/// The provider reclaims the spot node with the most pods without notice.
 async fn interrupt(world: &mut World) -> Result<Duration> {
     let nodes = fleet::nodes(world.context());
     let pods_on = |name: &str| {
@@ -74,11 +74,11 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
         .iter()
         .filter(|node| Machine::of(&***node).capacity_type == "spot")
         .max_by_key(|node| pods_on(name_of(&***node)))
-        .context("the story needs a spot node")?;
+        .context("the scenario needs a spot node")?;
     let name = name_of(&**victim).to_owned();
     let provider_id = victim.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
     let lost = pods_on(&name);
-    world.tell(Actor::Cloud, format!("takes spot node {name} back without notice; {lost} pods ran on it"))?;
+    world.tell(Actor::Cloud, format!("reclaims spot node {name} without notice; {lost} pods ran on it"))?;
     world.kwok.vanish(&provider_id).await?;
     let begin = world.elapsed();
     world.until("the lost node gone", |world| world.context().stores.nodes.get("", &name).is_none()).await?;

@@ -1,4 +1,4 @@
-//! The cluster of the story, and the ways in which the story touches it.
+//! The cluster of the scenario.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::render::dollars;
 use crate::render::view::counted;
 use crate::up::{SharedClock, install};
 
-/// Any moment would do; this one makes runs comparable.
+/// A fixed start time, so that runs are comparable.
 const EPOCH: &str = "2026-01-01T09:00:00Z";
-/// How often the story looks at its cluster.
+/// How often the scenario checks the cluster.
 const LOOK: Duration = Duration::from_millis(500);
-/// Nothing in the story takes longer than this.
+/// Maximum simulated time of a step.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 pub(super) struct World {
@@ -41,7 +41,7 @@ pub(super) struct World {
     operator: Operator,
     chronicle: Chronicle,
     timeline: Timeline,
-    /// How long pods waited until they ran, since the last time somebody asked.
+    /// How long pods were pending, since the last call.
     waited: Vec<Duration>,
     nodes_launched: usize,
 }
@@ -88,7 +88,7 @@ impl World {
         self.operator.context()
     }
 
-    /// How far the story is.
+    /// The simulated time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         since(self.clock.now(), self.began)
     }
@@ -101,7 +101,7 @@ impl World {
         self.nodes_launched
     }
 
-    /// How long pods waited until they ran, since the last call; shortest first.
+    /// How long pods were pending, since the last call; shortest first.
     pub(super) fn take_waited(&mut self) -> Vec<Duration> {
         let mut waited = std::mem::take(&mut self.waited);
         waited.sort_unstable();
@@ -119,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass, telling what happens.
+    /// Advances the clock, and prints changes.
     pub(super) async fn pass(&mut self, duration: Duration) -> Result<()> {
         let end = self.elapsed() + duration;
         while self.elapsed() < end {
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass until something holds, telling what happens. How long it took.
+    /// Advances the clock until the condition holds, and prints changes; returns how long it took.
     pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<Duration> {
         let begin = self.elapsed();
         loop {
@@ -137,7 +137,7 @@ impl World {
                 return Ok(took);
             }
             if took > PATIENCE {
-                bail!("{what} never came to pass: after {} s the story ends here", took.as_secs());
+                bail!("timeout after {} s: {what}", took.as_secs());
             }
             self.look().await?;
         }
@@ -167,27 +167,27 @@ impl World {
     }
 }
 
-/// One line per happening.
+/// One line per change.
 fn in_full(happening: &Happening) -> (Actor, String) {
     match happening {
         Happening::ClaimCreated { claim } => (Actor::Karpenter, format!("creates nodeclaim {claim}")),
         Happening::ClaimLaunched { claim, machine } => {
             (Actor::Karpenter, format!("launches {} for {claim}", described(machine)))
         }
-        Happening::ClaimDeleted { claim } => (Actor::Karpenter, format!("ends nodeclaim {claim}")),
+        Happening::ClaimDeleted { claim } => (Actor::Karpenter, format!("deletes nodeclaim {claim}")),
         Happening::NodeAppeared { node, .. } => (Actor::Cloud, format!("node {node} appears")),
         Happening::NodeReady { node, .. } => (Actor::Cluster, format!("node {node} is ready")),
         Happening::NodeSilent { node } => (Actor::Cluster, format!("node {node} is not ready")),
-        Happening::NodeGone { node, .. } => (Actor::Cluster, format!("node {node} is gone")),
+        Happening::NodeGone { node, .. } => (Actor::Cluster, format!("node {node} was deleted")),
         Happening::PodBound { pod, node } => (Actor::Cluster, format!("pod {pod} is bound to {node}")),
         Happening::PodRunning { pod, waited } => {
             (Actor::Cluster, format!("pod {pod} runs after {:.1} s", waited.as_secs_f64()))
         }
-        Happening::PodGone { pod } => (Actor::Cluster, format!("pod {pod} is gone")),
+        Happening::PodGone { pod } => (Actor::Cluster, format!("pod {pod} was deleted")),
     }
 }
 
-/// One line per kind of happening, in the order in which kinds came first.
+/// One line per kind of change, in order of first occurrence.
 fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
     let mut kinds: Vec<(Actor, &str, Vec<&Happening>)> = Vec::new();
     for happening in happenings {
@@ -224,7 +224,7 @@ fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
         .collect()
 }
 
-/// What was bought, the same things counted together.
+/// The launched instances, equal ones counted.
 fn bought(launches: &[&Happening]) -> String {
     let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {

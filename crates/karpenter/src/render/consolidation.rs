@@ -1,5 +1,5 @@
-//! A consolidation as text: the moves one by one, then a line for every node that stays. JSON and YAML are the report
-//! itself.
+//! Renders a simulated consolidation as text: the commands with their moves, then one line per node that stays. JSON
+//! and YAML are the report itself.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub(crate) fn write_report(
     }
 }
 
-/// `every_pod`: also where each pod goes.
+/// `every_pod`: also print the target of each pod.
 fn write_table(report: &Report, every_pod: bool, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     write_summary(report, terminal, out)?;
     for (number, command) in report.commands.iter().enumerate() {
@@ -74,7 +74,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
     writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
     if moves > 0 {
-        // What has to be replaced may have to be replaced by something dearer.
+        // A mandatory replacement, such as for drift, may be more expensive.
         let (percent, what) = match cost.saving_percent {
             saved if saved < 0.0 => (-saved, "more"),
             saved => (saved, "saved"),
@@ -94,7 +94,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     writeln!(out, "as of        {}", report.now)
 }
 
-/// Whoever tries something out wants to know what it would bring, although nothing of it is done.
+/// The saving of commands on dry run, which are not applied in the simulation.
 fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let rehearsed: Vec<&CommandReport> = report.commands.iter().filter(|command| command.dry_run).collect();
     if rehearsed.is_empty() {
@@ -102,7 +102,7 @@ fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     let saving: f64 = rehearsed.iter().map(|command| command.saving).sum();
     let moves = counted(rehearsed.len() as u64, "move");
-    writeln!(out, "dry run      {}/h  would be saved by {moves} of pools on a dry run", dollars(saving))
+    writeln!(out, "dry run      {}/h  would be saved by {moves} of NodePools on dry run", dollars(saving))
 }
 
 fn write_command(
@@ -114,7 +114,7 @@ fn write_command(
 ) -> io::Result<()> {
     let bold = terminal.bold();
     let rehearsed = if command.dry_run { " (dry run)" } else { "" };
-    let round = if command.round > 1 { format!(" in round {}", command.round) } else { String::new() };
+    let round = if command.round > 1 { format!(" in pass {}", command.round) } else { String::new() };
     let what = match (command.decision, command.replacements.len()) {
         ("reboot", _) => "rebooted".to_owned(),
         ("terminate-first", _) => "removed, then replaced".to_owned(),

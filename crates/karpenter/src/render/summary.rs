@@ -1,4 +1,5 @@
-//! The first lines of a table: how many pods went where, and what it costs against the bound and against upstream.
+//! The first lines of a table: the number of planned pods, and the price compared with the lower bound and with
+//! compat mode.
 
 use std::io::{self, Write};
 
@@ -46,7 +47,7 @@ pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -
         let text = if saved >= 0.05 {
             format!("{saved:.1}% saved")
         } else if saved <= -0.05 {
-            format!("{:.1}% dearer", -saved)
+            format!("{:.1}% more expensive", -saved)
         } else {
             "the same".to_owned()
         };
@@ -59,7 +60,7 @@ fn grouped(number: u64) -> String {
     super::view::grouped_digits(number)
 }
 
-/// Four decimals while they matter, two once the amount is large.
+/// Four decimals for small amounts, two for large ones.
 pub(crate) fn dollars(amount: f64) -> String {
     if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
 }

@@ -333,7 +333,7 @@ fn explain() {
           1 pod on 1 new node of NodePool default: accelerated in zone-b, on-demand at $1.0000/h
           not NodePool gpu: did not tolerate taint gpu:NoSchedule
         huge (12 pods, each cpu 64, memory 1Gi)
-          12 pods left over, see above
+          12 pods unschedulable, see above
     "#]],
     );
 }

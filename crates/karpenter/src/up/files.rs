@@ -1,4 +1,4 @@
-//! Files that `up` leaves for other programs: readable by their owner alone, and never half-written.
+//! Writes files for other programs: readable by their owner only, and atomically.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Writes beside the target and renames, so that a reader sees the old text or the new one.
+/// Writes a temporary file and renames it.
 pub(super) fn write_private(file: &Path, text: &str) -> Result<()> {
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
@@ -25,7 +25,7 @@ pub(super) fn write_private(file: &Path, text: &str) -> Result<()> {
     write().with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 pub(super) fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);

@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Values that somebody's arithmetic, recursion or table did not expect.
+/// Values that are likely to break arithmetic, recursion or tables.
 const VALUES: [&str; 40] = [
     "0",
     "1",

@@ -93,7 +93,7 @@ fn foreign_kinds_are_noted_and_nothing_at_all_is_an_error() {
     let mixed = karpenter(&["convert", "-f", "-"], &format!("{service}---\n{GOOD}"));
     assert_eq!(mixed.status.code(), Some(0));
     assert!(
-        text(&mixed.stderr).contains("note: not Karpenter's, left out: 1 Service"),
+        text(&mixed.stderr).contains("note: skipped, not Karpenter's: 1 Service"),
         "{}",
         text(&mixed.stderr)
     );
@@ -129,7 +129,7 @@ fn old_objects_are_planned_as_what_they_become() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["nodes"].as_array().map(Vec::len), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("1 objects of the API before v1"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("1 v1alpha5 or v1beta1 objects"), "{}", text(&output.stderr));
     let by_name = pod.replace("role: ops}", "karpenter.sh/provisioner-name: ops-provisioner}");
     let output = karpenter(
         &["plan", "--region", "ap-northeast-2", "-o", "json", "-f", path(&input), "-f", "-"],

@@ -1,4 +1,5 @@
-//! The API before v1 from outside: `convert`, `lint`, the old definitions on an API server, and the three-pools example.
+//! The v1alpha5 API with the binary: `convert`, `lint`, its CustomResourceDefinitions on an API server, and the
+//! three-pools example.
 
 mod convert;
 mod definitions;

@@ -103,7 +103,7 @@ fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
 
 /// Nodes of an offering may be smaller than others of the type, or have what others lack.
 #[test]
-fn offerings_whose_nodes_are_too_small_are_left_out() {
+fn too_small_offerings_are_filtered() {
     let list =
         |name: &str, amount: i64| -> ResourceList { [(Arc::from(name), amount)].into_iter().collect() };
     let mut sizes = instance_type("a.l", &["on-demand a 2", "on-demand b 1", "on-demand c 3"]);
@@ -137,29 +137,29 @@ fn filters() {
     let table: Vec<(&str, Vec<InstanceType>, LaunchConstraints, &str)> = vec![
         ("nothing", vec![], any(), UNAVAILABLE),
         (
-            "cheapest first, names decide between equals",
+            "cheapest first, then by name",
             vec![t("b.l", &["on-demand a 2"]), t("c.l", &["on-demand a 1"]), t("a.l", &["on-demand a 2"])],
             any(),
             "c.l(a:1) a.l(a:2) b.l(a:2)",
         ),
         (
-            "what cannot be had is left out",
+            "unavailable offerings are dropped",
             vec![t("a.l", &["xon-demand a 1"]), t("b.l", &["on-demand a 2", "xspot a 1"])],
             any(),
             "b.l(a:2)",
         ),
         ("all of it", vec![t("a.l", &["xon-demand a 1"])], any(), UNAVAILABLE),
-        ("zones are kept to", vec![t("a.l", &["on-demand a 1", "on-demand b 1"])], zone("b"), "a.l(b:1)"),
-        ("a zone without offers", vec![t("a.l", &["on-demand a 1"])], zone("c"), UNAVAILABLE),
+        ("required zone", vec![t("a.l", &["on-demand a 1", "on-demand b 1"])], zone("b"), "a.l(b:1)"),
+        ("zone without offerings", vec![t("a.l", &["on-demand a 1"])], zone("c"), UNAVAILABLE),
         ("a zone that the type does not have", vec![t("a.l", &["on-demand a 1"])], zone("z"), UNAVAILABLE),
         (
-            "kinds are kept to",
+            "required capacity type",
             vec![t("a.l", &["on-demand a 1", "spot a 0.5"])],
             constraints([capacity_types(&["spot"])]),
             "a.l(a:0.5)",
         ),
         (
-            "an empty reservation cannot be had",
+            "an exhausted reservation is dropped",
             vec![t("a.l", &["reserved a 0.1 cr-1*0", "on-demand a 1"])],
             all_kinds(),
             "a.l(a:1)",
@@ -171,7 +171,7 @@ fn filters() {
             "a.l(a:0.1)",
         ),
         (
-            "unless it is not asked for",
+            "unless reserved is not allowed",
             vec![t("a.l", &["reserved a 0.1 cr-1*1", "on-demand a 1"])],
             mixed(),
             "a.l(a:1)",
@@ -183,7 +183,7 @@ fn filters() {
             "b.l(a:0.1)",
         ),
         (
-            "between equals an ordinary one wins",
+            "at equal prices a default reservation wins",
             vec![t("a.l", &["reserved a 0.1 cr-1*1!", "reserved b 0.1 cr-2*1", "reserved c 0.1 cr-3*1~"])],
             only_reserved(),
             "a.l(b:0.1)",
@@ -216,7 +216,7 @@ fn filters() {
             "a.l(a:0.1 b:0.1)",
         ),
         (
-            "exotic types are for those who ask",
+            "exotic types are dropped unless requested",
             vec![
                 t("gpu.l", &["on-demand a 0.1"]),
                 t("amd.l", &["on-demand a 0.1"]),
@@ -236,20 +236,25 @@ fn filters() {
             "m.metal(a:1) gpu.l(a:2)",
         ),
         (
-            "or values are counted",
+            "or minValues needs them",
             vec![t("gpu.l", &["on-demand a 2"]), t("m.l", &["on-demand a 1"])],
             with_min_values(2),
             "m.l(a:1) gpu.l(a:2)",
         ),
         (
-            "spot dearer than on demand is not worth it",
+            "spot above the on-demand price is dropped",
             vec![t("a.l", &["on-demand a 1", "spot a 0.9", "spot b 1.1"]), t("b.l", &["spot a 1.2"])],
             mixed(),
             "a.l(a:1 a:0.9)",
         ),
-        ("equally dear spot is", vec![t("a.l", &["on-demand a 1", "spot b 1"])], mixed(), "a.l(a:1 b:1)"),
         (
-            "dear spot is better than nothing",
+            "spot at the on-demand price is kept",
+            vec![t("a.l", &["on-demand a 1", "spot b 1"])],
+            mixed(),
+            "a.l(a:1 b:1)",
+        ),
+        (
+            "expensive spot is kept if nothing else is left",
             vec![t("a.l", &["xon-demand a 1", "spot b 2"])],
             mixed(),
             "a.l(b:2)",
@@ -261,7 +266,7 @@ fn filters() {
             "a.l(b:2)",
         ),
         (
-            "or values are counted, dear or not",
+            "or minValues needs it, at any price",
             vec![t("a.l", &["on-demand a 1"]), t("b.l", &["spot b 2"])],
             with_min_values(2),
             "a.l(a:1) b.l(b:2)",
@@ -280,7 +285,7 @@ fn filters() {
 }
 
 #[test]
-fn requests_must_fit() {
+fn instance_type_must_fit_requests() {
     let types = [instance_type("a.l", &["on-demand a 1"])];
     let requests = |pairs: &[(&str, i64)]| LaunchConstraints {
         requirements: Requirements::new(),
@@ -298,7 +303,7 @@ fn requests_must_fit() {
 }
 
 #[test]
-fn sixty_types_are_offered_and_no_more() {
+fn at_most_sixty_instance_types_are_requested() {
     let types: Vec<InstanceType> = (0..100)
         .map(|number| instance_type(&format!("f{number:03}.l"), &[&format!("on-demand a {}", 100 - number)]))
         .collect();
@@ -311,7 +316,7 @@ fn sixty_types_are_offered_and_no_more() {
 }
 
 #[test]
-fn values_that_the_claim_excludes_do_not_count() {
+fn min_values_ignore_excluded_values() {
     let types = [instance_type("a.l", &["on-demand a 1"]), instance_type("b.l", &["on-demand a 1"])];
     let requirement =
         Requirement::in_values(aws::labels::INSTANCE_FAMILY, ["a", "b"]).with_min_values(Some(2));
@@ -324,7 +329,7 @@ fn values_that_the_claim_excludes_do_not_count() {
 }
 
 #[test]
-fn the_capacity_type_of_a_launch() {
+fn capacity_type_prefers_reserved_then_spot() {
     let table = [
         (
             "all there",
@@ -346,7 +351,7 @@ fn the_capacity_type_of_a_launch() {
         ),
         ("no spot", vec!["xspot a 0.5", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
         ("only on demand", vec!["spot a 0.5", "on-demand a 1"], vec!["on-demand"], "on-demand"),
-        ("dear spot", vec!["spot a 2", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
+        ("expensive spot", vec!["spot a 2", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
     ];
     for (case, offerings, asked, expected) in table {
         let types = [instance_type("a.l", &offerings)];
@@ -357,7 +362,7 @@ fn the_capacity_type_of_a_launch() {
 }
 
 #[test]
-fn tenancy_is_dedicated_only_when_nothing_else_is_allowed() {
+fn tenancy_is_dedicated_only_if_default_is_excluded() {
     let tenancy = |values: &[&str]| {
         constraints([Requirement::in_values(labels::AWS_INSTANCE_TENANCY, values.iter().copied())]).tenancy()
     };

@@ -1,4 +1,4 @@
-//! What can be had: reservations, placement groups, subnets, shifts and prices.
+//! Availability and prices: reservations, placement groups, subnets and zonal shifts.
 
 use karpenter_api::types::{
     CapacityReservationSelectorTerm, CapacityReservationStatus, PlacementGroupSelector,
@@ -41,7 +41,7 @@ fn selects(ids: &[&str]) -> Vec<CapacityReservationSelectorTerm> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_go_from_ec2_to_the_status_to_offerings() {
+async fn reservations_become_status_and_offerings() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| {
         for one in [held("cr-1", "us-east-1a", 1), held("cr-2", "us-east-1b", 0)] {
@@ -71,7 +71,7 @@ async fn reservations_go_from_ec2_to_the_status_to_offerings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec2_is_asked_for_reservations_once_a_minute() {
+async fn reservations_are_cached_for_a_minute() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.reservations.insert("cr-1".to_owned(), held("cr-1", "us-east-1a", 1)));
     let reservations = scene.types.reservations();
@@ -79,7 +79,7 @@ async fn ec2_is_asked_for_reservations_once_a_minute() {
     let asked = || scene.cloud.count(Call::DescribeCapacityReservations);
     let (one, other) = futures::join!(reservations.list(&terms), reservations.list(&terms));
     assert_eq!(one.expect("an answer"), other.expect("an answer"));
-    assert_eq!(asked(), 2, "one question for each id, however many ask");
+    assert_eq!(asked(), 2, "one call per id for any number of callers");
     tokio::time::advance(Duration::from_secs(59)).await;
     reservations.list(&terms).await.expect("an answer");
     assert_eq!(asked(), 2);
@@ -91,13 +91,13 @@ async fn ec2_is_asked_for_reservations_once_a_minute() {
 
     tokio::time::advance(Duration::from_secs(60)).await;
     scene.cloud.fail_next(Call::DescribeCapacityReservations, [AwsError::new("InternalError", "later")]);
-    assert!(reservations.list(&terms).await.is_err(), "not to be taken for an empty answer");
+    assert!(reservations.list(&terms).await.is_err(), "a failure is not an empty result");
     assert_eq!(reservations.counts().left("cr-1"), 7);
     assert!(reservations.list(&[]).await.expect("nothing to ask").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_ends_is_gone_although_the_answer_is_fresh() {
+async fn ended_reservation_is_dropped_from_cached_response() {
     let scene = Scene::discovered().await;
     let ends_at = scene.clock.now().checked_add(Duration::from_secs(30)).expect("a time");
     scene.cloud.world(|world| {
@@ -130,7 +130,7 @@ fn grouped_class() -> EC2NodeClass {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_group_multiplies_offerings_and_scopes_shortages() {
+async fn partition_group_multiplies_offerings_and_scopes_unavailability() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.placement_groups.insert("pg-1".to_owned(), group("partition", 2)));
     let (grouped, free) = (grouped_class(), {
@@ -155,7 +155,7 @@ async fn a_partition_group_multiplies_offerings_and_scopes_shortages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_not_there_closes_the_class_and_one_that_was_deleted_is_gone() {
+async fn missing_or_deleted_placement_group_prevents_launches() {
     let scene = Scene::discovered().await;
     let class = grouped_class();
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "never outside of the group");
@@ -173,7 +173,7 @@ async fn a_group_that_is_not_there_closes_the_class_and_one_that_was_deleted_is_
     scene.cloud.fail_always(Call::DescribePlacementGroups, Some(AwsError::new("InternalError", "later")));
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     let selector = class.spec.placement_group_selector.clone().expect("selected");
-    assert!(scene.types.placement_groups().find(&selector).await.is_err(), "the class should hear of it");
+    assert!(scene.types.placement_groups().find(&selector).await.is_err(), "the class reports the failure");
     tokio::time::advance(Duration::from_secs(24 * 3600)).await;
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "but not for ever");
 
@@ -191,14 +191,14 @@ async fn a_group_that_is_not_there_closes_the_class_and_one_that_was_deleted_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_of_an_unknown_strategy_closes_the_class() {
+async fn placement_group_with_unknown_strategy_prevents_launches() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.placement_groups.insert("pg-1".to_owned(), group("huddle", 0)));
     assert!(available(&scene.one(&grouped_class(), "m5.large").await).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn subnets_without_addresses_close_their_zone_only_together() {
+async fn zone_is_unavailable_only_if_all_subnets_lack_addresses() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let status = class.status.as_mut().expect("a status");
@@ -210,7 +210,7 @@ async fn subnets_without_addresses_close_their_zone_only_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shift_ends_by_itself() {
+async fn zonal_shift_expires() {
     let scene = Scene::discovered().await;
     scene.shifts.replace(&[Shift {
         away_from_zone_id: "use1-az1".to_owned(),
@@ -224,7 +224,7 @@ async fn a_shift_ends_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prices_come_from_the_services_when_they_answer() {
+async fn prices_come_from_price_list_and_spot_history() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| {
         world.on_demand_prices.insert("m5.large".to_owned(), 0.2);
@@ -258,13 +258,13 @@ async fn prices_come_from_the_services_when_they_answer() {
     assert_eq!(price(m5().await, "spot", "us-east-1b"), Some((0.0, false)));
     assert_eq!(price(scene.one(&class(), "m5.metal").await, "on-demand", "us-east-1a"), Some((9.0, true)));
 
-    // Failures keep what was known, and are told to be asked again soon.
+    // A failure keeps the known prices, and the update is retried soon.
     scene.cloud.fail_always(Call::GetProducts, Some(AwsError::new("InternalError", "later")));
     scene.cloud.fail_always(Call::DescribeSpotPriceHistory, Some(AwsError::new("InternalError", "later")));
     assert!(!controller_here.update_spot().await && !controller_here.update_on_demand().await);
     assert_eq!(price(m5().await, "spot", "us-east-1a"), Some((0.05, true)));
 
-    // Where there is no price list, nobody asks.
+    // Without a Price List for the region no call is made.
     scene.cloud.forget_calls();
     assert!(controller("us-gov-west-1", false).update_on_demand().await);
     assert!(controller("us-east-1", true).update_on_demand().await);
@@ -326,7 +326,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_spot_history_is_no_answer() {
+async fn empty_spot_history_is_a_failure() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.spot_prices.clear());
     let apis = scene.cloud.apis();
@@ -337,7 +337,7 @@ async fn an_empty_spot_history_is_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stated_price_makes_a_type_without_one_available() {
+async fn overlay_price_makes_type_without_price_available() {
     let scene = Scene::new();
     scene.cloud.world(|world| {
         let mut info = world.types[0].clone();
@@ -356,7 +356,7 @@ async fn a_stated_price_makes_a_type_without_one_available() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_of_subnets_is_no_news() {
+async fn order_of_subnets_changes_nothing() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let subnets = &mut class.status.as_mut().expect("a status").subnets;

@@ -1,4 +1,4 @@
-//! A class that is ready, a handful of types, and a provider put together the way the real one is.
+//! A ready class, a few instance types, and a provider assembled like the real one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ const TYPES: [&str; 13] = [
     "t3.medium",
 ];
 
-/// The objects of a cluster that does not exist.
+/// NodePools and classes without a cluster.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) classes: Mutex<BTreeMap<String, Arc<EC2NodeClass>>>,
@@ -220,7 +220,7 @@ impl World {
         world
     }
 
-    /// Stores the class anew, ready as far as anybody can see.
+    /// Stores the class again with all conditions true.
     pub(crate) fn change_class(&self, change: impl FnOnce(&mut Value)) {
         let mut class = ready_class(&self.cloud);
         change(&mut class);
@@ -281,11 +281,11 @@ impl World {
         self.provider.create(&self.claim(requirements)).await
     }
 
-    /// What was told about objects: `type kind name reason: note`, in order.
+    /// The published events: `type kind name reason: note`, in order.
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
-        let mut told: Vec<String> = events
+        let mut lines: Vec<String> = events
             .map(|event| {
                 let about = event.regarding.unwrap_or_default();
                 let words = [event.type_, about.kind, about.name, event.reason, event.note];
@@ -293,8 +293,8 @@ impl World {
                 format!("{level} {kind} {name} {reason}: {note}")
             })
             .collect();
-        told.sort();
-        told
+        lines.sort();
+        lines
     }
 
     pub(crate) fn fleets(&self) -> Vec<CreateFleet> {
@@ -305,7 +305,7 @@ impl World {
         self.cloud.world(|world| world.created_templates.iter().map(|made| made.data.clone()).collect())
     }
 
-    /// Offers of the last fleet as `type zone`.
+    /// Overrides of the last fleet as `type zone`.
     pub(crate) fn offers(&self) -> Vec<String> {
         let fleets = self.fleets();
         let configs = fleets.last().map(|fleet| fleet.launch_template_configs.clone()).unwrap_or_default();

@@ -8,7 +8,7 @@ use super::world::{ROLE, World};
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_new_class_finds_everything_and_becomes_ready() {
+async fn new_class_becomes_ready() {
     let world = World::start().await;
     world.create_class("default", json!({"tags": {"team": "a"}})).await;
     world.until("default", "Ready", "True").await;
@@ -44,14 +44,14 @@ async fn a_new_class_finds_everything_and_becomes_ready() {
     assert_eq!(profile.path, format!("/karpenter/us-west-2/cluster/{uid}/"));
     assert_eq!(profile.tags["team"], "a");
     assert_eq!(profile.tags["karpenter.k8s.aws/ec2nodeclass"], "default");
-    // A launch was tried out, and nothing was launched.
+    // There was a dry run, and nothing was launched.
     let (fleets, machines) = world.aws.world(|cloud| (cloud.fleets.clone(), cloud.instances.len()));
     assert!(!fleets.is_empty() && fleets.iter().all(|fleet| fleet.is_dry_run));
     assert_eq!(machines, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_out_is_remembered_for_half_an_hour() {
+async fn dry_run_is_cached_for_half_an_hour() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -59,21 +59,20 @@ async fn a_try_out_is_remembered_for_half_an_hour() {
     assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (1, 1));
     world.pass(12 * MINUTE).await;
     assert_eq!((world.aws.count(Call::CreateFleet), world.aws.count(Call::RunInstances)), (2, 2));
-    // Whoever wants it sooner changes something about the class.
+    // A change of the class triggers a new dry run.
     world.patch_class("default", json!({"metadata": {"annotations": {"again": "please"}}})).await;
     world.pass(MINUTE).await;
     assert_eq!(world.aws.count(Call::CreateFleet), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec2_and_iam_are_asked_as_seldom_as_answers_may_be_old() {
+async fn number_of_calls_follows_cache_ttls() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
     world.aws.forget_calls();
     world.pass(30 * MINUTE).await;
-    // A look a minute, for the sake of subnets; answers about groups are a minute old at most, about profiles a quarter
-    // of an hour.
+    // One reconcile per minute because of subnets; security groups are cached for a minute, profiles for 15 minutes.
     for (call, least, most) in [
         (Call::DescribeSubnets, 25, 31),
         (Call::DescribeSecurityGroups, 25, 31),
@@ -86,7 +85,7 @@ async fn ec2_and_iam_are_asked_as_seldom_as_answers_may_be_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_dry_runs_nothing_is_tried_out() {
+async fn disabled_dry_run_makes_no_calls() {
     let world = World::start_with(|_, settings| settings.is_dry_run_disabled = true).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -96,7 +95,7 @@ async fn without_dry_runs_nothing_is_tried_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_matter_only_while_their_feature_is_on() {
+async fn reservations_need_feature_gate() {
     let world = World::start_with(|context, _| context.gates.reserved_capacity = false).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -105,7 +104,7 @@ async fn reservations_matter_only_while_their_feature_is_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subnets_are_listed_by_room_as_it_changes() {
+async fn status_follows_free_addresses_of_subnets() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -119,7 +118,7 @@ async fn subnets_are_listed_by_room_as_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_spec_is_looked_at_at_once() {
+async fn changed_spec_is_reconciled_immediately() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;

@@ -32,7 +32,7 @@ fn partition(node: &Node) -> Option<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_opens_with_the_partition_that_ec2_chose() {
+async fn node_is_registered_with_partition_of_ec2() {
     let world = World::start().await;
     world.aws.world(|cloud| {
         let group = PlacementGroup {
@@ -61,7 +61,7 @@ async fn a_node_opens_with_the_partition_that_ec2_chose() {
     assert_eq!(world.running_pods().await, 0);
 
     world.aws.world(|cloud| cloud.are_partitions_hidden = false);
-    // Whoever looks between two steps never sees an open node without its partition.
+    // At no point is there a registered node without its partition.
     for _ in 0..600 {
         world.clock.sleep(Duration::from_millis(50)).await;
         let node = world.nodes().await.remove(0);

@@ -12,10 +12,10 @@ use karpenter_api::{crds, labels};
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_aws::api::ec2::InstanceState;
-use karpenter_aws::assembly::{Assembly, StartError, Surroundings};
+use karpenter_aws::assembly::{Assembly, AssemblyInputs, StartError};
 use karpenter_aws::call_metrics::CallMetrics;
 use karpenter_aws::fake::FakeAws;
-use karpenter_aws::machines::provider_id;
+use karpenter_aws::instance_calls::provider_id;
 use karpenter_aws::options::AwsOptions;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) aws: Arc<FakeAws>,
-    /// What whoever calls AWS would count.
+    /// The metrics that the SDK client would record.
     pub(crate) calls: CallMetrics,
     operator: Option<Operator>,
     _cluster: Cluster,
@@ -81,7 +81,7 @@ impl World {
             interruption_queue: QUEUE.to_owned(),
             ..options
         };
-        let surroundings = Surroundings {
+        let inputs = AssemblyInputs {
             apis: self.aws.apis(),
             region: "us-west-2".to_owned(),
             client: self.client.clone(),
@@ -92,7 +92,7 @@ impl World {
             own_ca_bundle: Some("Y2E=".to_owned()),
             calls: self.calls.clone(),
         };
-        Assembly::build(surroundings).await
+        Assembly::build(inputs).await
     }
 
     /// As `karpenter controller --provider aws` does it.
@@ -114,7 +114,7 @@ impl World {
         self.operator = Some(operator);
     }
 
-    /// Serves the API before v1 too; its kinds must be defined.
+    /// Also serves the v1alpha5 API; its CustomResourceDefinitions must be installed.
     pub(crate) async fn serve_legacy(&mut self) {
         let options = karpenter_legacy::Options {
             default_instance_profile: Some("nodes".to_owned()),
@@ -282,10 +282,10 @@ impl World {
         api.list(&ListParams::default()).await.expect("claims").items
     }
 
-    /// Machines that are not on their way out.
+    /// Instances that are not terminating.
     pub(crate) fn machines(&self) -> Vec<String> {
         self.aws.world(|world| {
-            let alive = |id: &&String| !world.instances[*id].instance.state.is_ending();
+            let alive = |id: &&String| !world.instances[*id].instance.state.is_terminating();
             world.instances.keys().filter(alive).cloned().collect()
         })
     }

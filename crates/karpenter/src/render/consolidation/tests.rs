@@ -111,7 +111,7 @@ fn a_table_shows_every_move_and_why_the_others_stay() {
         1 move: 2 of 4 nodes go, 1 new, 2 pod moves
         cost now     $0.9600/h  $700.80/month
         afterwards   $0.3840/h  $280.32/month  60.0% saved
-        dry run      $0.0960/h  would be saved by 1 move of pools on a dry run
+        dry run      $0.0960/h  would be saved by 1 move of NodePools on dry run
         lower bound  $0.3000/h  at most 28.0% above the cheapest possible
         as of        2026-01-01T12:00:00Z
 
