@@ -8,9 +8,9 @@
 
 mod controller;
 pub mod price_list;
-pub mod volumes;
 #[cfg(test)]
 mod tests;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -36,7 +36,11 @@ impl Prices {
     /// The built-in prices of the region, or else of its partition.
     pub fn shipped(region: &str) -> Self {
         let listed = aws::catalog().on_demand_prices(region).into_iter();
-        Self { on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(), spot: None, volumes: EbsPrices::embedded(region) }
+        Self {
+            on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(),
+            spot: None,
+            volumes: EbsPrices::embedded(region),
+        }
     }
 
     pub fn on_demand(&self, instance_type: &str) -> Option<f64> {

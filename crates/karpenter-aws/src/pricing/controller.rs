@@ -10,8 +10,8 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::{PriceBook, volumes};
 use super::price_list::{currency, is_listed, outcome, queries};
+use super::{PriceBook, volumes};
 use crate::api::{Ec2, Pricing};
 
 const PRICE_LIST_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);

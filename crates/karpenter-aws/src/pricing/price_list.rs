@@ -47,7 +47,9 @@ pub fn queries(region: &str) -> [ProductQuery; 2] {
 pub(super) fn product_query(region: &str, filters: &[(&str, &str)]) -> ProductQuery {
     let common = [("regionCode", region), ("serviceCode", "AmazonEC2")];
     let filters = common.iter().chain(filters);
-    ProductQuery { filters: filters.map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect() }
+    ProductQuery {
+        filters: filters.map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect(),
+    }
 }
 
 #[derive(Default, Deserialize)]

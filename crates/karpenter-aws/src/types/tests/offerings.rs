@@ -277,19 +277,21 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     let attached = |instance_type: InstanceType| -> BTreeMap<String, f64> {
         let offerings = instance_type.offerings.iter();
         offerings
-            .filter_map(|one| Some((one.zone()?.to_string(), (one.attached_price() * 730.0 * 1e6).round() / 1e6)))
+            .filter_map(|one| {
+                Some((one.zone()?.to_string(), (one.attached_price() * 730.0 * 1e6).round() / 1e6))
+            })
             .collect()
     };
     let m5 = || async { attached(scene.one(&class(), "m5.large").await) };
-    let expected = |a: f64, b: f64| {
-        BTreeMap::from([("us-east-1a".to_owned(), a), ("us-east-1b".to_owned(), b)])
-    };
+    let expected =
+        |a: f64, b: f64| BTreeMap::from([("us-east-1a".to_owned(), a), ("us-east-1b".to_owned(), b)]);
     assert_eq!(m5().await, expected(1.6, 1.6), "20 GiB of gp3 at the embedded price");
 
     scene.cloud.world(|world| world.volume_prices.insert("EBS:VolumeUsage.gp3".to_owned(), 0.1));
     let apis = scene.cloud.apis();
     let book = scene.types.prices().clone();
-    let controller = PricingController::new(apis.ec2.clone(), apis.pricing, scene.clock, "us-east-1", false, book);
+    let controller =
+        PricingController::new(apis.ec2.clone(), apis.pricing, scene.clock, "us-east-1", false, book);
     assert!(controller.update_volumes().await);
     assert_eq!(m5().await, expected(2.0, 2.0));
 
