@@ -19,7 +19,7 @@ def tags(count, prefix="key"):
     return [{"Key": f"{prefix}-{number}", "Value": ""} for number in range(count)]
 
 
-# What is wrong, data of the template, code. Every rule of ec2_rules.py about templates is broken once.
+# The error, the template data, the error code. Every rule of ec2_rules.py about templates is broken once.
 BAD_TEMPLATES = [
     ("groups at both places", {"SecurityGroupIds": ["sg-1"], "NetworkInterfaces": [interface()]}, "InvalidParameterCombination"),
     ("a device index twice", {"NetworkInterfaces": [interface(), interface()]}, "InvalidParameterValue"),
@@ -61,7 +61,7 @@ def code_of(call, **arguments):
 
 
 def check_rules(stage):
-    """The table refuses what it should; without this nothing below would mean anything."""
+    """Checks that each rule rejects invalid input, because the checks below depend on the rules."""
     ec2 = boto3.client("ec2", endpoint_url=stage.faults_at, region_name=REGION, aws_access_key_id="t",
                        aws_secret_access_key="t")
     for number, (what, data, code) in enumerate(BAD_TEMPLATES):
@@ -89,7 +89,7 @@ def fleet(template, target, overrides=1):
 
 
 def refused_pool(stage):
-    """A public address on several interfaces, which the rules for objects allow."""
+    """A public IP on several interfaces, which the schema of EC2NodeClass allows."""
     spec = {"associatePublicIPAddress": True, "networkInterfaces": [
         {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
         {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "interface"}]}
@@ -104,7 +104,7 @@ def refused_pool(stage):
 
 
 def is_even(stage):
-    """Every instance has its claim, every claim its instance."""
+    """Checks that every instance has its NodeClaim and every NodeClaim its instance."""
     instances = sorted(one["InstanceId"] for one in stage.machines())
     claimed = sorted(claim.get("status", {}).get("providerID", "").rsplit("/", 1)[-1] for claim in stage.items("nodeclaims")
                      if claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "default")

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_mode_are_those_that_are_configured() {
+    fn retry_attempts_and_mode_follow_configuration() {
         for (attempts, mode, expected) in [
             ("", "", (3, RetryMode::Standard)),
             ("7", "", (7, RetryMode::Standard)),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_has_priority_over_the_profile_and_an_empty_value_is_none() {
+    fn environment_has_priority_over_profile_and_empty_values_count_as_absent() {
         let setting = MAX_ATTEMPTS;
         assert_eq!(find(setting, Some("5".to_owned()), None).map(|found| found.value).as_deref(), Some("5"));
         assert_eq!(find(setting, Some(String::new()), None), None);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bundle_without_a_usable_certificate_is_refused() {
+    fn bundle_without_valid_certificate_is_rejected() {
         assert!(certificates(b"").is_err());
         assert!(certificates(b"no certificates here").is_err());
         assert!(certificates(format!("{BEGIN}\nbm90aGluZw==\n{END}\n").as_bytes()).is_err());

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_riddles_are_left_out() {
+    fn encoded_authorization_messages_are_omitted() {
         let message =
             format!("You are not authorized to perform this operation. {ENCODED} {}", "x".repeat(9_000));
         assert_eq!(shortened(&message), "You are not authorized to perform this operation.");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_tells_each_cause_once() {
+    fn error_chain_has_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("outer: inner")]
         struct Outer(#[source] std::io::Error);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn proxy_that_aws_calls_cannot_use_is_an_error() {
+    fn unsupported_proxy_scheme_is_an_error() {
         let rules =
             ProxyRules::from_variables(|name| (name == "HTTPS_PROXY").then(|| "socks5://proxy".to_owned()));
         let error = client(&rules, None).expect_err("SOCKS");

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_tried_again_is_one_request_and_several_attempts() {
+    async fn retried_call_is_one_request_and_several_attempts() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let cloud = tokio::spawn(answer(listener, vec![("503 Busy", BUSY), ("200 OK", SUBNETS)]));

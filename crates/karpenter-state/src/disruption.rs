@@ -42,7 +42,7 @@ pub struct DisruptionInput {
     pub nominated: BTreeSet<String>,
     /// When a command last moved a pod, by the uid of the pod or of its controller.
     pub pods_moved_at_secs: BTreeMap<String, i64>,
-    /// When a command last moved pods onto the node of a claim, by the uid of the claim.
+    /// When a command last moved pods to the node of a claim, by the uid of the claim.
     pub claims_moved_onto_at_secs: BTreeMap<String, i64>,
     /// Pods that consolidation moved within the last hour, by NodePool.
     pub moved_last_hour: BTreeMap<String, u32>,
@@ -55,11 +55,11 @@ pub struct DisruptionInput {
     /// When pods were last moved for a low saving per disruption.
     pub low_yield: Option<LowYieldWindow>,
     pub deletion_costs: DeletionCosts,
-    /// The version of the cluster state that this was read from.
+    /// The version of the objects that this was read from.
     pub revision: u64,
 }
 
-/// The cluster, and the objects behind its indexes.
+/// The input of disruption, and the objects behind its indexes.
 #[derive(Debug, Clone, Default)]
 pub struct AssembledCluster {
     pub cluster: Cluster,
@@ -79,7 +79,7 @@ pub struct AssembledCluster {
     pub budget_errors: Vec<PoolBudgetError>,
 }
 
-/// Assembles the cluster.
+/// Assembles the input of disruption.
 ///
 /// # Guarantees
 ///

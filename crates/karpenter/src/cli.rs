@@ -164,10 +164,10 @@ pub(crate) struct UpArguments {
 
     /// Also install and serve Provisioner and AWSNodeTemplate (v1alpha5 API); every EC2NodeClass is then ready, and
     /// nodes have EC2 instance types
-    #[arg(long)]
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 
-    /// AWS region whose instance types and zones are simulated with --legacy
+    /// AWS region whose instance types and zones are simulated with --legacy-api
     #[arg(long, requires = "legacy", default_value = "us-east-1")]
     pub(crate) region: String,
 
@@ -321,7 +321,7 @@ pub(crate) struct CrdsArguments {
     pub(crate) name: Option<String>,
 
     /// Print those of the v1alpha5 API: Provisioner and AWSNodeTemplate
-    #[arg(long)]
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 }
 
@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_reach_the_engine_options() {
+    fn flags_become_planner_options() {
         let cli = Cli::try_parse_from([
             "karpenter",
             "plan",
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_usage_errors() {
+    fn invalid_values_are_usage_errors() {
         for wrong in [
             vec!["karpenter", "plan"],
             vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],

@@ -9,9 +9,9 @@
 mod aws;
 mod connect;
 mod logs;
-mod old_settings;
 mod profiling;
 mod provider;
+mod v1alpha5_settings;
 
 use std::time::Duration;
 
@@ -78,17 +78,17 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         connected = connect::connect(arguments.kubeconfig.as_deref(), &arguments.options) => connected?,
         () = &mut termination_signal => return Ok(()),
     };
-    let old_settings = match arguments.legacy.legacy_api {
+    let v1alpha5_settings = match arguments.legacy.legacy_api {
         true => {
             let namespace = arguments.options.lease_namespace(connected.own_namespace.as_deref());
             tokio::select! {
-                settings = old_settings::read(&connected.client, &namespace) => settings,
+                settings = v1alpha5_settings::read(&connected.client, &namespace) => settings,
                 () = &mut termination_signal => return Ok(()),
             }
         }
         false => GlobalSettings::default(),
     };
-    let arguments = &old_settings::complete(arguments, &old_settings);
+    let arguments = &v1alpha5_settings::complete(arguments, &v1alpha5_settings);
     let options = &arguments.options;
     let clock = Clock::system();
     let provider = tokio::select! {
@@ -158,7 +158,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         operator.start().await;
         provider.start(&mut operator).await;
         if let Some(old_kinds) = old_kinds {
-            let legacy_options = old_settings.complete(arguments.legacy_options());
+            let legacy_options = v1alpha5_settings.complete(arguments.legacy_options());
             legacy::serve_kinds(&mut operator, old_kinds, legacy_options).await;
         }
         std::future::pending::<()>().await;

@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &CrdsArguments) -> Result<Outcome> {
         diagnostics::print_error(&format!(
             "no CustomResourceDefinition named {name:?}; valid: {}{}",
             valid.join(", "),
-            if is_legacy { ", or --legacy for the v1alpha5 API" } else { "" }
+            if is_legacy { ", or --legacy-api for the v1alpha5 API" } else { "" }
         ));
         return Ok(Outcome::InputRefused);
     }

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
     let timeline = Timeline::new(is_table.then_some(terminal), arguments.verbose);
     let (timeline, summary) = runtime.block_on(async {
         let mut world = World::start(arguments.seed, timeline).await?;
-        let summary = story::tell(&mut world).await;
+        let summary = story::run(&mut world).await;
         // Print what happened up to a failure, too.
         let timeline = world.stop().await;
         summary.map(|summary| (timeline, summary))

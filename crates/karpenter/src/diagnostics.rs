@@ -48,7 +48,7 @@ mod tests {
     use super::single_line;
 
     #[test]
-    fn a_message_of_several_lines_becomes_one() {
+    fn message_with_several_lines_is_printed_on_one() {
         assert_eq!(single_line("a: b\n  c\n\n d\n"), "a: b; c; d");
         assert_eq!(single_line(""), "");
     }

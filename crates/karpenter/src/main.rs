@@ -54,7 +54,7 @@ impl From<Outcome> for ExitCode {
 fn main() -> ExitCode {
     karpenter_controllers::compute::abort_on_other_panics();
     let arguments =
-        cli::implied::with_subcommand(std::env::args_os(), cli::implied::Surroundings::of_process());
+        cli::implied::with_subcommand(std::env::args_os(), cli::implied::ProcessEnvironment::of_process());
     let (cli, ignored) = Cli::read(cli::go_flags::with_two_dashes(arguments));
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),

@@ -1,4 +1,4 @@
-//! EC2 instance types for kwok nodes, for `up --legacy` and for a controller with the kwok provider that serves the
+//! EC2 instance types for kwok nodes, for `up --legacy-api` and for a controller with the kwok provider that serves the
 //! v1alpha5 API.
 
 use anyhow::{Result, bail};

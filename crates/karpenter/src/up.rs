@@ -93,7 +93,7 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
 async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments) -> Result<Operator> {
     let kwok = match arguments.legacy {
         // v1alpha5 objects refer to EC2, so kwok simulates EC2 instance types.
-        true => Kwok::playing_ec2(
+        true => Kwok::with_simulated_ec2(
             client.clone(),
             clock,
             simulated_ec2::types(&arguments.region).context("--region")?,

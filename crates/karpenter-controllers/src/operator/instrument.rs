@@ -36,7 +36,7 @@ impl<R: Reconcile> Reconcile for Instrumented<R> {
         let result = match &outcome {
             Ok(Requeue::No) => &self.metrics.success,
             Ok(Requeue::After(_)) => &self.metrics.requeue_after,
-            // Somebody was quicker: the next pass sees what they did.
+            // Another process changed the object; the next pass sees the change.
             Err(error) if is_conflict(error) => &self.metrics.requeue,
             Err(_) => {
                 self.metrics.errors.inc();

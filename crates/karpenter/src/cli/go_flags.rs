@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn known_flags_of_the_controller_get_their_second_dash() {
+    fn controller_flags_with_one_dash_get_a_second() {
         let given =
             ["controller", "-log-level=debug", "-metrics-port", "8080", "--provider=kwok", "-h", "-other=1"];
         let expected = [

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_of_the_current_cluster_are_taken_as_they_are() {
+    fn ca_certificates_of_current_cluster_are_used_unchanged() {
         let config: Kubeconfig = serde_json::from_value(serde_json::json!({
             "current-context": "b",
             "contexts": [

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_read_as_go_reads_them() {
+    fn seconds_are_parsed_as_in_go() {
         for (query, expected) in
             [("", 30), ("seconds=5", 5), ("debug=1&seconds=7", 7), ("seconds=0", 30), ("seconds=x", 30)]
         {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_profiles_are_not_found_and_other_pages_are_left_alone() {
+    fn unknown_profile_is_not_found_and_other_paths_are_not_handled() {
         let pages = pages(Arc::new(|path, _| Page::text(200, format!("other {path}"))));
         assert_eq!(pages("/metrics", "").body, b"other /metrics");
         assert_eq!(pages("/debug/pprof/", "").status, 200);

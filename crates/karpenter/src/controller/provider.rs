@@ -31,7 +31,7 @@ impl Provider {
         match choice {
             ProviderChoice::Kwok if arguments.legacy.legacy_api => {
                 let types = simulated_ec2::types(&arguments.legacy.kwok_region).context("--kwok-region")?;
-                Ok(Self::KwokAsEc2(Kwok::playing_ec2(connected.client.clone(), clock, types)))
+                Ok(Self::KwokAsEc2(Kwok::with_simulated_ec2(connected.client.clone(), clock, types)))
             }
             ProviderChoice::Kwok => kwok(&connected.client, clock, &arguments.options).map(Self::Kwok),
             #[cfg(feature = "aws")]

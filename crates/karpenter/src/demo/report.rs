@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_ranks() {
+    fn percentile_is_the_value_at_its_rank() {
         let sorted: Vec<Duration> = (1..=20).map(Duration::from_secs).collect();
         assert_eq!(at_share(&sorted, 0.5), Duration::from_secs(10));
         assert_eq!(at_share(&sorted, 0.95), Duration::from_secs(19));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_short() {
+    fn durations_are_formatted_briefly() {
         assert_eq!(span(Duration::from_millis(34_520)), "34.5 s");
         assert_eq!(span(Duration::from_secs(125)), "2 min 05 s");
     }

@@ -18,16 +18,16 @@ use super::world::World;
 const FEW: u32 = 10;
 const MANY: u32 = 100;
 
-pub(super) async fn tell(world: &mut World) -> Result<Summary> {
+pub(super) async fn run(world: &mut World) -> Result<Summary> {
     let create = PostParams::default();
     let classes: Api<KWOKNodeClass> = Api::all(world.client.clone());
     classes.create(&create, &objects::node_class()?).await?;
     let pools: Api<NodePool> = Api::all(world.client.clone());
     pools.create(&create, &objects::node_pool()?).await?;
-    world.tell(Actor::You, "apply a NodePool (spot or on-demand, linux, amd64) and its KWOKNodeClass")?;
+    world.record(Actor::You, "apply a NodePool (spot or on-demand, linux, amd64) and its KWOKNodeClass")?;
     let deployments: Api<Deployment> = Api::default_namespaced(world.client.clone());
     deployments.create(&create, &objects::deployment()?).await?;
-    world.tell(Actor::You, "apply the Deployment inflate: 1 CPU and 1.5 GiB per pod, no replicas yet")?;
+    world.record(Actor::You, "apply the Deployment inflate: 1 CPU and 1.5 GiB per pod, no replicas yet")?;
     world.pass(Duration::from_secs(5)).await?;
 
     let first = scale_out(world, 0, FEW).await?;
@@ -57,7 +57,7 @@ pub(super) async fn tell(world: &mut World) -> Result<Summary> {
 
 async fn scale_out(world: &mut World, from: u32, to: u32) -> Result<ScaleOut> {
     world.take_waited();
-    world.tell(Actor::You, format!("scale inflate from {from} to {to}"))?;
+    world.record(Actor::You, format!("scale inflate from {from} to {to}"))?;
     world.scale(to).await?;
     let took = world.until("every pod running", |world| world.running() == to as usize).await?;
     Ok(ScaleOut { from, to, took, waited: world.take_waited() })
@@ -78,8 +78,8 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
     let name = name_of(&**victim).to_owned();
     let provider_id = victim.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
     let lost = pods_on(&name);
-    world.tell(Actor::Cloud, format!("reclaims spot node {name} without notice; {lost} pods ran on it"))?;
-    world.kwok.vanish(&provider_id).await?;
+    world.record(Actor::Cloud, format!("reclaims spot node {name} without notice; {lost} pods ran on it"))?;
+    world.kwok.terminate_externally(&provider_id).await?;
     let begin = world.elapsed();
     world.until("the lost node gone", |world| world.context().stores.nodes.get("", &name).is_none()).await?;
     world.until("every pod running again", |world| world.running() == MANY as usize).await?;
@@ -87,7 +87,7 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
 }
 
 async fn scale_in(world: &mut World) -> Result<Duration> {
-    world.tell(Actor::You, format!("scale inflate from {MANY} to 0"))?;
+    world.record(Actor::You, format!("scale inflate from {MANY} to 0"))?;
     world.scale(0).await?;
     world.until("no node left", |world| fleet::nodes(world.context()).is_empty()).await
 }

@@ -67,7 +67,7 @@ impl Timeline {
     }
 
     /// Records a step at this simulated time.
-    pub(super) fn tell(&mut self, at: Duration, actor: Actor, text: impl Into<String>) -> io::Result<()> {
+    pub(super) fn record(&mut self, at: Duration, actor: Actor, text: impl Into<String>) -> io::Result<()> {
         let text = text.into();
         if let Some(terminal) = &self.terminal {
             let (style, dim) = (terminal.coloured(actor.colour()), terminal.dim());
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_shows_minutes_seconds_and_tenths() {
+    fn clock_shows_minutes_seconds_and_tenths() {
         assert_eq!(clock_face(Duration::from_millis(0)), "0:00.0");
         assert_eq!(clock_face(Duration::from_millis(65_390)), "1:05.3");
         assert_eq!(clock_face(Duration::from_secs(3600)), "60:00.0");

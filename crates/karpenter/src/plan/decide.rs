@@ -154,7 +154,7 @@ spec:
     }
 
     #[test]
-    fn sound_plan_is_taken_as_it_is() {
+    fn valid_plan_is_used_unchanged() {
         let mut problem = problem(Mode::Cost);
         let decision = decide(&mut problem, &karpenter_scheduling::validated::DefaultPlanner);
         assert!(!decision.is_faulty());
@@ -163,7 +163,7 @@ spec:
     }
 
     #[test]
-    fn fault_of_cost_mode_gives_the_compat_plan() {
+    fn planner_fault_in_cost_mode_falls_back_to_compat_plan() {
         for panics in [false, true] {
             let mut problem = problem(Mode::Cost);
             let decision = decide(&mut problem, &Faulty { modes: &[Mode::Cost], panics });
@@ -175,7 +175,7 @@ spec:
     }
 
     #[test]
-    fn fault_of_compat_mode_leaves_pods_out_and_names_them() {
+    fn planner_fault_in_compat_mode_omits_and_names_pods() {
         for mode in [Mode::Cost, Mode::Compat] {
             let mut problem = problem(mode);
             let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: false };
@@ -194,7 +194,7 @@ spec:
     }
 
     #[test]
-    fn engine_that_always_panics_leaves_everything_out() {
+    fn planner_that_always_panics_omits_all_pods() {
         let mut problem = problem(Mode::Cost);
         let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: true };
         let decision = decide(&mut problem, &faulty);

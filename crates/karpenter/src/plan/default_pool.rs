@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_built_in_pools_pass_every_check() {
+    fn built_in_nodepools_are_valid() {
         for (text, kinds) in [(AWS, 2), (KWOK, 2)] {
             let manifests = manifest::read("built-in", text);
             assert_eq!(manifests.errors, []);

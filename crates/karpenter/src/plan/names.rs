@@ -4,8 +4,8 @@ use karpenter_disruption::candidate::Blocked;
 use karpenter_disruption::evaluate::Verdict;
 
 /// The stable name of the reason why a node stays; docs/plan-output.md lists them.
-pub(crate) fn verdict_name(why: &Verdict) -> &'static str {
-    match why {
+pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
+    match verdict {
         Verdict::Chosen { .. } => "Chosen",
         Verdict::DryRun { .. } => "DryRun",
         Verdict::Blocked(blocked) => blocked_name(blocked),

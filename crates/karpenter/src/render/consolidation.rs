@@ -14,7 +14,7 @@ use super::summary::{dollars, dollars_rounded};
 use super::terminal::Terminal;
 use super::view::{HOURS_PER_MONTH, counted};
 use crate::cli::OutputFormat;
-use crate::plan::consolidate::report::{CommandReport, MachineReport, ReplacementReport, Report};
+use crate::plan::consolidate::report::{CommandReport, NodeFacts, ReplacementReport, Report};
 
 pub(crate) fn write_report(
     report: &Report,
@@ -144,8 +144,8 @@ fn write_command(
         Column::new("CAPACITY", Align::Left, 3),
         Column::new("$/H", Align::Right, 1),
     ]);
-    for machine in &command.candidates {
-        columns.push(machine_row("-", machine));
+    for facts in &command.candidates {
+        columns.push(node_row("-", facts));
     }
     for node in &command.replacements {
         columns.push(replacement_row(node));
@@ -167,15 +167,15 @@ fn price(hourly: Option<f64>) -> Cell {
     Cell::plain(hourly.map_or_else(|| "-".to_owned(), dollars))
 }
 
-fn machine_row(sign: &str, machine: &MachineReport) -> Vec<Cell> {
+fn node_row(sign: &str, facts: &NodeFacts) -> Vec<Cell> {
     vec![
         Cell::plain(sign),
-        Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
-        text(machine.node_pool.as_ref()),
-        text(machine.instance_type.as_ref()),
-        text(machine.zone.as_ref()),
-        text(machine.capacity_type.as_ref()),
-        price(machine.price),
+        Cell::plain(facts.node.as_ref().unwrap_or(&facts.node_claim)),
+        text(facts.node_pool.as_ref()),
+        text(facts.instance_type.as_ref()),
+        text(facts.zone.as_ref()),
+        text(facts.capacity_type.as_ref()),
+        price(facts.price),
     ]
 }
 
@@ -206,12 +206,12 @@ fn write_staying(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
         Column::new("WHY", Align::Left, 0),
     ]);
     for node in &report.staying {
-        let machine = &node.machine;
+        let facts = &node.facts;
         columns.push(vec![
-            Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
-            text(machine.node_pool.as_ref()),
-            text(machine.instance_type.as_ref()),
-            price(machine.price),
+            Cell::plain(facts.node.as_ref().unwrap_or(&facts.node_claim)),
+            text(facts.node_pool.as_ref()),
+            text(facts.instance_type.as_ref()),
+            price(facts.price),
             Cell::plain(node.message.replace('\n', " ")),
         ]);
     }

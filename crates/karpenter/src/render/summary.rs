@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_keep_the_digits_that_matter() {
+    fn small_amounts_have_four_decimals() {
         assert_eq!(dollars(0.0416), "$0.0416");
         assert_eq!(dollars(1234.5), "$1,234.50");
         assert_eq!(dollars_rounded(30.368), "$30.37");

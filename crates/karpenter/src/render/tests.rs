@@ -1,4 +1,4 @@
-//! Snapshots of every format over one small hand-made plan.
+//! Snapshots of every format for a small plan.
 
 mod machine;
 
@@ -237,7 +237,7 @@ fn table_with_colour_and_block_characters() {
 }
 
 #[test]
-fn a_narrow_terminal_loses_bars_and_the_columns_that_matter_least() {
+fn narrow_terminal_omits_bars_and_least_important_columns() {
     let terminal = Terminal { width: 60, ..Terminal::PLAIN };
     check(
         OutputFormat::Table,
@@ -339,7 +339,7 @@ fn explain() {
 }
 
 #[test]
-fn an_empty_plan_has_every_section() {
+fn empty_plan_has_every_section() {
     let (problem, plan) = (Problem::default(), Plan::default());
     let view = View::new(&problem, &plan, Timings::default());
     let mut text = Vec::new();

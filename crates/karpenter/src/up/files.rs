@@ -42,7 +42,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_file_is_its_owners_and_nothing_is_left_beside_it() {
+    fn file_is_private_and_no_temporary_file_remains() {
         let directory = std::env::temp_dir().join(format!("karpenter-up-files-{}", std::process::id()));
         let file = directory.join("deep").join("kubeconfig");
         write_private(&file, "one").expect("written");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_quoted_only_where_a_shell_needs_it() {
+    fn paths_are_quoted_only_if_needed() {
         assert_eq!(shell_quoted(Path::new("/tmp/a-b.c")), "/tmp/a-b.c");
         assert_eq!(shell_quoted(Path::new("/tmp/a b'c")), "'/tmp/a b'\\''c'");
     }

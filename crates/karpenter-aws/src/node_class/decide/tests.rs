@@ -118,7 +118,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::OnChange,
         ),
         (
-            "images may not be looked at",
+            "images cannot be read, permission missing",
             |seen| seen.images = Err(ImagesError::Aws { action: "ec2:DescribeImages", error: denied() }),
             AMIS_READY,
             "NotChecked AMIsResolutionFailed",
@@ -142,7 +142,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::After(MINUTE),
         ),
         (
-            "subnets may not be looked at",
+            "subnets cannot be read, permission missing",
             |seen| seen.subnets = Err(denied()),
             SUBNETS_READY,
             "NotChecked SubnetsResolutionFailed",
@@ -174,7 +174,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::BackOff,
         ),
         (
-            "reservations may not be looked at",
+            "reservations cannot be read, permission missing",
             |seen| seen.reservations = Some(Err(denied())),
             CAPACITY_RESERVATIONS_READY,
             "NotChecked CapacityReservationsResolutionFailed",
@@ -182,7 +182,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::BackOff,
         ),
         (
-            "placement groups may not be looked at",
+            "placement groups cannot be read, permission missing",
             |seen| seen.placement_group = Err(denied()),
             PLACEMENT_GROUP_READY,
             "False PlacementGroupResolutionFailed",
@@ -283,7 +283,7 @@ fn lists_are_kept_on_failure_and_cleared_if_nothing_matches() {
 
 #[test]
 fn recheck_when_first_reservation_ends() {
-    // seconds until the ends, seconds until the next look
+    // seconds until the ends, seconds until the next reconcile
     let table: [(&[i64], u64); 6] =
         [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
     for (ends, expected) in table {

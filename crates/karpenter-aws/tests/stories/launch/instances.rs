@@ -1,4 +1,4 @@
-//! InstanceCalls after their launch: found, listed, tagged, ended.
+//! Instances after their launch: read, listed, tagged, terminated.
 
 use std::time::Duration;
 

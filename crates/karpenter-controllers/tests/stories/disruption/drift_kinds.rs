@@ -183,7 +183,7 @@ async fn replacement_that_never_initializes_is_kept_and_the_command_rolled_back(
     let coming = claims.iter().filter(|claim| !is_initialized(claim)).count();
     assert_eq!((claims.len(), coming), (4, 1), "the only replacement stays");
     assert_eq!(world.until_running("web", 3).await.len(), 3);
-    // Further attempts until_all_replaced with increasing hold-off, whichever node is the candidate.
+    // Further attempts follow with increasing hold-off, whichever node is the candidate.
     let mut tries = vec![began];
     for _ in 0..2 {
         world.until("one node is tainted", &tainted, |tainted| tainted.len() == 1).await;
@@ -212,8 +212,8 @@ async fn pod_disruption_budget_with_unready_pods_blocks_drift() {
     drift(&world).await;
     world.sleep(600).await;
     assert_eq!(world.claim_names().await, before);
-    let told = world.events("DisruptionBlocked").await;
+    let events = world.events("DisruptionBlocked").await;
     let words = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
-    assert!(told.iter().any(|(_, text)| text == words), "{told:?}");
+    assert!(events.iter().any(|(_, text)| text == words), "{events:?}");
     world.stop().await;
 }

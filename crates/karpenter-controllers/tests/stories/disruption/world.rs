@@ -21,10 +21,10 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::is_running;
-use crate::embedded::{OnTokio, Sight, clock, define_kinds, said};
+use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, said};
 
 pub(crate) struct World {
-    sight: Sight,
+    sight: ClusterView,
     pub(crate) server: ApiServer,
     pub(crate) cloud: Kwok,
     pub(crate) operator: Operator,
@@ -33,9 +33,9 @@ pub(crate) struct World {
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
+    fn deref(&self) -> &ClusterView {
         &self.sight
     }
 }
@@ -52,7 +52,7 @@ impl World {
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
@@ -63,7 +63,10 @@ impl World {
         let mut options = Options::default();
         change(&mut options);
         let (cloud, operator) = start_operator(client.clone(), clock, &options).await;
-        let sight = Sight { journal: Some(operator.context().journal.clone()), ..Sight::new(client, clock) };
+        let sight = ClusterView {
+            journal: Some(operator.context().journal.clone()),
+            ..ClusterView::new(client, clock)
+        };
         let world = Self { sight, server, cloud, operator, options, cluster: Some(cluster) };
         let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
         world.create::<KWOKNodeClass>(class).await;
@@ -216,7 +219,7 @@ async fn start_operator(client: Client, clock: Clock, options: &Options) -> (Kwo
 }
 
 fn is_failed_validation(what: &str) -> bool {
-    what.starts_with("keep ") && what.contains(" nodes for now: ")
+    what.starts_with("do not disrupt ")
 }
 
 pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {

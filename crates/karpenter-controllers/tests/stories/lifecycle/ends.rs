@@ -14,7 +14,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tracing::Level;
 
-use crate::heard::Heard;
+use crate::captured_log::CapturedLog;
 use crate::lifecycle::world::{World, said};
 
 fn provider_id(claim: &NodeClaim) -> String {
@@ -25,7 +25,7 @@ fn provider_id(claim: &NodeClaim) -> String {
 async fn insufficient_capacity_deletes_the_claim_with_an_event() {
     let world = World::start().await;
     world.node_class(json!({})).await;
-    world.cloud.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.cloud.change_faults(|faults| faults.without_capacity.push(OfferingPattern::any()));
     world.claim("unlucky", json!({})).await;
     world.until_gone("unlucky").await;
     assert!(world.seconds() < 5, "deleted at once");
@@ -50,7 +50,7 @@ async fn missing_or_unready_node_class_deletes_the_claim() {
 
     world.node_class(json!({})).await;
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
-        "message": "not today", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        "message": "not ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let classes = world.all::<KWOKNodeClass>();
     classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     world.claim("early", json!({})).await;
@@ -176,10 +176,10 @@ async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_
     world.until_condition("kept", "Initialized", ConditionStatus::True).await;
     // The provider does not list the instance, but its kubelet still reports: nothing happens.
     let id = provider_id(&claim);
-    world.cloud.change_faults(|faults| faults.vanished.insert(id.clone()));
+    world.cloud.change_faults(|faults| faults.terminated_externally.insert(id.clone()));
     world.sleep_until_second(600).await;
     assert!(world.find("robbed").await.is_some());
-    world.cloud.vanish(&id).await.expect("gone");
+    world.cloud.terminate_externally(&id).await.expect("gone");
     world.until_gone("robbed").await;
     let waited = world.seconds() - 600;
     // The node becomes not ready after 40 to 50 seconds, and garbage collection runs every two minutes.
@@ -337,7 +337,7 @@ async fn node_smaller_than_its_instance_type_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_provider_errors_are_logged_at_intervals() {
-    let heard = Heard::listen();
+    let heard = CapturedLog::start();
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("stuck", json!({})).await;

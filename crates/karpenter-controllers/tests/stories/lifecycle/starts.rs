@@ -219,7 +219,7 @@ async fn hook_before_registration_is_called_for_ready_nodes() {
     assert_eq!(
         *seen.lock().expect("the hook is not called for a node that is not ready"),
         [],
-        "a node that is not ready is not about to open"
+        "the hook is not called for a node that is not ready"
     );
     world.until_condition("one", "Ready", ConditionStatus::True).await;
     let seen = seen.lock().expect("a list").clone();
@@ -321,7 +321,9 @@ async fn consolidatable_and_drifted_conditions_are_set_on_claims_of_a_pool() {
     let claim = world.until_condition("one", "Drifted", ConditionStatus::True).await;
     assert_eq!(said(&claim, "Drifted").1, "NodePoolDrifted");
     assert_eq!(said(&claim, "Ready").0, "True");
-    let alone = world.find("alone").await.expect("the claim");
-    assert!(condition(&alone, "Consolidatable").is_none() && condition(&alone, "Drifted").is_none());
+    let without_pool = world.find("alone").await.expect("the claim");
+    assert!(
+        condition(&without_pool, "Consolidatable").is_none() && condition(&without_pool, "Drifted").is_none()
+    );
     world.stop().await;
 }

@@ -18,8 +18,8 @@ async fn unhealthy_node_is_terminated_without_regard_to_budgets_and_do_not_disru
     let node = world.node_of(first).await;
     // Policies with the action `Reboot` are ignored.
     let other = world.node_of(second).await;
-    world.kwok.sicken(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
-    world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+    world.kwok.inject_condition(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
+    world.kwok.inject_condition(&node, UNHEALTHY, "True", "Injected").await.expect("written");
     world.after(29).await;
     assert!(world.claim(first).await.is_some());
     world.until("the claim is deleted", async || world.claim(first).await, Option::is_none).await;
@@ -41,13 +41,13 @@ async fn repair_stops_above_20_percent_unhealthy_nodes() {
     let claims: Vec<String> = world.claims().await.into_keys().collect();
     for claim in &claims[..2] {
         let node = world.node_of(claim).await;
-        world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+        world.kwok.inject_condition(&node, UNHEALTHY, "True", "Injected").await.expect("written");
     }
     world.after(120).await;
     assert_eq!(world.claims().await.len(), 5);
     let events = world.events("NodeRepairBlocked").await;
     assert!(!events.is_empty());
-    world.kwok.heal(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
+    world.kwok.remove_condition(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
     world.until("the other claim is deleted", async || world.claim(&claims[1]).await, Option::is_none).await;
     world.stop().await;
 }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn old_settings_stand_in_for_defaults_only() {
+    fn v1alpha5_settings_replace_defaults_only() {
         let settings = GlobalSettings {
             batch_max_duration: Some(Duration::from_secs(30)),
             batch_idle_duration: Some(Duration::from_secs(5)),
