@@ -4,6 +4,8 @@
 //! kept if its price without the charge is within the tolerance. With the charge `tolerance × price / nodes`, the
 //! cheapest charged fleet always is: it saves at most all charges. Larger charges are tried as long as fleets stay within.
 
+use karpenter_model::problem::EFFORT_DEFAULT;
+
 use super::{Fleet, Scratch, claims_price, feasible, repack_tiers};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
@@ -14,8 +16,10 @@ const FIRST_CHARGE: f64 = 4.0;
 const CHARGE_STEP: f64 = 4.0;
 /// The maximum number of planning runs.
 const RUNS_MAX: usize = 3;
-/// No further run starts after so many work units, so that large inputs are planned once.
-const WORK_MAX: u64 = 6_000_000;
+/// With more classes of pods than this, a run takes too long.
+const CLASSES_MAX: usize = 64;
+/// Runs have less than the default effort, so that each is one relaxation and one quick packing.
+const EFFORT: u64 = EFFORT_DEFAULT - 1;
 /// A fleet within this factor of the lower bound stays within it.
 const NEAR_BOUND: f64 = 1.01;
 /// Sums of the same prices in another order differ by less.
@@ -49,13 +53,14 @@ pub(super) fn find(
     let tolerance = ledger.options.node_count_tolerance.fraction();
     let limit = incumbent.limit(tolerance) * ROUNDING;
     let overhead = ledger.options.node_overhead_price_per_hour;
+    if ledger.classes.classes.len() > CLASSES_MAX {
+        return None;
+    }
+    let effort = std::mem::replace(&mut ledger.options.effort, EFFORT);
     let mut charge = FIRST_CHARGE * tolerance * incumbent.price / incumbent.nodes.max(1) as f64;
     let mut best: Option<(usize, f64, Fleet)> = None;
     let mut is_shrinking = false;
     for _ in 0..RUNS_MAX {
-        if scratch.work > WORK_MAX {
-            break;
-        }
         ledger.options.node_overhead_price_per_hour = overhead + charge;
         let fleet = repack_tiers(ledger, tiers, scratch);
         ledger.options.node_overhead_price_per_hour = overhead;
@@ -80,5 +85,6 @@ pub(super) fn find(
             }
         }
     }
+    ledger.options.effort = effort;
     best.map(|(_, _, fleet)| fleet)
 }

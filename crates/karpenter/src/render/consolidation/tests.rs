@@ -121,7 +121,7 @@ fn table_has_every_command_and_why_other_nodes_stay() {
         -  node-b         general   m5.2xlarge            zone-a  on-demand  $0.3840
         +  replacement-1  general   m5.xlarge or 1 other  zone-b  on-demand  $0.1920
 
-        2  Empty (dry run): 1 node removed in round 2, saves $0.0960/h (100.0%), 0 pods moved
+        2  Empty (dry run): 1 node removed in pass 2, saves $0.0960/h (100.0%), 0 pods moved
            NODE    NODEPOOL  TYPE      ZONE    CAPACITY       $/H
         -  node-d  general   m5.large  zone-a  on-demand  $0.0960
 
@@ -180,6 +180,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.384
+            instancePrice: 0.384
           - node: node-b
             nodeClaim: b
             nodePool: general
@@ -187,6 +188,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.384
+            instancePrice: 0.384
           replacements:
           - name: replacement-1
             nodePool: general
@@ -194,6 +196,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-b
             capacityType: on-demand
             price: 0.192
+            instancePrice: 0.192
             instanceTypeOptions:
             - m5.xlarge
             - m5a.xlarge
@@ -222,6 +225,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.096
+            instancePrice: 0.096
           replacements: []
           moves: []
           podsMoved: 0
@@ -237,6 +241,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
           zone: zone-a
           capacityType: on-demand
           price: 0.096
+          instancePrice: 0.096
           reason: PodAnnotated
           message: Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/db-0)
         cost:
