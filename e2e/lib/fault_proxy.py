@@ -1,15 +1,15 @@
-"""Stands before a simulator of AWS and makes it as unpleasant as AWS can be: throttling, failures, lost requests and
-answers, slowness, and answers in many small pages. What happens to which call is decided by a seed.
+"""A proxy in front of a simulator of AWS that injects faults: throttling, errors, lost requests and responses, slow responses,
+and responses in many small pages. The faults of each call depend on a seed.
 
     fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...] [--capture FILE]
 
---capture appends every request to a file, one JSON object a line, for wire_model.py to read. What moto has no answer for,
-stand_in.py gives; PUT /stand-in replaces parts of what there is. What EC2 refuses and moto takes is refused by
-ec2_rules.py; --hide makes it eventually consistent (consistency.py).
+--capture appends every request to a file for wire_model.py, one JSON object per line. stand_in.py responds to calls that moto
+does not implement; PUT /stand-in replaces parts of its state. ec2_rules.py rejects requests that EC2 would reject but moto
+accepts. --hide simulates eventual consistency (consistency.py).
 
-GET /faults answers, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
-and service; GET /actions, how often each was called. PUT /refused takes the actions that are refused from now on, as
-{"ec2:DescribeSubnets": "UnauthorizedOperation"}. Nothing is known about what is behind besides the wire.
+GET /faults returns the number of calls by fault; GET /callers the number of calls by access key, region and service;
+GET /actions the number of calls by action; all as JSON. PUT /refused sets the actions that are rejected from now on, such as
+{"ec2:DescribeSubnets": "UnauthorizedOperation"}. The proxy uses only the wire protocol of the simulator.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""EC2 as it is: for some seconds other calls do not know what was just made, and combinations are refused that the service model
-allows. No claim is lost, no instance is left without a claim, and a class that asks for what EC2 refuses harms no other."""
+"""EC2's eventual consistency, and rules beyond its service model: new objects are hidden from other calls for some seconds, and
+invalid combinations are rejected. No NodeClaim is lost, no instance is without a NodeClaim, and an EC2NodeClass with an
+invalid combination does not affect others."""
 
 import botocore.exceptions
 import boto3

@@ -1,6 +1,6 @@
-"""Images by alias, reservations, prices and zonal shift from AWS's answers to a running node: one pool each of Amazon
-Linux 2023, Bottlerocket and Windows, whose image ids are asked of SSM, and one that launches into a reservation. What the
-launch templates say is read back from EC2, and their user data as its own format has it."""
+"""AMI aliases, reservations, prices and zonal shifts, from the responses of AWS to a running node. There is a NodePool each for
+Amazon Linux 2023, Bottlerocket and Windows, whose AMI ids come from SSM, and one that launches into a reservation. The
+launch templates are read from EC2, and their user data is parsed and checked."""
 
 import base64
 import email

@@ -1,5 +1,5 @@
-"""Every source of AWS credentials: whose signature the calls carry, for which region, and that
-nothing secret is in its log."""
+"""Every source of AWS credentials: checks the access key and region in the signatures of calls, and that the log contains no
+secret."""
 
 import datetime
 import http.server

@@ -1,5 +1,5 @@
-"""Every kind of message about instances, sent through EventBridge: the rules are those of `bootstrap aws`, so what
-they let through, what arrives in the queue and what is made of it are tried together."""
+"""Every kind of interruption message, sent through EventBridge with the rules of `bootstrap aws`: tests the rules, the queue and
+the reaction of the controller together."""
 
 import json
 import subprocess

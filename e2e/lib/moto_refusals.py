@@ -1,5 +1,5 @@
-"""Whatever is missing, forbidden or wrong: each shows in the class that it concerns and in one line of the log that says
-what to do, harms no other class, and is forgotten once it is put right."""
+"""Missing AWS resources, denied calls and invalid settings: each error appears in the conditions of its EC2NodeClass and in one
+log line with the fix, does not affect other classes, and disappears when it is corrected."""
 
 import json
 

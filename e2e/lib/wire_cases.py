@@ -1,8 +1,8 @@
 """The classes, pools and pods whose requests e2e/moto --wire compares with upstream's, case by case.
 
-A case is what differs from the simplest one: `spec` of the EC2NodeClass, `types` its pool may use, `requirements` of the
-pool besides, `pool` (labels, taints), `requests` of the pod. Clusters differ in address family and feature gates; each
-starts its own controller.
+A case states only its differences from the simplest case: `spec` of the EC2NodeClass, `types` and further `requirements` of the
+NodePool, `pool` (labels, taints), `requests` of the pod. Clusters differ in address family and feature gates; each has its
+own controller.
 """
 
 AWS = "karpenter.k8s.aws/"

@@ -1,5 +1,5 @@
-"""Requests as values that can be compared: ids, names and tokens that differ from run to run have placeholders, lists
-whose order means nothing are sorted, user data is decoded and read."""
+"""Converts requests to comparable values: ids, names and tokens that differ between runs become placeholders, lists whose order
+has no meaning are sorted, and user data is decoded and parsed."""
 
 import base64
 import email

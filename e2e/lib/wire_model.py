@@ -1,10 +1,10 @@
-"""Reads requests to AWS off the wire by the service models of botocore, and checks them against these models: parameters
-that do not exist, values of another type, required members that are missing, enums, ranges, lengths and patterns.
+"""Parses captured requests to AWS with the service models of botocore and checks them: unknown parameters, values of another
+type, missing required members, enums, ranges, lengths and patterns.
 
     operation, parameters, faults = wire_model.read(captured)
 
-`captured` is what the fault proxy writes with --capture: service, method, path, target, body. `faults` is a list of texts,
-empty for a request that the service would not refuse for its form.
+`captured` is what the fault proxy writes with --capture: service, method, path, target, body. `faults` is the list of errors; it
+is empty for a valid request.
 """
 
 import base64

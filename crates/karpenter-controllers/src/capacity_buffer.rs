@@ -57,7 +57,7 @@ impl CapacityBuffers {
     }
 }
 
-/// Whether a buffer asks for the same virtual pods as before. The result of planning them does not matter.
+/// Whether a buffer requires the same virtual pods as before, regardless of the result of planning them.
 pub(crate) fn asks_for_same_pods(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
     let requested = |buffer: &CapacityBuffer| {
         let status = buffer.status.clone().unwrap_or_default();

@@ -271,7 +271,7 @@ fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
         uid: |pod| Some(&pod.uid),
         is_deleting: |pod| pod.deleted_at.is_some(),
         strip: keep_all,
-        is_equivalent: Pod::is_equal_for_us,
+        is_equivalent: Pod::is_equivalent,
         reuse_shared_parts: Pod::reuse_shared_parts,
     };
     let mut interner = PodInterner::default();

@@ -181,7 +181,7 @@ fn check_node(state_node: &StateNode, class: DisruptionClass) -> Result<(), Bloc
         if !state_node.is_registered {
             return Err(Blocked::NotRegistered);
         }
-        // Only repair replaces a node that never initializes; pending pods may keep it nominated for ever.
+        // Only repair replaces a node that never initializes; pending pods may keep it nominated indefinitely.
         return if class == DisruptionClass::Repair { Ok(()) } else { Err(Blocked::NotInitialized) };
     }
     if state_node.is_nominated {

@@ -9,7 +9,7 @@ use karpenter_scheduling::simulate::BoundAt;
 
 use crate::cluster::Reason;
 
-/// A rule that finds candidates, in the order in which methods are asked.
+/// A rule that finds candidates; variants are in the order of evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     Repair,

@@ -88,7 +88,7 @@ pub struct AssembledCluster {
 /// gives the same cluster.
 pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> AssembledCluster {
     let parts = assemble_parts(cluster, &input.other_pools);
-    let (mut problem, hosts) = (parts.round.problem, parts.round.hosts);
+    let (mut problem, hosts) = (parts.assembled.problem, parts.assembled.hosts);
     let budgets = pod_budgets::PodBudgets::new(&input.pod_budgets);
     let mut reader = node_pods::NodePodReader::new(&budgets, input);
     let mut pods_of_nodes = Vec::with_capacity(problem.nodes.len());
@@ -101,7 +101,7 @@ pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> A
     {
         state_nodes.add(Some(at), node, host, node_pods);
     }
-    for (mut node, host, pods) in parts.leaving {
+    for (mut node, host, pods) in parts.deleting_nodes {
         state_nodes.add(None, &mut node, &host, reader.pods_left_on(&pods));
     }
     let (state_nodes, machine_hosts) = state_nodes.finish();
@@ -121,9 +121,9 @@ pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> A
             churn_ends_at_secs: None,
             low_yield: input.low_yield,
         },
-        pools: parts.round.pools,
+        pools: parts.assembled.pools,
         hosts,
-        pods: parts.round.pods,
+        pods: parts.assembled.pods,
         pods_by_node: parts.pods_by_node.into_iter().map(|node_pods| node_pods.pods).collect(),
         state_nodes: machine_hosts,
         control_errors: unusable.controls,

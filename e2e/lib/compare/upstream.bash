@@ -10,7 +10,7 @@ upstream_version=$(awk '$1 == "require" && $2 == "sigs.k8s.io/karpenter" { print
 build_upstream() {
   local folder cache module need started=$SECONDS
   cache=${KARPENTER_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/karpenter-e2e}
-  folder=$cache/upstream-$(cat "$upstream_module"/* "$e2e_folder/lib/compare/upstream.bash" | sha256sum | cut -c1-12)
+  folder=$cache/upstream-$(without_comments "$upstream_module"/* "$e2e_folder/lib/compare/upstream.bash" | sha256sum | cut -c1-12)
   if [[ ! -f $folder/complete ]]; then
     command -v go >/dev/null || { say "Go is not installed, so there is nothing to compare with"; exit "$status_cannot_run_here"; }
     need=$(awk '$1 == "go" { print $2 }' "$upstream_module/go.mod")

@@ -120,7 +120,7 @@ fn short(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> 
     }
 }
 
-/// "zone-letter capacity-type" of what can be had, with partition and reservation where there are any.
+/// Available offerings as "zone-letter capacity-type", with partition and reservation if present.
 fn available(instance_type: &InstanceType) -> Vec<String> {
     let offerings = instance_type.offerings.iter().filter(|offering| offering.available);
     offerings
@@ -226,7 +226,7 @@ async fn discovered_types_equal_built_in_catalog() {
     let embedded = facts.resolve(&AwsNodeClass { spot_price_factor: 0.4, ..view.facts.clone() });
     let live = scene.list(&class()).await;
     assert_eq!(live.len(), 1386);
-    // The embedded catalog has a spot price everywhere, EC2 only where it sells the type.
+    // The embedded catalog has a spot price in every zone, EC2 only where it offers the type.
     let comparable = |one: &InstanceType| {
         let mut one = one.clone();
         for offering in one.offerings.iter_mut().filter(|offering| !offering.available) {

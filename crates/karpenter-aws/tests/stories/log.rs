@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) level: Level,
-    /// `message` among them.
+    /// Including `message`.
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 

@@ -1,4 +1,4 @@
-//! Wraps a controller: its passes are counted and timed, and what goes wrong is logged.
+//! Wraps a controller: counts and times its passes, and logs errors.
 
 use std::future::Future;
 

@@ -194,7 +194,7 @@ pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Cond
 }
 
 /// Status and reason of a condition of a NodeClaim.
-pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
+pub(crate) fn condition_of(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
     condition(claim, kind).map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
 }
 

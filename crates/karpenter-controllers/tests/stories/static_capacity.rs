@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::repair::world::{World, gates, said};
+use crate::repair::world::{World, condition_of, gates};
 
 const STATIC: &str = "StaticCapacity=true";
 
@@ -23,7 +23,10 @@ async fn until_ready(world: &World, count: usize) -> BTreeSet<String> {
     let ready = async || -> BTreeSet<String> {
         let claims = world.claims().await.into_values();
         let ready = claims.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        ready.filter(|claim| said(claim, "Initialized").0 == "True").map(|claim| claim.name_any()).collect()
+        ready
+            .filter(|claim| condition_of(claim, "Initialized").0 == "True")
+            .map(|claim| claim.name_any())
+            .collect()
     };
     world.until("all replicas are ready", ready, |ready: &BTreeSet<String>| ready.len() == count).await
 }

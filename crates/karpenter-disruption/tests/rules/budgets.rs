@@ -127,7 +127,7 @@ fn command_beyond_budget_awaits_budget() {
         "{:?}",
         evaluation.awaiting_budget
     );
-    // While it awaits a budget, it does not count against it, and no pods are moved to its candidate.
+    // A command that awaits a budget does not use the budget, and no pods are moved to its candidate.
     let next = evaluation.awaiting_budget[0].clone();
     let names: Vec<&str> = claims_of(&next);
     wait(&mut cluster, Method::Rebalance, &names);

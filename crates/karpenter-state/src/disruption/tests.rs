@@ -174,7 +174,7 @@ fn cluster_state_is_set_on_state_nodes() {
             "",
         );
     let round = round_with(&text, |live, input| {
-        live.leaving.insert("a".to_owned());
+        live.marked_for_deletion.insert("a".to_owned());
         input.nominated.insert("node-b".to_owned());
         input.pods_moved_at_secs.insert("uid-r".to_owned(), 7);
         input.claims_moved_onto_at_secs.insert("uid-c".to_owned(), 8);
@@ -260,7 +260,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
     // By the mark of the process, of the claim, and of the node.
     let marks: [fn(&mut ClusterInput); 3] = [
         |live| {
-            live.leaving.insert("a".to_owned());
+            live.marked_for_deletion.insert("a".to_owned());
         },
         |live| {
             let at = live.node_claims[0].metadata.creation_timestamp.clone();

@@ -8,7 +8,7 @@ use karpenter_model::resources::ResourceList;
 use super::*;
 
 /// One offering as text: `on-demand a 0.10`, or with a reservation `reserved a 0.01 cr-1*3`, with `!` for a capacity
-/// block, `~` for an interruptible one, and `x` in front of what cannot be had.
+/// block, `~` for an interruptible one, and `x` in front of an unavailable one.
 fn offering(text: &str) -> Offering {
     let (available, text) = match text.strip_prefix('x') {
         Some(rest) => (false, rest),
@@ -86,7 +86,7 @@ fn constraints(requirements: impl IntoIterator<Item = Requirement>) -> LaunchCon
     LaunchConstraints { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
 }
 
-/// What is left as text: names, each with its offerings as zone and price.
+/// The candidates as text: names, each with its offerings as zone and price.
 fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     let shown = |candidates: Vec<Candidate<'_>>| {
         let texts = candidates.iter().map(|candidate| {
@@ -101,7 +101,7 @@ fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     filter(types, constraints, true).map_or_else(|error| error.to_string(), shown)
 }
 
-/// Nodes of an offering may be smaller than others of the type, or have what others lack.
+/// Offerings may override the capacity of the instance type, in both directions.
 #[test]
 fn too_small_offerings_are_filtered() {
     let list =

@@ -99,7 +99,7 @@ fn without_feature_gate_reservations_are_ignored() {
 #[test]
 fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
-    // case, what goes wrong, the condition, its status and reason, its message, requeue
+    // case, fault, condition, its status and reason, its message, requeue
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",

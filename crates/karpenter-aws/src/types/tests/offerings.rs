@@ -62,7 +62,7 @@ async fn reservations_become_status_and_offerings() {
     reservations.counts().terminated("cr-2");
     assert_eq!(available(&scene.one(&class, "m5.large").await), with(&["b reserved cr-2"]));
 
-    // Without the gate there is nothing of it, labels included.
+    // Without the feature gate there are no reserved offerings and no reservation labels.
     let without = Scene::with(|options| options.uses_reservations = false);
     without.types.discover().await.expect("an answer");
     let m5 = without.one(&class, "m5.large").await;
@@ -165,10 +165,10 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     assert_eq!(available(&m5), ALL);
     let id = m5.requirements.get(labels::PLACEMENT_GROUP_ID).and_then(|one| one.single_value());
     assert_eq!(id.map(|id| &**id), Some("pg-1"));
-    // Burstable types cannot be clustered.
+    // Burstable types are not allowed in a cluster placement group.
     assert!(available(&scene.one(&class, "t3.large").await).is_empty());
 
-    // While EC2 does not answer, the group is taken to be there still.
+    // While EC2 does not respond, the last known group is used.
     tokio::time::advance(Duration::from_secs(60)).await;
     scene.cloud.fail_always(Call::DescribePlacementGroups, Some(AwsError::new("InternalError", "later")));
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
@@ -177,7 +177,7 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     tokio::time::advance(Duration::from_secs(24 * 3600)).await;
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "but not for ever");
 
-    // A deleted group is gone within a minute.
+    // A deleted group is noticed within a minute.
     scene.cloud.fail_always(Call::DescribePlacementGroups, None);
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     scene
@@ -364,7 +364,7 @@ async fn order_of_subnets_changes_nothing() {
     let subnets = &mut class.status.as_mut().expect("a status").subnets;
     subnets.push(SubnetStatus { id: "subnet-a2".to_owned(), ..subnets[0].clone() });
     let first = scene.list(&class).await;
-    // A status lists them by free addresses, so that every launch may move them.
+    // The status sorts them by free addresses, so every launch may change the order.
     class.status.as_mut().expect("a status").subnets.reverse();
     assert!(Arc::ptr_eq(&first, &scene.list(&class).await));
 }

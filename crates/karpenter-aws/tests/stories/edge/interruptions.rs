@@ -54,7 +54,7 @@ async fn each_message_kind_has_its_effect() {
     let of_reservation = "EC2 Capacity Reservation Instance Interruption Warning";
     let rebalance = "EC2 Instance Rebalance Recommendation";
     let about = json!({"instance-id": "i-1"});
-    // Body, kind, whether the claim ends, what is closed, and the event on claim and node.
+    // Body, kind, whether the NodeClaim is deleted, what becomes unavailable, and the event on NodeClaim and Node.
     let table: Vec<(String, &str, bool, &[&str], &str)> = vec![
         (spot("i-1"), "spot_interrupted", true, &["m5.large in us-west-2a"], "SpotInterrupted"),
         (state("i-1", "stopping"), "instance_stopped", true, &[], "InstanceStopping"),
@@ -181,7 +181,7 @@ async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     for number in 0..400 {
         world.aws.send_message(QUEUE, spot(&format!("i-{number}")));
     }
-    // One receiver alone would carry ten messages every 200 ms, which takes it 8 s.
+    // A single receiver would need 8 s, with ten messages every 200 ms.
     world.pass(Duration::from_secs(3)).await;
     assert_eq!(world.messages_left(), 0);
     world.pass(Duration::from_secs(60)).await;
@@ -226,8 +226,8 @@ async fn unreadable_queue_is_logged_once_with_advice() {
         let logged = log.errors();
         let [line] = logged.as_slice() else { panic!("{code}: not one line but {logged:?}") };
         assert_eq!((line.field("queue"), line.field("error")), (QUEUE, &*format!("{code}: words")));
-        let words = line.field("message");
-        assert!(words.contains("cannot be read") && words.contains(advice), "{code}: {words}");
+        assert_eq!(line.field("message"), "failed to read interruption queue");
+        assert!(line.field("advice").contains(advice), "{code}: {line:?}");
         world.aws.fail_always(Call::GetQueueUrl, None);
         world.aws.send_message(QUEUE, spot("i-1"));
         world.pass(Duration::from_secs(61)).await;
@@ -240,7 +240,7 @@ async fn unhandled_message_is_received_again() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     listen(&world);
-    // Messages are not deleted: SQS hands them out again once they are visible.
+    // Messages are not deleted: SQS returns them again once they are visible.
     let denied = AwsError::new("AccessDenied", "no");
     world.aws.fail_next(Call::DeleteMessage, [denied]);
     world.aws.send_message(QUEUE, spot("i-1"));
@@ -254,7 +254,7 @@ async fn unhandled_message_is_received_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_block_other_claims() {
-    // By a message about all instances, and by their instance status.
+    // The deletions are caused by one message for all instances, or by their instance status.
     for by_message in [true, false] {
         let world = World::start().await;
         for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {

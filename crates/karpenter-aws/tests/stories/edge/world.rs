@@ -1,4 +1,4 @@
-//! An embedded API server, an in-process AWS, and the controllers of one story.
+//! An embedded API server, the AWS fake, and the controllers of one story.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -236,7 +236,7 @@ impl World {
         let api: Api<K> = Api::all(self.client.clone());
         let created = api.create(&PostParams::default(), &object).await.expect("created");
         let name = created.meta().name.clone().unwrap_or_default();
-        // As a status is written: by itself.
+        // The status is written in a separate request.
         let status = serde_json::to_value(&object).expect("JSON").get("status").cloned();
         match status {
             Some(status) => api

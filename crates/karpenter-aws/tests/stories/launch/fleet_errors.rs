@@ -113,7 +113,7 @@ async fn subnet_with_most_free_addresses_is_used() {
     };
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a2");
-    // An m5.large takes 29 pods, so 31 addresses are expected to be left there.
+    // An m5.large has a pod capacity of 29, so 31 addresses are left in the estimate.
     assert_eq!(world.subnets.left("subnet-a2"), 31);
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a");
@@ -231,14 +231,14 @@ async fn missing_template_is_created_again_for_every_error_form() {
         let world = World::new().await;
         let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
         world.launch(any).await.unwrap();
-        // As the errors of a fleet that was taken on.
+        // As errors of a successful CreateFleet call.
         world.cloud.world(|cloud| {
             cloud.launch_templates.clear();
             cloud.missing_template_code = Some(code);
         });
         world.launch(any).await.unwrap();
         assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), 2, "{code}");
-        // As the answer to the whole request.
+        // As the error of the whole call.
         world.cloud.fail_next(Call::CreateFleet, [AwsError::new(code, "x")]);
         world.launch(any).await.unwrap();
         assert_eq!(world.cloud.count(Call::CreateFleet), 5, "{code}: including two without a template");

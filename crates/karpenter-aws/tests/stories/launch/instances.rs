@@ -66,7 +66,7 @@ async fn terminated_instances_are_described_with_one_call() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..10).map(|_| launched(&world))).await;
     futures::future::join_all(claims[1..].iter().map(|claim| world.provider.delete(claim))).await;
-    // Terminated, and still known to EC2.
+    // Terminated, but still returned by EC2.
     advance(Duration::from_secs(60)).await;
     world.cloud.forget_calls();
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;

@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 pub(crate) const REGION: &str = "us-west-2";
 
-/// Enough to tell small from large, plain from exotic and one architecture from the other.
+/// Types of different sizes and architectures, with and without accelerators.
 const TYPES: [&str; 13] = [
     "c5.large",
     "c5.xlarge",
@@ -236,19 +236,19 @@ impl World {
         NodePool::clone(&self.objects.pools.lock().unwrap()["general"])
     }
 
-    /// As the class's own controller does every minute.
+    /// Updates the status as the nodeclass controller does every minute.
     pub(crate) async fn learn_addresses(&self) {
         self.subnets.list(&self.class()).await.unwrap();
     }
 
-    /// Counts of reservations, as the class's own controller learns them.
+    /// Updates the reservation counts as the nodeclass controller does.
     pub(crate) async fn learn_reservations(&self) {
         let class = self.class();
         let terms = &class.spec.capacity_reservation_selector_terms;
         self.provider.types().reservations().status(terms).await.unwrap();
     }
 
-    /// A claim of the pool with these requirements: `key In values`.
+    /// A NodeClaim of the NodePool with these requirements: `key In values`.
     pub(crate) fn claim(&self, requirements: &[(&str, &[&str])]) -> NodeClaim {
         let requirements: Vec<Value> = requirements
             .iter()

@@ -36,7 +36,7 @@ async fn new_class_becomes_ready() {
         "ValidationSucceeded",
     ];
     assert_eq!(conditions, expected.map(|kind| (kind, "True", Some(1))));
-    // The profile is in IAM, with the role, under the class's own path.
+    // The profile exists in IAM, with the role, under the path of the class.
     let name = status.instance_profile.expect("a profile");
     let profile = world.aws.world(|cloud| cloud.profiles.get(&name).cloned()).expect("made");
     assert_eq!(profile.roles, [ROLE]);

@@ -1,4 +1,4 @@
-//! Nodes in a partition placement group: closed until EC2 has said in which partition they are.
+//! Nodes in a partition placement group are registered only once EC2 has returned their partition.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A cluster, a cloud whose machines boot, and Karpenter as a process has it.
+//! An embedded cluster, the AWS fake with booting instances, and Karpenter as in the binary.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl World {
         self.assemble_with(AwsOptions::default()).await
     }
 
-    /// `options`: all that are not about this cluster.
+    /// `options`: all options that do not depend on this cluster.
     pub(crate) async fn assemble_with(&self, options: AwsOptions) -> Result<Assembly, StartError> {
         let options = AwsOptions {
             cluster_name: "cluster".to_owned(),
@@ -95,7 +95,7 @@ impl World {
         Assembly::build(inputs).await
     }
 
-    /// As `karpenter controller --provider aws` does it.
+    /// As `karpenter controller --provider aws` does.
     pub(crate) async fn start_karpenter(&mut self) {
         self.start_karpenter_with(Options::default()).await;
     }
@@ -135,13 +135,13 @@ impl World {
         self.operator.as_ref().expect("it runs").context()
     }
 
-    /// What a scraper of metrics reads.
+    /// The exported metrics.
     pub(crate) fn page(&self) -> String {
         let pages = self.operator.as_ref().expect("it runs").metrics_pages();
         String::from_utf8(pages("/metrics", "").body).expect("text")
     }
 
-    /// A class and a pool as the getting-started guide has them.
+    /// A node class and a NodePool as in the getting-started guide.
     pub(crate) async fn introduce(&self) {
         self.introduce_with(json!({})).await;
     }

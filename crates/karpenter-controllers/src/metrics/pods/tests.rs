@@ -46,7 +46,12 @@ fn pending_durations_by_state_of_pod() {
             planned,
             Some([Some(10.0), Some(10.0), Some(8.0), Some(8.0), None]),
         ),
-        ("unschedulable", pod("Pending", &[], None), refused, Some([Some(10.0), Some(10.0), None, None, None])),
+        (
+            "unschedulable",
+            pod("Pending", &[], None),
+            refused,
+            Some([Some(10.0), Some(10.0), None, None, None]),
+        ),
         (
             "bound, not started",
             pod("Pending", &[scheduled], Some("n")),

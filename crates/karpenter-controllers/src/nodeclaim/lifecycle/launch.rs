@@ -1,4 +1,4 @@
-//! Launch: what the provider's answer means for the claim.
+//! Launch: updates a NodeClaim with the result of the provider's launch call.
 //!
 //! Upstream: pkg/controllers/nodeclaim/lifecycle/launch.go.
 

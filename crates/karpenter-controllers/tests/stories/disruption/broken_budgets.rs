@@ -9,7 +9,7 @@ use crate::disruption::world::World;
 
 #[tokio::test(start_paused = true)]
 async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepool() {
-    let heard = CapturedLog::start();
+    let captured = CapturedLog::start();
     let world = World::start().await;
     // The CRD admits this schedule. The first budget alone would allow every disruption.
     let budgets = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "61 * * * *", "duration": "1h"}]);
@@ -28,7 +28,7 @@ async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepoo
     world.sleep(600).await;
     assert_eq!(world.claim_names().await.len(), 1, "an invalid budget blocks disruption");
     assert_eq!(world.decisions(), Vec::<String>::new());
-    assert_eq!(heard.lines(Level::WARN, begin).len(), 1, "{:?}", heard.lines(Level::WARN, ""));
+    assert_eq!(captured.lines(Level::WARN, begin).len(), 1, "{:?}", captured.lines(Level::WARN, ""));
     let mended = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "1 * * * *", "duration": "1h"}]);
     world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": mended}}})).await;
     world.until_settled(0).await;

@@ -61,9 +61,9 @@ async fn replacement_is_not_initialized_before_pods_of_the_drifted_node_are_evic
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered")
     };
-    let sight = async || (world.claims().await.iter().any(is_deleting), world.nodes().await);
+    let view = async || (world.claims().await.iter().any(is_deleting), world.nodes().await);
     let is_seen = |(is_deleting, nodes): &(bool, Vec<Node>)| *is_deleting && nodes.iter().any(is_kept);
-    world.until("the old node is deleted while the replacement is not initialized", sight, is_seen).await;
+    world.until("the old node is deleted while the replacement is not initialized", view, is_seen).await;
     until_all_replaced(&world, 1, "web", 2).await;
     world.stop().await;
 }
@@ -134,7 +134,9 @@ async fn do_not_disrupt_pod_blocks_drift_without_termination_grace_period() {
             assert_eq!(world.claim_names().await, before);
             assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
             let events = world.events("DisruptionBlocked").await;
-            assert!(events.iter().any(|(_, text)| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\"")));
+            assert!(
+                events.iter().any(|(_, text)| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\""))
+            );
             let verdicts = world.operator.context().verdicts.entries(None);
             assert_eq!(verdicts[0].standing, "PodAnnotated", "{verdicts:?}");
             // Removing the annotation allows the disruption.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::disruption::support::{PeakCount, anti_affinity, drift};
 use crate::disruption::world::{World, has_disrupted_taint, is_initialized, label, node_names, status_of};
-use crate::embedded::said;
+use crate::embedded::condition_of;
 
 /// A pod that tolerates every taint that these tests use.
 fn tolerant() -> Value {
@@ -87,9 +87,9 @@ async fn changed_startup_taints_cause_drift_and_block_initialization() {
     };
     let bears_it_only = |node: &Option<Node>| {
         let taints = node.as_ref().map(taints_of).unwrap_or_default();
-        let said = |taint: &Taint| (taint.key.clone(), taint.value.clone(), taint.effect.clone());
+        let key_value_effect = |taint: &Taint| (taint.key.clone(), taint.value.clone(), taint.effect.clone());
         let wanted = ("example.com/start".to_owned(), Some("yes".to_owned()), "NoExecute".to_owned());
-        taints.len() == 1 && said(&taints[0]) == wanted
+        taints.len() == 1 && key_value_effect(&taints[0]) == wanted
     };
     world.until("a node with the taint", &new, bears_it_only).await;
     world.sleep(300).await;
@@ -101,7 +101,7 @@ async fn changed_startup_taints_cause_drift_and_block_initialization() {
     );
     let claims = world.claims().await;
     let coming = claims.iter().find(|claim| !is_initialized(claim)).expect("the new one");
-    assert_eq!(said(coming, "Initialized").1, "StartupTaintsExist");
+    assert_eq!(condition_of(coming, "Initialized").1, "StartupTaintsExist");
     let name = waiting.and_then(|node| node.metadata.name).expect("a name");
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
     let is_other = async || world.claim_names().await.is_disjoint(&before);
@@ -122,7 +122,7 @@ async fn drift_condition_is_set_within_five_seconds() {
     world.until_settled(10).await;
     let drifted = async |reason: &str| {
         let claims = world.claims().await;
-        claims.iter().filter(|claim| said(claim, "Drifted") == ("True", reason.to_owned())).count()
+        claims.iter().filter(|claim| condition_of(claim, "Drifted") == ("True", reason.to_owned())).count()
     };
     let label = |value: Value| json!({"metadata": {"labels": {"generation": value}}});
     let spot = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]);

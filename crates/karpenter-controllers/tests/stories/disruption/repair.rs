@@ -31,7 +31,7 @@ fn claim_of<'a>(claims: &'a [NodeClaim], node: &str) -> Option<&'a NodeClaim> {
 
 #[tokio::test(start_paused = true)]
 async fn unhealthy_node_is_replaced_and_its_drain_is_bounded() {
-    let heard = CapturedLog::start();
+    let captured = CapturedLog::start();
     let world = world().await;
     let sick = name(&world.nodes().await[0]);
     let began = world.seconds();
@@ -57,7 +57,7 @@ async fn unhealthy_node_is_replaced_and_its_drain_is_bounded() {
     let repaired = "karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=\"on-demand\",\
         condition=\"kwok_unhealthy\",image_id=\"\",nodepool=\"general\",termination_mode=\"eventual\"}";
     assert_eq!(world.metric(repaired), Some(1.0));
-    let grounds = heard.lines(Level::INFO, "selected repair policy");
+    let grounds = captured.lines(Level::INFO, "selected repair policy");
     assert_eq!(grounds.len(), 1, "{grounds:?}");
     let says = |words: &str| grounds[0].contains(words);
     assert!(

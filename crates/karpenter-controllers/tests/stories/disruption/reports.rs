@@ -10,7 +10,8 @@ use crate::disruption::world::World;
 
 async fn until_event_on_node_and_claim(world: &World, reason: &str, words: &str) {
     let events = async || world.events(reason).await;
-    let is_published = |events: &Vec<(String, String)>| events.iter().filter(|(_, text)| text == words).count() >= 2;
+    let is_published =
+        |events: &Vec<(String, String)>| events.iter().filter(|(_, text)| text == words).count() >= 2;
     world.until(&format!("{reason} on node and claim: {words}"), events, is_published).await;
 }
 
@@ -90,8 +91,9 @@ async fn failed_validation_is_recorded_in_the_journal() {
     world.until("a candidate event", events, |count| *count > 0).await;
     // Before the validation, an annotation requires a higher saving.
     annotate(&world, json!({"karpenter.sh/consolidation-min-saving-per-hour": "100"})).await;
-    let thoughts =
-        world.until("a journal entry", async || world.failed_validations(), |events| !events.is_empty()).await;
+    let thoughts = world
+        .until("a journal entry", async || world.failed_validations(), |events| !events.is_empty())
+        .await;
     let claim = world.claims().await[0].metadata.name.clone().unwrap_or_default();
     assert_eq!(thoughts, [format!("do not disrupt 1 nodes: {claim}")]);
     let entries = world.operator.context().journal.entries_after(0);

@@ -21,10 +21,10 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::is_running;
-use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, said};
+use crate::embedded::{ClusterView, TokioClock, clock, condition_of, define_kinds};
 
 pub(crate) struct World {
-    sight: ClusterView,
+    view: ClusterView,
     pub(crate) server: ApiServer,
     pub(crate) cloud: Kwok,
     pub(crate) operator: Operator,
@@ -36,7 +36,7 @@ impl Deref for World {
     type Target = ClusterView;
 
     fn deref(&self) -> &ClusterView {
-        &self.sight
+        &self.view
     }
 }
 
@@ -63,11 +63,11 @@ impl World {
         let mut options = Options::default();
         change(&mut options);
         let (cloud, operator) = start_operator(client.clone(), clock, &options).await;
-        let sight = ClusterView {
+        let view = ClusterView {
             journal: Some(operator.context().journal.clone()),
             ..ClusterView::new(client, clock)
         };
-        let world = Self { sight, server, cloud, operator, options, cluster: Some(cluster) };
+        let world = Self { view, server, cloud, operator, options, cluster: Some(cluster) };
         let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
         world.create::<KWOKNodeClass>(class).await;
         world
@@ -77,7 +77,7 @@ impl World {
     pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
         let (cloud, operator) = start_operator(client, self.clock, &self.options).await;
         self.cloud = cloud;
-        self.sight.journal = Some(operator.context().journal.clone());
+        self.view.journal = Some(operator.context().journal.clone());
         std::mem::replace(&mut self.operator, operator)
     }
 
@@ -248,7 +248,7 @@ pub(crate) fn is_initialized(claim: &NodeClaim) -> bool {
 }
 
 pub(crate) fn status_of(claim: &NodeClaim, kind: &str) -> &'static str {
-    said(claim, kind).0
+    condition_of(claim, kind).0
 }
 
 pub(crate) fn label<'a, K: Resource>(object: &'a K, key: &str) -> &'a str {

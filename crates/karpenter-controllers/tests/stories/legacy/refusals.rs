@@ -126,9 +126,9 @@ async fn readiness_names_missing_v1alpha5_crds() {
             && lines[0].starts_with("not listed yet: Provisioner: ")
             && lines[1].starts_with("not listed yet: AWSNodeTemplate: ")
     };
-    let sight = ClusterView::new(client.clone(), clock);
-    sight.until("only the v1alpha5 kinds are missing", readiness, names_only_legacy_kinds).await;
+    let view = ClusterView::new(client.clone(), clock);
+    view.until("only the v1alpha5 kinds are missing", readiness, names_only_legacy_kinds).await;
     assert_eq!(pages("/readyz", "").status, 500);
     define(&client, crds::legacy()).await;
-    sight.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;
+    view.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;
 }

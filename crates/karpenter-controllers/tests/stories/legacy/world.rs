@@ -25,7 +25,7 @@ const FAMILIES: [&str; 12] =
     ["t3", "m5", "m6i", "c5", "c6i", "r5", "x2idn", "g4dn", "g5", "p3", "inf1", "m6g"];
 
 pub(crate) struct World {
-    sight: ClusterView,
+    view: ClusterView,
     operator: Option<Operator>,
     kwok: Kwok,
     _cluster: Cluster,
@@ -35,7 +35,7 @@ impl Deref for World {
     type Target = ClusterView;
 
     fn deref(&self) -> &ClusterView {
-        &self.sight
+        &self.view
     }
 }
 
@@ -62,7 +62,7 @@ impl World {
             Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
         let kwok = Kwok::with_simulated_ec2(client.clone(), clock, types(region));
         let mut world =
-            Self { sight: ClusterView::new(client, clock), operator: None, kwok, _cluster: cluster };
+            Self { view: ClusterView::new(client, clock), operator: None, kwok, _cluster: cluster };
         world.start_karpenter().await;
         world
     }
@@ -79,7 +79,7 @@ impl World {
             ..karpenter_legacy::Options::default()
         };
         legacy::serve(&mut operator, options).await;
-        self.sight.journal = Some(operator.context().journal.clone());
+        self.view.journal = Some(operator.context().journal.clone());
         self.operator = Some(operator);
     }
 

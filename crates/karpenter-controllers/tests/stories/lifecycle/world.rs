@@ -34,7 +34,7 @@ use crate::embedded::{ClusterView, TokioClock, clock, define_kinds};
 type Outcomes = Arc<Mutex<Vec<(String, LifecycleOutcome)>>>;
 
 pub(crate) struct World {
-    sight: ClusterView,
+    view: ClusterView,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
     pub(crate) server: ApiServer,
@@ -47,7 +47,7 @@ impl Deref for World {
     type Target = ClusterView;
 
     fn deref(&self) -> &ClusterView {
-        &self.sight
+        &self.view
     }
 }
 
@@ -69,8 +69,8 @@ impl World {
         stores.synced().await;
         let context = Context::new(controllers, stores, Arc::new(cloud.clone()), clock);
         let (outcomes, shutdown) = (Outcomes::default(), Shutdown::default());
-        let sight = ClusterView::new(client, clock);
-        let world = Self { sight, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
+        let view = ClusterView::new(client, clock);
+        let world = Self { view, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
     }
@@ -189,7 +189,7 @@ impl World {
 }
 
 /// Status, reason and message of a condition.
-pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (String, String, String) {
+pub(crate) fn condition_of(claim: &NodeClaim, kind: &str) -> (String, String, String) {
     let found = condition(claim, kind).cloned().unwrap_or_default();
     (found.status.as_str().to_owned(), found.reason, found.message)
 }

@@ -72,8 +72,8 @@ async fn limits_are_respected_over_several_batches() {
     let kwok = karpenter_catalog::kwok::generic();
     let largest_cpu = |claim: &NodeClaim| {
         let options = instance_types(claim);
-        let sold = kwok.iter().filter(|one| options.iter().any(|name| **name == *one.name));
-        sold.map(|one| one.capacity.get("cpu")).max().expect("an option")
+        let types = kwok.iter().filter(|one| options.iter().any(|name| **name == *one.name));
+        types.map(|one| one.capacity.get("cpu")).max().expect("an option")
     };
     for batch in 0..3 {
         for number in 0..5 {

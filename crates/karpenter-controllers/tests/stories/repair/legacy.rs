@@ -131,12 +131,12 @@ fn invalid_repair_policies_are_an_error_at_start() {
     let legacy = Options { legacy_node_repair: true, ..on.clone() };
     let none = policies::Policies(Vec::new());
     let wrong = policies::Policies(vec![policies::without_fallback()]);
-    let said = |cloud: &policies::Policies, options: &Options| {
+    let check = |cloud: &policies::Policies, options: &Options| {
         Operator::check(cloud, options).err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(said(&none, &on).contains("but toy defines none"), "{}", said(&none, &on));
-    assert!(said(&wrong, &on).contains("no policy is the fallback"), "{}", said(&wrong, &on));
+    assert!(check(&none, &on).contains("but toy defines none"), "{}", check(&none, &on));
+    assert!(check(&wrong, &on).contains("no policy is the fallback"), "{}", check(&wrong, &on));
     for options in [legacy, gates("")] {
-        assert_eq!((said(&none, &options), said(&wrong, &options)), (String::new(), String::new()));
+        assert_eq!((check(&none, &options), check(&wrong, &options)), (String::new(), String::new()));
     }
 }

@@ -5,7 +5,7 @@ use karpenter_controllers::nodeclaim::reboot;
 use kube::ResourceExt;
 use serde_json::json;
 
-use crate::repair::world::{World, boot_id, gates, has_taint, is_initialized, said};
+use crate::repair::world::{World, boot_id, condition_of, gates, has_taint, is_initialized};
 
 const REBOOTING: &str = "karpenter.sh/rebooting";
 
@@ -23,7 +23,7 @@ async fn one_node(template: serde_json::Value) -> (World, RebootTarget) {
     let claims = world.claims().await;
     let claim = claims.keys().next().cloned().expect("a claim");
     let ready = |found: &Option<karpenter_api::types::NodeClaim>| {
-        found.as_ref().is_some_and(|claim| said(claim, "Initialized").0 == "True")
+        found.as_ref().is_some_and(|claim| condition_of(claim, "Initialized").0 == "True")
     };
     let found = world.until("it is initialized", async || world.claim(&claim).await, ready).await;
     let status = found.and_then(|claim| claim.status).expect("a status");
@@ -41,7 +41,9 @@ async fn request_reboot(world: &World, target: &RebootTarget, bound_secs: Option
 
 async fn until_condition(world: &World, target: &RebootTarget, status: &str, reason: &str) {
     let is = |found: &Option<karpenter_api::types::NodeClaim>| {
-        found.as_ref().is_some_and(|claim| said(claim, "Rebooting") == (status_of(status), reason.to_owned()))
+        found
+            .as_ref()
+            .is_some_and(|claim| condition_of(claim, "Rebooting") == (status_of(status), reason.to_owned()))
     };
     world.until(reason, async || world.claim(&target.claim).await, is).await;
 }
@@ -124,7 +126,7 @@ async fn do_not_disrupt_pod_blocks_an_unlimited_drain() {
     request_reboot(&world, &target, None).await;
     world.after(3600).await;
     let claim = world.claim(&target.claim).await.expect("the claim");
-    assert_eq!(said(&claim, "Rebooting"), ("True", "RebootRequested".to_owned()));
+    assert_eq!(condition_of(&claim, "Rebooting"), ("True", "RebootRequested".to_owned()));
     let pod = world.pod_on(&target.node).await.expect("its pod").name_any();
     let patch =
         kube::api::Patch::Merge(json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}}));
@@ -182,7 +184,7 @@ async fn node_that_does_not_recover_is_replaced_after_twenty_minutes() {
     request_reboot(&world, &target, Some(0)).await;
     until_condition(&world, &target, "True", "RebootIssued").await;
     let claim = world.claim(&target.claim).await.expect("the claim");
-    assert_eq!(said(&claim, "Initialized"), ("Unknown", "Rebooting".to_owned()));
+    assert_eq!(condition_of(&claim, "Initialized"), ("Unknown", "Rebooting".to_owned()));
     world.after(19 * 60).await;
     assert!(world.claim(&target.claim).await.is_some(), "a minute before the timeout");
     world.until("the claim is deleted", async || world.claim(&target.claim).await, Option::is_none).await;

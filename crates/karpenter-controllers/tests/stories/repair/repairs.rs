@@ -7,7 +7,7 @@ use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::repair::world::{World, boot_id, gates, said};
+use crate::repair::world::{World, boot_id, condition_of, gates};
 
 const REPAIR: &str = "NodeRepair=true";
 
@@ -20,7 +20,7 @@ async fn five_nodes(pool: Value, template: Value) -> (World, Vec<String>) {
         let claims = world.claims().await;
         claims
             .into_iter()
-            .filter(|(_, claim)| said(claim, "Initialized").0 == "True")
+            .filter(|(_, claim)| condition_of(claim, "Initialized").0 == "True")
             .map(|(name, _)| name)
             .collect()
     };
@@ -203,7 +203,7 @@ async fn budget_of_one_allows_one_reboot_at_a_time() {
     let mut rebooted = BTreeSet::new();
     for _ in 0..600 {
         let now = world.claims().await;
-        let is = |claim: &NodeClaim, status: &str| said(claim, "Rebooting").0 == status;
+        let is = |claim: &NodeClaim, status: &str| condition_of(claim, "Rebooting").0 == status;
         most = most.max(now.values().filter(|claim| is(claim, "True")).count());
         for (name, claim) in now.iter().filter(|(_, claim)| is(claim, "False")) {
             if rebooted.insert(name.clone()) {

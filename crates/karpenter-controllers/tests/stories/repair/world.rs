@@ -17,13 +17,13 @@ use karpenter_kwok::Kwok;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-pub(crate) use crate::embedded::said;
+pub(crate) use crate::embedded::condition_of;
 use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, is_running};
 use crate::faults::fault_injection::FaultyConnection;
 use crate::rules::Rules;
 
 pub(crate) struct World {
-    sight: ClusterView,
+    view: ClusterView,
     pub(crate) kwok: Kwok,
     pub(crate) operator: Operator,
     /// The controllers' connection to the API server; rejects requests that their RBAC rules do not allow.
@@ -41,7 +41,7 @@ impl Deref for World {
     type Target = ClusterView;
 
     fn deref(&self) -> &ClusterView {
-        &self.sight
+        &self.view
     }
 }
 
@@ -57,17 +57,17 @@ impl World {
         let connection = FaultyConnection::new(server, Rules::of_controllers(), 1);
         let operator = operator(&connection, &kwok, clock, &options).await;
         let world =
-            Self { sight: ClusterView::new(client, clock), kwok, operator, connection, cluster, options };
+            Self { view: ClusterView::new(client, clock), kwok, operator, connection, cluster, options };
         world.create::<KWOKNodeClass>(json!({"metadata": {"name": "default"}})).await;
         world
     }
 
     /// Restarts the controllers.
     pub(crate) async fn restart(self) -> Self {
-        let Self { sight, kwok, operator: old, connection, cluster, options } = self;
+        let Self { view, kwok, operator: old, connection, cluster, options } = self;
         old.stop().await;
-        let operator = operator(&connection, &kwok, sight.clock, &options).await;
-        Self { sight, kwok, operator, connection, cluster, options }
+        let operator = operator(&connection, &kwok, view.clock, &options).await;
+        Self { view, kwok, operator, connection, cluster, options }
     }
 
     pub(crate) async fn stop(self) {

@@ -10,7 +10,7 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_terminating};
 
 fn slow_stop(seconds: u32) -> Value {
     json!({"fake-kubelet/stop-seconds": seconds.to_string()})
@@ -204,7 +204,10 @@ async fn do_not_disrupt_with_a_duration_protects_a_pod_for_that_time() {
         ("InvalidDoNotDisruptAnnotation", "bad", invalid),
     ] {
         let events = world.events(reason).await;
-        assert!(events.iter().any(|(about, said)| about == name && said.starts_with(words)), "{events:?}");
+        assert!(
+            events.iter().any(|(about, message)| about == name && message.starts_with(words)),
+            "{events:?}"
+        );
     }
     world.stop().await;
 }
@@ -253,6 +256,6 @@ async fn drain_stops_waiting_for_a_stuck_pod_after_a_minute() {
     let late = world.clock.now().duration_since(ends).as_secs();
     assert!((60..=70).contains(&late), "{late}");
     let claim = world.claim("n1").await.expect("the claim is held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
     world.stop().await;
 }

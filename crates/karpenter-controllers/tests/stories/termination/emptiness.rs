@@ -10,7 +10,7 @@ use karpenter_controllers::nodepool::RegistrationHealth;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_terminating};
 
 async fn world(disruption: Value) -> World {
     world_with(disruption, |disruption| disruption).await
@@ -64,7 +64,7 @@ async fn empty_node_is_deleted_after_consolidate_after() {
         .expect("held");
     let second = world.seconds();
     assert!((375..=386).contains(&second), "found within 10 s, validated after 15 s: {second}");
-    assert_eq!(said(&claim, "DisruptionReason"), ("True", "Empty".to_owned()));
+    assert_eq!(condition_of(&claim, "DisruptionReason"), ("True", "Empty".to_owned()));
     assert!(is_tainted(&world.node("empty").await));
     world.until_node_gone("empty").await;
     world.until("the claim is deleted", async || world.claim("empty").await, Option::is_none).await;
@@ -115,7 +115,7 @@ async fn node_that_gets_a_pod_before_validation_is_not_disrupted() {
     world.sleep_until_second(120).await;
     let claim = world.claim("n1").await;
     assert!(!is_terminating(&claim));
-    assert_eq!(said(&claim.expect("a claim"), "DisruptionReason").0, "");
+    assert_eq!(condition_of(&claim.expect("a claim"), "DisruptionReason").0, "");
     assert!(!is_tainted(&world.node("n1").await));
     world.stop().await;
 }

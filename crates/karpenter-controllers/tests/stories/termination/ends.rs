@@ -6,7 +6,7 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::termination::world::{World, is_ready, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_ready, is_terminating};
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_node_terminates_its_claim_and_instance() {
@@ -44,9 +44,9 @@ async fn deleting_a_node_terminates_its_claim_and_instance() {
     assert!((19..=22).contains(&took), "{took}");
     assert!(!world.cloud.has("toy://n1"));
     let claim = world.claim("n1").await.expect("held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
-    assert_eq!(said(&claim, "VolumesDetached"), ("True", "VolumesDetached".to_owned()));
-    assert_eq!(said(&claim, "InstanceTerminating"), ("True", "InstanceTerminating".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "VolumesDetached"), ("True", "VolumesDetached".to_owned()));
+    assert_eq!(condition_of(&claim, "InstanceTerminating"), ("True", "InstanceTerminating".to_owned()));
     world.stop().await;
 }
 
@@ -72,12 +72,18 @@ async fn volumes_are_waited_for_until_the_termination_deadline() {
     world.sleep_until_second(80).await;
     for name in ["n1", "n2"] {
         let claim = world.claim(name).await.expect("a claim");
-        assert_eq!(said(&claim, "VolumesDetached"), ("Unknown", "AwaitingVolumeDetachment".to_owned()));
+        assert_eq!(
+            condition_of(&claim, "VolumesDetached"),
+            ("Unknown", "AwaitingVolumeDetachment".to_owned())
+        );
     }
     world.until_node_gone("n2").await;
     assert!((91..=98).contains(&world.seconds()), "{}", world.seconds());
     let claim = world.claim("n2").await.expect("a claim");
-    assert_eq!(said(&claim, "VolumesDetached"), ("False", "TerminationGracePeriodElapsed".to_owned()));
+    assert_eq!(
+        condition_of(&claim, "VolumesDetached"),
+        ("False", "TerminationGracePeriodElapsed".to_owned())
+    );
 
     world.sleep_until_second(150).await;
     assert!(world.node("n1").await.is_some());
@@ -182,7 +188,7 @@ async fn termination_continues_after_a_restart() {
     assert!(!world.cloud.has("toy://n1"));
     assert!(world.find_pod("web").await.is_none());
     let claim = world.claim("n1").await.expect("held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
     world.stop().await;
 }
 

@@ -26,7 +26,7 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub(crate) use crate::embedded::said;
+pub(crate) use crate::embedded::condition_of;
 use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, epoch};
 
 /// Instances by provider id, each with the number of delete calls that it takes to terminate it.
@@ -130,7 +130,7 @@ impl CloudProvider for ToyCloud {
 }
 
 pub(crate) struct World {
-    sight: ClusterView,
+    view: ClusterView,
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
     shutdown: Shutdown,
@@ -142,7 +142,7 @@ impl Deref for World {
     type Target = ClusterView;
 
     fn deref(&self) -> &ClusterView {
-        &self.sight
+        &self.view
     }
 }
 
@@ -158,7 +158,7 @@ impl World {
         stores.synced().await;
         let context = Context::new(client.clone(), stores, Arc::new(cloud.clone()), clock);
         let world = Self {
-            sight: ClusterView::new(client, clock),
+            view: ClusterView::new(client, clock),
             cloud,
             context,
             shutdown: Shutdown::default(),
