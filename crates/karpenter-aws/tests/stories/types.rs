@@ -309,7 +309,9 @@ async fn overlays_set_prices_of_types_without_price() {
     world.spawn(OverlayPricesController::new(context, types.clone()), OverlayPricesController::watch, 1);
     let is_available = || async {
         let listed = types.list(&class()).await.expect("types");
-        listed.iter().any(|one| &*one.name == "x99.large" && one.cheapest_price() == Some(0.5))
+        let of_type = listed.iter().filter(|one| &*one.name == "x99.large");
+        let mut offerings = of_type.flat_map(|one| &one.offerings);
+        offerings.any(|one| one.available && one.instance_price() == 0.5)
     };
     let overlay = json!({
         "metadata": {"name": "x99"},
