@@ -76,13 +76,14 @@ def start(stage, given, dns, network, gates):
     else:
         stage.start_controller(**environment)
     # Fleets contain prices as priorities; until prices are read, both controllers use their built-in ones.
-    stage.until("all prices are read", 120, lambda: has_prices(stage), is_printed=False)
+    stage.until("all prices are read", 120, lambda: has_prices(stage, bool(given.wire_record)), is_printed=False)
 
 
-def has_prices(stage):
-    """On-demand prices come in two lists: shared tenancy and bare metal."""
+def has_prices(stage, is_upstream):
+    """On-demand prices come in two lists: shared tenancy and bare metal. Our controller reads three more, of volumes."""
     ended = stage.faults()
-    return ended.get("GetProducts last page", 0) >= 2 and ended.get("DescribeSpotPriceHistory last page", 0) >= 1
+    lists = 2 if is_upstream else 5
+    return ended.get("GetProducts last page", 0) >= lists and ended.get("DescribeSpotPriceHistory last page", 0) >= 1
 
 
 def names_of(stage):

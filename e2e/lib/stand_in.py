@@ -200,7 +200,33 @@ def products():
                  {"preInstalledSw": "SQL Std"}, {"tenancy": "Host"}]
         for number, different in enumerate([{}, *wrong]):
             listed.append(product(name, {**right, **different}, is_metal, price(info) + number * 1000, number))
-    return listed
+    return listed + [volume_product(*one) for one in VOLUMES]
+
+
+# Of volumes: product family, group, usage type, unit and dollars a month; not AWS's.
+VOLUMES = [
+    ("Storage", None, "USW2-EBS:VolumeUsage.gp3", "GB-Mo", 0.073),
+    ("Storage", None, "USW2-EBS:VolumeUsage.gp2", "GB-Mo", 0.11),
+    ("Storage", None, "USW2-EBS:VolumeUsage.piops", "GB-Mo", 0.13),
+    ("Storage", None, "USW2-EBS:SnapshotUsage", "GB-Mo", 1000),
+    ("System Operation", "EBS IOPS", "USW2-EBS:VolumeP-IOPS.gp3", "IOPS-Mo", 0.006),
+    ("System Operation", "EBS IOPS", "USW2-EBS:VolumeP-IOPS.io2.tier2", "IOPS-Mo", 0.05),
+    ("System Operation", "EBS I/O Requests", "USW2-EBS:VolumeIOUsage", "IOs", 1000),
+    ("Provisioned Throughput", None, "USW2-EBS:VolumeP-Throughput.gp3", "GiBps-mo", 51.2),
+]
+
+
+def volume_product(family, group, usage_type, unit, dollars):
+    sku = hashlib.sha256(usage_type.encode()).hexdigest()[:16].upper()
+    attributes = {"usagetype": usage_type, "servicecode": "AmazonEC2", "serviceCode": "AmazonEC2"}
+    dimension = {"unit": unit, "pricePerUnit": {"USD": f"{dollars:.10f}", "CNY": f"{dollars * 7:.10f}"}}
+    return {
+        "serviceCode": "AmazonEC2",
+        "product": {"sku": sku, "productFamily": family,
+                    "attributes": {**attributes, "group": group} if group else attributes},
+        "terms": {"OnDemand": {f"{sku}.JRTCKXETXF": {"sku": sku, "priceDimensions": {
+            f"{sku}.JRTCKXETXF.6YS6EN2CT7": dimension}}}},
+    }
 
 
 def product(name, attributes, is_metal, dollars, number):

@@ -154,7 +154,8 @@ impl Assembly {
         inputs.calls.register(&registry);
         let metrics = LaunchMetrics::new(&registry);
         let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
-        let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval));
+        let subnets = Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval);
+        let subnets = Arc::new(subnets.recording(types.public_subnets().clone()));
         let cluster_cidr = ClusterCidr::new(apis.eks.clone(), &cluster);
         let recorder = Recorder::new(client.clone(), clock);
         let launcher = Launcher::new(LaunchParts {

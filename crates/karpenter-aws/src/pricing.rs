@@ -1,4 +1,4 @@
-//! Prices of instance types: on-demand from the AWS Price List, spot from the spot price history, and from a built-in
+//! Prices of instance types and volumes: on-demand prices and those of volumes from the AWS Price List, spot from the spot price history, and from a built-in
 //! table until the first response.
 //!
 //! [`Prices`] is immutable. Each response is merged over the previous prices, so that a failure or a gap in the list
@@ -10,11 +10,12 @@ mod controller;
 pub mod price_list;
 #[cfg(test)]
 mod tests;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use karpenter_catalog::aws;
+use karpenter_catalog::aws::{self, EbsPrices};
 
 use crate::api::ec2::SpotPrice;
 
@@ -26,6 +27,7 @@ pub struct Prices {
     on_demand: BTreeMap<Arc<str>, f64>,
     /// By instance type and zone; `None` until the first response.
     spot: Option<BTreeMap<Arc<str>, ZonalPrices>>,
+    volumes: EbsPrices,
 }
 
 type ZonalPrices = BTreeMap<Arc<str>, f64>;
@@ -34,7 +36,11 @@ impl Prices {
     /// The built-in prices of the region, or else of its partition.
     pub fn shipped(region: &str) -> Self {
         let listed = aws::catalog().on_demand_prices(region).into_iter();
-        Self { on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(), spot: None }
+        Self {
+            on_demand: listed.map(|(name, price)| (Arc::from(name), price)).collect(),
+            spot: None,
+            volumes: EbsPrices::embedded(region),
+        }
     }
 
     pub fn on_demand(&self, instance_type: &str) -> Option<f64> {
@@ -80,6 +86,16 @@ impl Prices {
             zones.insert(Arc::from(entry.zone.as_str()), entry.price_per_hour);
         }
         merged
+    }
+
+    /// Prices of EBS volumes.
+    pub fn volumes(&self) -> &EbsPrices {
+        &self.volumes
+    }
+
+    /// Merges the prices over the known ones.
+    pub fn with_volumes(&self, listed: &volumes::Outcome) -> Self {
+        Self { volumes: listed.merge(&self.volumes), ..self.clone() }
     }
 
     pub fn on_demand_count(&self) -> usize {

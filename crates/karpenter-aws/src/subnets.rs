@@ -6,6 +6,7 @@
 //! Upstream: `pkg/providers/subnet/subnet.go`
 
 mod free_addresses;
+mod public;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use crate::api::{AwsError, Ec2, tag_filters};
 use crate::cache::Cache;
 
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
+pub use public::PublicSubnets;
 
 /// A count of free addresses is kept longer than the cached response, by this time, …
 const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
@@ -88,13 +90,20 @@ pub struct Subnets {
     clock: Clock,
     answers: Cache<ClassVersion, Arc<Vec<Subnet>>>,
     free: Mutex<FreeAddresses>,
+    public: PublicSubnets,
 }
 
 impl Subnets {
     pub fn new(ec2: Arc<dyn Ec2>, clock: Clock, refresh: Duration) -> Self {
         let count_ttl = (refresh + COUNT_TTL_BEYOND_REFRESH).max(COUNT_TTL_MIN);
         let free = Mutex::new(FreeAddresses::new(count_ttl));
-        Self { ec2, clock, answers: Cache::new(clock, refresh), free }
+        Self { ec2, clock, answers: Cache::new(clock, refresh), free, public: PublicSubnets::default() }
+    }
+
+    /// Records in `public` which of the subnets give public addresses.
+    pub fn recording(mut self, public: PublicSubnets) -> Self {
+        self.public = public;
+        self
     }
 
     /// The subnets that the class selects, not older than the refresh interval.
@@ -110,6 +119,7 @@ impl Subnets {
             }
         }
         let subnets = Arc::new(found.into_values().collect::<Vec<_>>());
+        self.public.learn(&subnets);
         let now = self.clock.now();
         let mut free = self.free();
         for subnet in subnets.iter() {

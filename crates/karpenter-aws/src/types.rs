@@ -32,6 +32,7 @@ use crate::interruption::Feedback;
 use crate::placement_groups::{self, PlacementGroups};
 use crate::pricing::PriceBook;
 use crate::reservations::Reservations;
+use crate::subnets::PublicSubnets;
 use crate::unavailable::{Scope, Unavailable, UnavailableOffering};
 use crate::zonal_shift::ZonalShifts;
 
@@ -92,6 +93,7 @@ struct Shared {
     sources: TypeSources,
     expressions: Option<Arc<dyn KubeletExpressions>>,
     memory: DiscoveredMemory,
+    public_subnets: PublicSubnets,
     discovered: RwLock<Arc<Discovered>>,
     stated_prices: RwLock<Arc<BTreeMap<String, f64>>>,
     /// By name of the class.
@@ -124,6 +126,7 @@ impl InstanceTypes {
             sources,
             expressions,
             memory,
+            public_subnets: PublicSubnets::default(),
             discovered: RwLock::default(),
             stated_prices: RwLock::default(),
             resolved: Mutex::default(),
@@ -172,6 +175,11 @@ impl InstanceTypes {
 
     pub fn memory(&self) -> &DiscoveredMemory {
         &self.shared.memory
+    }
+
+    /// The subnets whose public addresses are part of a node's price.
+    pub fn public_subnets(&self) -> &PublicSubnets {
+        &self.shared.public_subnets
     }
 
     pub fn unavailable(&self) -> &Unavailable {
@@ -269,7 +277,7 @@ impl InstanceTypes {
     }
 
     fn inputs(&self, discovered: Arc<Discovered>) -> Inputs {
-        let Shared { sources, memory, stated_prices, .. } = &*self.shared;
+        let Shared { sources, memory, public_subnets, stated_prices, .. } = &*self.shared;
         Inputs {
             discovered,
             quotes: sources.prices.current(),
@@ -277,6 +285,7 @@ impl InstanceTypes {
             left: sources.reservations.counts().current(),
             shifted_zone_ids: sources.shifts.shifted_zone_ids(sources.clock.now()),
             memory: memory.current(),
+            public_subnets: public_subnets.current(),
             stated_prices: Arc::clone(&stated_prices.read().unwrap_or_else(PoisonError::into_inner)),
         }
     }

@@ -20,6 +20,7 @@ mod capacity;
 mod columns;
 mod compatibility;
 mod decode;
+mod ebs;
 mod info;
 pub mod labels;
 mod market;
@@ -44,11 +45,12 @@ pub use capacity::{
     family_max_pods, pods,
 };
 pub use compatibility::{Incompatibility, incompatibility};
+pub use ebs::{EbsPrices, VolumePrices};
 pub use info::{Accelerator, Disk, Ebs, InstanceStorage, NetworkCard, NeuronDevice, TypeInfo, VpcLimits};
 pub use market::{CapacityPool, Market};
 pub use node_class::{
     AmiFamily, AwsNodeClass, AwsZone, BlockDevice, DEFAULT_REGION, DEFAULT_SPOT_PRICE_FACTOR,
-    DEFAULT_VM_MEMORY_OVERHEAD_PERCENT, EvictionThreshold, NetworkInterface,
+    DEFAULT_VM_MEMORY_OVERHEAD_PERCENT, DEFAULT_VOLUME_TYPE, EvictionThreshold, NetworkInterface,
 };
 pub use resolver::{Resolver, TypeLabelBuilder, TypeLabels, resolve};
 
@@ -160,7 +162,12 @@ impl AwsCatalog {
     }
 
     fn market<'a>(&'a self, class: &'a AwsNodeClass) -> EmbeddedMarket<'a> {
-        EmbeddedMarket { catalog: self, region: &class.region, spot_price_factor: class.spot_price_factor }
+        EmbeddedMarket {
+            catalog: self,
+            region: &class.region,
+            spot_price_factor: class.spot_price_factor,
+            ebs_prices: EbsPrices::embedded(&class.region),
+        }
     }
 
     fn position(&self, name: &str) -> Option<usize> {

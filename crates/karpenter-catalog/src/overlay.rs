@@ -28,7 +28,7 @@ pub struct Overlay {
     pub capacity: ResourceList,
 }
 
-/// An adjustment of a price per hour.
+/// An adjustment of the price per hour of an instance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PriceChange {
     To(f64),
@@ -187,8 +187,9 @@ impl Corrections {
             let Some(change) = overlay.price else { continue };
             for at in selected {
                 if !std::mem::replace(&mut has_price[at], true) {
+                    // Volumes and addresses cost the same whatever the instance does.
                     let offering = &mut result.offerings[at];
-                    offering.price_per_hour = change.apply(offering.price_per_hour);
+                    offering.set_price(change.apply(offering.instance_price()), offering.attached_price());
                 }
             }
         }

@@ -15,7 +15,10 @@ use crate::resources::{MEMORY, ResourceList};
 pub struct Offering {
     /// All labels of the offering, including zone, capacity type and reservation.
     pub requirements: Requirements,
+    /// The price of a node: of its instance and of everything that is billed with it, such as volumes.
     pub price_per_hour: f64,
+    /// The price of the instance alone, where the node costs more than that.
+    pub instance_price_per_hour: Option<f64>,
     /// Whether the provider offers it now. A full reservation stays available; see [`Offering::is_launchable`].
     pub available: bool,
     /// For reserved offerings: how many more instances fit into the reservation.
@@ -36,6 +39,22 @@ pub struct Overrides {
 }
 
 impl Offering {
+    /// Sets the price: of the instance, and of what is billed with it.
+    pub fn set_price(&mut self, instance_per_hour: f64, attached_per_hour: f64) {
+        self.price_per_hour = instance_per_hour + attached_per_hour;
+        self.instance_price_per_hour = (attached_per_hour != 0.0).then_some(instance_per_hour);
+    }
+
+    /// The price of the instance alone.
+    pub fn instance_price(&self) -> f64 {
+        self.instance_price_per_hour.unwrap_or(self.price_per_hour)
+    }
+
+    /// The price of what is billed with the instance: volumes and addresses.
+    pub fn attached_price(&self) -> f64 {
+        self.price_per_hour - self.instance_price()
+    }
+
     fn single(&self, key: &str) -> Option<&Arc<str>> {
         self.requirements.get(key).and_then(|requirement| requirement.single_value())
     }
@@ -159,6 +178,17 @@ mod tests {
         assert_eq!(instance_type.allocatable_of(&other), expected);
         assert_eq!(instance_type.capacity_of(&other), list(&[("cpu", 2000), ("memory", 1000), ("slots", 4)]));
         assert!(instance_type.has_overrides());
+    }
+
+    #[test]
+    fn node_price_is_instance_price_plus_attachments() {
+        let mut offering = Offering { price_per_hour: 0.5, ..Offering::default() };
+        assert_eq!((offering.instance_price(), offering.attached_price()), (0.5, 0.0));
+        offering.set_price(0.096, 0.25);
+        assert_eq!((offering.price_per_hour, offering.instance_price()), (0.346, 0.096));
+        assert!((offering.attached_price() - 0.25).abs() < 1e-12);
+        offering.set_price(0.096, 0.0);
+        assert_eq!((offering.price_per_hour, offering.instance_price_per_hour), (0.096, None));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod cron;
 pub mod duration;
 pub mod instance_type;
 pub mod labels;
+pub mod node_count_tolerance;
 pub mod plan;
 pub mod pod;
 pub mod problem;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::instance_type::InstanceType;
+use crate::node_count_tolerance::NodeCountTolerance;
 use crate::pod::PodSpec;
 use crate::reason::Reason;
 use crate::requirements::Requirements;
@@ -215,6 +216,8 @@ pub struct Options {
     /// Added to the price of each node during the search, so that few larger nodes are preferred; not part of the price
     /// of the plan.
     pub node_overhead_price_per_hour: f64,
+    /// How much more than the cheapest fleet found a fleet with fewer nodes may cost (cost mode, from the default effort on).
+    pub node_count_tolerance: NodeCountTolerance,
     /// The minimum and maximum size of new nodes in cost mode, in millicores.
     pub min_node_cpu_millis: i64,
     pub max_node_cpu_millis: i64,
@@ -237,6 +240,7 @@ impl Default for Options {
             effort: EFFORT_DEFAULT,
             min_spot_types: 10,
             node_overhead_price_per_hour: 0.0,
+            node_count_tolerance: NodeCountTolerance::NONE,
             min_node_cpu_millis: 0,
             max_node_cpu_millis: i64::MAX,
             max_option_price_factor: 1.25,

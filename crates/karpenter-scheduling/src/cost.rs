@@ -7,6 +7,7 @@
 mod blocks;
 mod bound;
 mod dive;
+mod fewer;
 mod grid;
 mod hosts;
 mod items;
@@ -97,52 +98,111 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let mut scratch = Scratch::default();
     // The bound is about the placements of compat mode; repacking only lowers their price.
     let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
-    let mut lower_bound = 0.0;
-    let mut cheaper: Vec<Claim> = Vec::new();
-    let mut kept: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut complete = !ledger.claims.is_empty();
     let tiers = tiers(&ledger.prepared);
-    if mode == Mode::Cost && complete {
-        for (position, tier) in tiers.iter().enumerate() {
-            let later = |claim: &&Claim| {
-                let template = ledger.states.get(claim.state).template;
-                tiers[position + 1..].iter().any(|tier| tier.contains(template))
-            };
-            let others: Vec<Claim> =
-                cheaper.iter().chain(ledger.claims.iter().filter(later)).cloned().collect();
-            let repacked = repack(ledger, tier, &others, &mut scratch);
-            lower_bound += repacked.lower_bound;
-            match repacked.claims {
-                Some(claims) => {
-                    cheaper.extend(claims);
-                    // Frozen nodes come last, see `repack`.
-                    let first = cheaper.len() - repacked.frozen_from.len();
-                    kept.extend(repacked.frozen_from.into_iter().zip(first..));
-                }
-                None => complete = false,
-            }
-        }
+    let mut fleet = Fleet::default();
+    if mode == Mode::Cost && !ledger.claims.is_empty() {
+        fleet = repack_tiers(ledger, &tiers, &mut scratch);
     }
+    let mut lower_bound = fleet.lower_bound;
     if bound == Bound::NotWanted {
         lower_bound = 0.0;
     } else if mode == Mode::Compat || tiers.len() > 1 || needs_own_bound(ledger) {
         lower_bound = bound::lower_bound(ledger, bound_effort, &mut scratch);
     }
-    if mode == Mode::Cost
-        && complete
-        && claims_price(ledger, &cheaper) < compat_price - 1e-9
-        // Slots are assigned first: a claim is limited to the instance type of its reservation.
-        && let Some(mut cheaper) = ledger.with_slots(&cheaper)
-        && within_limits(ledger, &mut cheaper)
+    let fleet_price = claims_price(ledger, &fleet.claims);
+    let mut is_repacked = fleet.is_complete && fleet_price < compat_price - 1e-9;
+    if fleet.is_complete
+        && bound == Bound::Wanted
+        && effort >= EFFORT_DEFAULT
+        && !ledger.options.node_count_tolerance.is_none()
     {
-        ledger.log = sequence::of_repacking(ledger, &cheaper, &kept);
-        ledger.claims = cheaper;
+        is_repacked = prefer_fewer_nodes(
+            ledger,
+            &tiers,
+            (&mut fleet, is_repacked),
+            (compat_price, lower_bound),
+            &mut scratch,
+        );
+    }
+    if is_repacked && let Some(claims) = feasible(ledger, &fleet) {
+        ledger.log = sequence::of_repacking(ledger, &claims, &fleet.kept);
+        ledger.claims = claims;
     }
     let mut plan = finalize::plan(ledger, &left);
     plan.lower_bound_per_hour = lower_bound.min(plan.price_per_hour);
     plan.compat_price_per_hour = compat_price;
     plan.stats.work = scratch.work;
     plan
+}
+
+/// The planned nodes of all tiers after repacking.
+#[derive(Default)]
+struct Fleet {
+    claims: Vec<Claim>,
+    /// From positions of planned nodes of the ledger to those in `claims`.
+    kept: BTreeMap<usize, usize>,
+    lower_bound: f64,
+    /// Whether the pods of every tier were packed.
+    is_complete: bool,
+}
+
+fn repack_tiers(ledger: &mut Ledger, tiers: &[Bits], scratch: &mut Scratch) -> Fleet {
+    let mut fleet = Fleet { is_complete: true, ..Fleet::default() };
+    for (position, tier) in tiers.iter().enumerate() {
+        let later = |claim: &&Claim| {
+            let template = ledger.states.get(claim.state).template;
+            tiers[position + 1..].iter().any(|tier| tier.contains(template))
+        };
+        let others: Vec<Claim> =
+            fleet.claims.iter().chain(ledger.claims.iter().filter(later)).cloned().collect();
+        let repacked = repack(ledger, tier, &others, scratch);
+        fleet.lower_bound += repacked.lower_bound;
+        match repacked.claims {
+            Some(claims) => {
+                fleet.claims.extend(claims);
+                // Frozen nodes come last, see `repack`.
+                let first = fleet.claims.len() - repacked.frozen_from.len();
+                fleet.kept.extend(repacked.frozen_from.into_iter().zip(first..));
+            }
+            None => fleet.is_complete = false,
+        }
+    }
+    fleet
+}
+
+/// The nodes of a fleet as they can be launched; `None` if reservations or limits do not allow it.
+fn feasible(ledger: &mut Ledger, fleet: &Fleet) -> Option<Vec<Claim>> {
+    // Slots are assigned first: a claim is limited to the instance type of its reservation.
+    let mut claims = ledger.with_slots(&fleet.claims)?;
+    within_limits(ledger, &mut claims).then_some(claims)
+}
+
+/// Replaces the repacked fleet by one with fewer nodes within the tolerance, which may be that of compat mode.
+/// Returns whether the repacked fleet is used.
+fn prefer_fewer_nodes(
+    ledger: &mut Ledger,
+    tiers: &[Bits],
+    (fleet, is_repacked): (&mut Fleet, bool),
+    (compat_price, lower_bound): (f64, f64),
+    scratch: &mut Scratch,
+) -> bool {
+    let compat_nodes = ledger.claims.len();
+    let (price, nodes) = match is_repacked {
+        true => (claims_price(ledger, &fleet.claims), fleet.claims.len()),
+        false => (compat_price, compat_nodes),
+    };
+    let incumbent = fewer::Incumbent { price, nodes, lower_bound, price_max: compat_price };
+    let limit = incumbent.limit(ledger.options.node_count_tolerance.fraction());
+    let found = fewer::find(ledger, tiers, &incumbent, scratch);
+    let nodes = found.as_ref().map_or(nodes, |found| found.claims.len());
+    if is_repacked && compat_nodes < nodes && compat_price <= limit {
+        return false;
+    }
+    let is_found = found.is_some();
+    if let Some(found) = found {
+        *fleet = found;
+    }
+    is_repacked || is_found
 }
 
 /// A lower bound for all pending pods on new nodes, and the dual price of one pod of each group. The pods are

@@ -2,6 +2,7 @@
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/resolver.go`.
 
+use karpenter_catalog::aws::DEFAULT_VOLUME_TYPE;
 use karpenter_model::quantity::Quantity;
 
 use crate::AmiFamily;
@@ -42,10 +43,6 @@ pub struct DefaultBlockDevice {
 }
 
 impl DefaultBlockDevice {
-    const fn new(device_name: &'static str, volume_size_gib: i64) -> Self {
-        Self { device_name, volume_size_gib, volume_type: "gp3", encrypted: true }
-    }
-
     pub fn volume_size(&self) -> Option<Quantity> {
         format!("{}Gi", self.volume_size_gib).parse().ok()
     }
@@ -53,17 +50,13 @@ impl DefaultBlockDevice {
 
 /// The default volumes of a family. Empty for custom AMIs: EC2 uses the mappings of the AMI.
 pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
-    match family {
-        AmiFamily::Al2 | AmiFamily::Al2023 => vec![DefaultBlockDevice::new("/dev/xvda", 20)],
-        // One volume for the operating system, one for container images and data of pods.
-        AmiFamily::Bottlerocket => {
-            vec![DefaultBlockDevice::new("/dev/xvda", 4), DefaultBlockDevice::new("/dev/xvdb", 20)]
-        }
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
-            vec![DefaultBlockDevice::new("/dev/sda1", 50)]
-        }
-        AmiFamily::Custom => Vec::new(),
-    }
+    let device = |(device_name, volume_size_gib): &(&'static str, i64)| DefaultBlockDevice {
+        device_name,
+        volume_size_gib: *volume_size_gib,
+        volume_type: DEFAULT_VOLUME_TYPE,
+        encrypted: true,
+    };
+    family.default_volumes().iter().map(device).collect()
 }
 
 /// Instance metadata options, with EC2's values.

@@ -16,6 +16,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_controllers::operator::options::values::choice;
 use karpenter_controllers::operator::options::{IgnoredVariable, without_unreadable};
+use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::problem::{self, EFFORT_DEFAULT, EFFORT_MAX};
 use karpenter_model::quantity::Quantity;
 use karpenter_model::spread_share::SpreadShare;
@@ -273,6 +274,11 @@ pub(crate) struct Knobs {
     #[arg(long, value_name = "DOLLARS", default_value = "0", value_parser = parse_dollars)]
     pub(crate) node_overhead_cost: f64,
 
+    /// How much more than the cheapest fleet found a fleet with fewer nodes may cost, in percent; 0: price alone (cost
+    /// mode)
+    #[arg(long, value_name = "PERCENT", default_value_t = NodeCountTolerance::default())]
+    pub(crate) node_count_tolerance: NodeCountTolerance,
+
     /// Minimum number of instance type options of a spot node, if the NodePool allows it
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) min_spot_types: usize,
@@ -307,6 +313,7 @@ impl Knobs {
             effort: self.effort.0,
             min_spot_types: self.min_spot_types,
             node_overhead_price_per_hour: self.node_overhead_cost,
+            node_count_tolerance: self.node_count_tolerance,
             min_node_cpu_millis: self.min_node_cpu.unwrap_or(defaults.min_node_cpu_millis),
             max_node_cpu_millis: self.max_node_cpu.unwrap_or(defaults.max_node_cpu_millis),
             hostname_spread_share: self.hostname_spread_share,
@@ -503,6 +510,8 @@ mod tests {
             "best-effort",
             "--node-overhead-cost",
             "0.02",
+            "--node-count-tolerance",
+            "1.5",
             "--min-spot-types",
             "3",
             "--min-node-cpu",
@@ -525,6 +534,7 @@ mod tests {
         assert_eq!(options.effort, EFFORT_DEFAULT * 10);
         assert_eq!(options.hostname_spread_share.percent(), 25);
         assert!((options.node_overhead_price_per_hour - 0.02).abs() < 1e-12);
+        assert_eq!(options.node_count_tolerance.to_string(), "1.5");
     }
 
     #[test]
@@ -532,6 +542,7 @@ mod tests {
         for wrong in [
             vec!["karpenter", "plan"],
             vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],
+            vec!["karpenter", "plan", "-f", "-", "--node-count-tolerance", "101"],
             vec!["karpenter", "plan", "-f", "-", "--min-node-cpu", "many"],
             vec!["karpenter", "plan", "-f", "-", "--hostname-spread-share", "101"],
             vec!["karpenter", "bench", "--workload", "W9"],

@@ -184,7 +184,7 @@ def check(cases, root):
               <= set(env["FEATURE_GATES"].split(",")))
     for name, value in {"METRICS_PORT": "9090", "HEALTH_PROBE_PORT": "9091", "AWS_FEATURE_GATES": "NodeClassCEL=true",
                         "ENABLE_DECISION_JOURNAL": "false", "ENABLE_PROFILING": "true", "OFFERING_METRICS": "true",
-                        "HOSTNAME_SPREAD_SHARE": "25", "KUBE_CLIENT_QPS": "50", "KUBE_CLIENT_BURST": "100", "LEGACY_API": None}.items():
+                        "HOSTNAME_SPREAD_SHARE": "25", "NODE_COUNT_TOLERANCE": "1.5", "KUBE_CLIENT_QPS": "50", "KUBE_CLIENT_BURST": "100", "LEGACY_API": None}.items():
         case.equal(name, env.get(name), value)
     rules = [rule for role in case.objects if role["kind"] == "ClusterRole" for rule in role["rules"]]
     granted = {resource for rule in rules for resource in rule["resources"]}

@@ -57,6 +57,16 @@ impl Pricing for FakeAws {
             if query.value("regionCode").is_some_and(|region| region != world.region) {
                 return Ok(Vec::new());
             }
+            let volumes = match query.value("productFamily") {
+                Some("Storage") => Some("EBS:VolumeUsage"),
+                Some("System Operation") => Some("EBS:VolumeP-IOPS"),
+                Some("Provisioned Throughput") => Some("EBS:VolumeP-Throughput"),
+                _ => None,
+            };
+            if let Some(prefix) = volumes {
+                let prices = world.volume_prices.iter().filter(|(usage, _)| usage.starts_with(prefix));
+                return Ok(prices.map(|(usage, price)| product("usagetype", usage, *price)).collect());
+            }
             let wants_metal = match query.value("productFamily") {
                 Some("Compute Instance (bare metal)") => Some(true),
                 Some("Compute Instance") => Some(false),
@@ -65,19 +75,23 @@ impl Pricing for FakeAws {
             let products = world.types.iter().filter_map(|info| {
                 let is_metal = info.name.contains(".metal");
                 let price = world.on_demand_prices.get(&*info.name)?;
-                wants_metal.is_none_or(|wanted| wanted == is_metal).then(|| {
-                    json!({
-                        "product": { "attributes": { "instanceType": &*info.name } },
-                        "terms": { "OnDemand": { "offer": { "priceDimensions": { "dimension": {
-                            "pricePerUnit": { "USD": price.to_string() }
-                        } } } } },
-                    })
-                    .to_string()
-                })
+                wants_metal
+                    .is_none_or(|wanted| wanted == is_metal)
+                    .then(|| product("instanceType", &info.name, *price))
             });
             Ok(products.collect())
         })
     }
+}
+
+fn product(attribute: &str, value: &str, price: f64) -> String {
+    json!({
+        "product": { "attributes": { attribute: value } },
+        "terms": { "OnDemand": { "offer": { "priceDimensions": { "dimension": {
+            "pricePerUnit": { "USD": price.to_string() }
+        } } } } },
+    })
+    .to_string()
 }
 
 impl Iam for FakeAws {

@@ -46,6 +46,8 @@ pub struct World {
     pub offerings: Vec<TypeOffering>,
     /// Price per hour, by instance type.
     pub on_demand_prices: BTreeMap<String, f64>,
+    /// Price per month, by usage type.
+    pub volume_prices: BTreeMap<String, f64>,
     /// Price per hour, by instance type and zone.
     pub spot_prices: BTreeMap<(String, String), f64>,
     pub subnets: BTreeMap<String, Subnet>,
@@ -111,6 +113,7 @@ impl World {
             types: facts.types().to_vec(),
             offerings: Vec::new(),
             on_demand_prices: BTreeMap::new(),
+            volume_prices: BTreeMap::from([("EBS:VolumeUsage.gp3".to_owned(), 0.08)]),
             spot_prices: BTreeMap::new(),
             subnets: BTreeMap::new(),
             security_groups: BTreeMap::new(),

@@ -104,7 +104,7 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
                 image_id: Some(template.image_id.clone()),
                 // EC2 repeats the zone in errors, so that the subnet need not be looked up.
                 zone: Some(subnet.zone.clone()),
-                priority: Some(offering.price_per_hour),
+                priority: Some(offering.instance_price()),
             });
         }
     }

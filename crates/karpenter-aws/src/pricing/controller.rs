@@ -1,4 +1,4 @@
-//! Updates prices: the Price List every 12 hours, the spot price history every hour, because consolidation compares
+//! Updates prices: the Price List every 12 hours (instances, and volumes on their own), the spot price history every hour, because consolidation compares
 //! spot prices. A failed update is retried after a minute, and known prices stay.
 //!
 //! Upstream: pkg/controllers/providers/pricing (karpenter-provider-aws)
@@ -10,16 +10,17 @@ use karpenter_cluster::clock::Clock;
 use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
 use karpenter_cluster::store::ObjectKey;
 
-use super::PriceBook;
 use super::price_list::{currency, is_listed, outcome, queries};
+use super::{PriceBook, volumes};
 use crate::api::{Ec2, Pricing};
 
-const ON_DEMAND_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
+const PRICE_LIST_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
 const SPOT_PERIOD: Duration = Duration::from_secs(60 * 60);
 const RETRY: Duration = Duration::from_secs(60);
 
 const ON_DEMAND: &str = "on-demand";
 const SPOT: &str = "spot";
+const VOLUMES: &str = "volumes";
 
 pub struct PricingController {
     ec2: Arc<dyn Ec2>,
@@ -46,6 +47,7 @@ impl PricingController {
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", ON_DEMAND));
         queue.add(ObjectKey::new("", SPOT));
+        queue.add(ObjectKey::new("", VOLUMES));
     }
 
     /// Updates on-demand prices; returns whether it succeeded.
@@ -76,6 +78,30 @@ impl PricingController {
         outcome.problem.is_none()
     }
 
+    /// Updates prices of volumes; returns whether it succeeded.
+    pub async fn update_volumes(&self) -> bool {
+        if !is_listed(&self.region, self.is_isolated) {
+            return true;
+        }
+        let [storage, iops, throughput] = volumes::queries(&self.region);
+        let answers = futures::join!(
+            self.pricing.get_products(&storage),
+            self.pricing.get_products(&iops),
+            self.pricing.get_products(&throughput)
+        );
+        let outcome = volumes::outcome([answers.0, answers.1, answers.2], currency(&self.region));
+        if outcome.unreadable > 0 {
+            tracing::warn!(count = outcome.unreadable, "failed to parse products of the price list");
+        }
+        if self.book.update(|prices| prices.with_volumes(&outcome)) {
+            tracing::debug!("updated volume pricing");
+        }
+        if let Some(problem) = &outcome.problem {
+            tracing::error!(error = problem, "failed to update volume pricing, using existing pricing data");
+        }
+        outcome.problem.is_none()
+    }
+
     /// Updates spot prices; returns whether it succeeded.
     pub async fn update_spot(&self) -> bool {
         match self.ec2.describe_spot_price_history(self.clock.now()).await {
@@ -100,7 +126,8 @@ impl PricingController {
 impl Reconcile for PricingController {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let (is_updated, period) = match key.name.as_str() {
-            ON_DEMAND => (self.update_on_demand().await, ON_DEMAND_PERIOD),
+            ON_DEMAND => (self.update_on_demand().await, PRICE_LIST_PERIOD),
+            VOLUMES => (self.update_volumes().await, PRICE_LIST_PERIOD),
             _ => (self.update_spot().await, SPOT_PERIOD),
         };
         Ok(Requeue::After(if is_updated { period } else { RETRY }))

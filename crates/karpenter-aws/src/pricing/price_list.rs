@@ -29,27 +29,32 @@ pub fn currency(region: &str) -> &'static str {
 
 /// The two queries: shared instances, and bare metal, which the list has only with dedicated tenancy.
 pub fn queries(region: &str) -> [ProductQuery; 2] {
-    let query = |tenancy: &str, family: &str| ProductQuery {
-        filters: [
-            ("regionCode", region),
-            ("serviceCode", "AmazonEC2"),
+    let query = |tenancy: &str, family: &str| {
+        let filters = [
             ("preInstalledSw", "NA"),
             ("operatingSystem", "Linux"),
             ("capacitystatus", "Used"),
             ("marketoption", "OnDemand"),
             ("tenancy", tenancy),
             ("productFamily", family),
-        ]
-        .map(|(field, value)| (field.to_owned(), value.to_owned()))
-        .into(),
+        ];
+        product_query(region, &filters)
     };
     [query("Shared", "Compute Instance"), query("Dedicated", "Compute Instance (bare metal)")]
 }
 
-#[derive(Deserialize)]
+/// A query for products of EC2 in the region.
+pub(super) fn product_query(region: &str, filters: &[(&str, &str)]) -> ProductQuery {
+    let common = [("regionCode", region), ("serviceCode", "AmazonEC2")];
+    let filters = common.iter().chain(filters);
+    ProductQuery {
+        filters: filters.map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect(),
+    }
+}
+
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
-struct Product {
+pub(super) struct Product {
     product: ProductBody,
     terms: Terms,
 }
@@ -65,6 +70,7 @@ struct ProductBody {
 struct Attributes {
     #[serde(rename = "instanceType")]
     instance_type: String,
+    usagetype: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -84,16 +90,42 @@ struct Term {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PriceDimension {
+    unit: String,
     #[serde(rename = "pricePerUnit")]
     price_per_unit: BTreeMap<String, String>,
 }
 
+pub(super) fn read(product: &str) -> Result<Product, serde_json::Error> {
+    serde_json::from_str(product)
+}
+
+impl Product {
+    fn dimensions(&self) -> impl Iterator<Item = &PriceDimension> {
+        self.terms.on_demand.values().flat_map(|term| term.price_dimensions.values())
+    }
+
+    /// The lowest price in the currency.
+    pub(super) fn price(&self, currency: &str) -> Option<f64> {
+        let prices = self
+            .dimensions()
+            .filter_map(|dimension| dimension.price_per_unit.get(currency)?.parse::<f64>().ok());
+        prices.filter(|price| is_price(*price)).min_by(f64::total_cmp)
+    }
+
+    /// The unit that is charged, such as `GB-Mo`.
+    pub(super) fn unit(&self) -> Option<&str> {
+        self.dimensions().next().map(|dimension| dimension.unit.as_str())
+    }
+
+    pub(super) fn usage_type(&self) -> &str {
+        &self.product.attributes.usagetype
+    }
+}
+
 /// Instance type and price of a product; `None` without a price in the currency. The lowest of several prices wins.
 pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, serde_json::Error> {
-    let product: Product = serde_json::from_str(product)?;
-    let prices = product.terms.on_demand.values().flat_map(|term| term.price_dimensions.values());
-    let prices = prices.filter_map(|dimension| dimension.price_per_unit.get(currency)?.parse::<f64>().ok());
-    let price = prices.filter(|price| is_price(*price)).min_by(f64::total_cmp);
+    let product = read(product)?;
+    let price = product.price(currency);
     let instance_type = product.product.attributes.instance_type;
     Ok(price.filter(|_| !instance_type.is_empty()).map(|price| (instance_type, price)))
 }

@@ -161,7 +161,7 @@ fn spot_price_defaults_to_on_demand_price() {
 
 #[test]
 fn built_in_prices_fall_back_to_us_east_1() {
-    assert_eq!(Prices::shipped("eu-west-1"), Prices::shipped("us-east-1"));
+    assert_eq!(Prices::shipped("eu-west-1").on_demand, Prices::shipped("us-east-1").on_demand);
     assert_eq!(Prices::shipped("nowhere-1"), Prices::shipped("us-east-1"));
     let gov = Prices::shipped("us-gov-west-1");
     assert!(gov.on_demand("m5.large") > Prices::shipped("us-east-1").on_demand("m5.large"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use karpenter_catalog::aws::{AwsZone, CapacityPool, Market};
+use karpenter_catalog::aws::{AwsZone, CapacityPool, EbsPrices, Market};
 
 use super::class_view::ClassView;
 use super::discovered::Discovered;
@@ -19,6 +19,7 @@ pub struct LiveMarket<'a> {
     pub(super) left: &'a AvailableCounts,
     pub(super) shifted_zone_ids: &'a BTreeSet<String>,
     pub(super) memory: &'a MemorySnapshot,
+    pub(super) public_subnets: &'a BTreeSet<String>,
     pub(super) stated_prices: &'a BTreeMap<String, f64>,
 }
 
@@ -45,6 +46,16 @@ impl Market for LiveMarket<'_> {
     fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {
         let prices = self.prices.spot_in_zones(instance_type);
         zones.iter().map(|zone| prices.in_zone(&zone.name)).collect()
+    }
+
+    fn ebs_prices(&self) -> Option<&EbsPrices> {
+        Some(self.prices.volumes())
+    }
+
+    /// Of several subnets in the zone, a launch takes one; only if all give an address does every node have one.
+    fn assigns_public_ipv4(&self, zone: &AwsZone) -> bool {
+        let ids = self.view.subnet_ids.get(&zone.name).map_or(&[][..], Vec::as_slice);
+        !ids.is_empty() && ids.iter().all(|id| self.public_subnets.contains(id))
     }
 
     fn configured_price(&self, instance_type: &str) -> Option<f64> {

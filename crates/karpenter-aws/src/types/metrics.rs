@@ -16,7 +16,7 @@ use super::discovered::Discovered;
 /// Instance type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
-/// Availability and price of an offering.
+/// Availability and price of an offering; the price is that of the instance alone, as upstream reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OfferingState {
     pub(super) is_available: bool,
@@ -40,7 +40,7 @@ pub(super) fn merged_offerings<'a>(
                 let series = [instance_type.name.to_string(), capacity_type.to_string(), zone.to_string()];
                 let entry = all.entry(series).or_insert(OfferingState { is_available: false, price: 0.0 });
                 entry.is_available |= offering.available;
-                entry.price = offering.price_per_hour;
+                entry.price = offering.instance_price();
                 zones.insert(zone);
             }
             if uses_reservations {

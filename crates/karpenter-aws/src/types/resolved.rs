@@ -23,6 +23,7 @@ pub(super) struct Inputs {
     pub(super) left: Arc<AvailableCounts>,
     pub(super) shifted_zone_ids: BTreeSet<String>,
     pub(super) memory: Arc<MemorySnapshot>,
+    pub(super) public_subnets: Arc<BTreeSet<String>>,
     pub(super) stated_prices: Arc<BTreeMap<String, f64>>,
 }
 
@@ -91,6 +92,7 @@ impl Resolved {
         if before.quotes.version != inputs.quotes.version
             || before.shifted_zone_ids != inputs.shifted_zone_ids
             || before.stated_prices != inputs.stated_prices
+            || before.public_subnets != inputs.public_subnets
         {
             return Work::AllOfferings;
         }
@@ -117,6 +119,7 @@ fn market<'a>(view: &'a ClassView, inputs: &'a Inputs) -> LiveMarket<'a> {
         left: &inputs.left,
         shifted_zone_ids: &inputs.shifted_zone_ids,
         memory: &inputs.memory,
+        public_subnets: &inputs.public_subnets,
         stated_prices: &inputs.stated_prices,
     }
 }

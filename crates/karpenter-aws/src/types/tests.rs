@@ -230,7 +230,7 @@ async fn discovered_types_equal_built_in_catalog() {
     let comparable = |one: &InstanceType| {
         let mut one = one.clone();
         for offering in one.offerings.iter_mut().filter(|offering| !offering.available) {
-            offering.price_per_hour = 0.0;
+            offering.set_price(0.0, 0.0);
         }
         one
     };

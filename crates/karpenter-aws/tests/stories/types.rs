@@ -182,11 +182,11 @@ async fn spot_and_on_demand_prices_have_separate_periods() {
     world.spawn(controller, PricingController::watch, 2);
     world.pass(MINUTE / 2).await;
     let asked = || (world.aws.count(Call::GetProducts), world.aws.count(Call::DescribeSpotPriceHistory));
-    assert_eq!(asked(), (2, 1));
+    assert_eq!(asked(), (5, 1), "two lists of instances, three of volumes");
     world.pass(MINUTE).await;
-    assert_eq!(asked(), (4, 1), "one of two lists failed");
+    assert_eq!(asked(), (7, 1), "one of two lists of instances failed");
     world.pass(12 * HOUR).await;
-    assert_eq!(asked(), (6, 13));
+    assert_eq!(asked(), (12, 13));
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,7 +309,9 @@ async fn overlays_set_prices_of_types_without_price() {
     world.spawn(OverlayPricesController::new(context, types.clone()), OverlayPricesController::watch, 1);
     let is_available = || async {
         let listed = types.list(&class()).await.expect("types");
-        listed.iter().any(|one| &*one.name == "x99.large" && one.cheapest_price() == Some(0.5))
+        let of_type = listed.iter().filter(|one| &*one.name == "x99.large");
+        let mut offerings = of_type.flat_map(|one| &one.offerings);
+        offerings.any(|one| one.available && one.instance_price() == 0.5)
     };
     let overlay = json!({
         "metadata": {"name": "x99"},

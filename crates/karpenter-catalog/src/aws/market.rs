@@ -4,6 +4,7 @@
 //! catalog, our AWS provider what it has discovered.
 
 use super::AwsCatalog;
+use super::ebs::EbsPrices;
 use super::node_class::AwsZone;
 
 /// A capacity pool of EC2: the unit of insufficient capacity errors.
@@ -38,6 +39,16 @@ pub trait Market {
         zones.iter().map(|zone| self.spot_price(instance_type, &zone.name)).collect()
     }
 
+    /// Prices of the volumes of a node; `None` if they are not known.
+    fn ebs_prices(&self) -> Option<&EbsPrices> {
+        None
+    }
+
+    /// Whether the subnets of the node class in the zone give instances a public IPv4 address.
+    fn assigns_public_ipv4(&self, _zone: &AwsZone) -> bool {
+        false
+    }
+
     /// A price that the user configures for types without one.
     fn configured_price(&self, _instance_type: &str) -> Option<f64> {
         None
@@ -69,6 +80,7 @@ pub(super) struct EmbeddedMarket<'a> {
     pub(super) catalog: &'a AwsCatalog,
     pub(super) region: &'a str,
     pub(super) spot_price_factor: f64,
+    pub(super) ebs_prices: EbsPrices,
 }
 
 impl Market for EmbeddedMarket<'_> {
@@ -82,6 +94,10 @@ impl Market for EmbeddedMarket<'_> {
 
     fn spot_price(&self, instance_type: &str, _zone: &str) -> Option<f64> {
         Some(self.on_demand_price(instance_type)? * self.spot_price_factor)
+    }
+
+    fn ebs_prices(&self) -> Option<&EbsPrices> {
+        Some(&self.ebs_prices)
     }
 
     fn spot_prices(&self, instance_type: &str, zones: &[&AwsZone]) -> Vec<Option<f64>> {

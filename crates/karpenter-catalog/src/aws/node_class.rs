@@ -3,10 +3,11 @@
 //! A plain struct with parsed values, so resolving cannot fail; manifests are read elsewhere. Settings that only affect
 //! launches (user data, tags, roles) are not included.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use karpenter_model::quantity::Quantity;
+use karpenter_model::quantity::{Quantity, QuantityFormat};
 
 use super::account::{CapacityReservation, PlacementGroup};
 use crate::CatalogError;
@@ -21,6 +22,11 @@ pub const DEFAULT_SPOT_PRICE_FACTOR: f64 = 0.4;
 pub const DEFAULT_VM_MEMORY_OVERHEAD_PERCENT: f64 = 0.075;
 
 pub const DEFAULT_REGION: &str = "us-east-1";
+
+/// The type of the volumes of [`AmiFamily::default_volumes`].
+pub const DEFAULT_VOLUME_TYPE: &str = "gp3";
+
+const GIB: i64 = 1 << 30;
 
 /// Settings that determine labels, capacity, overhead and offerings of an instance type.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +45,10 @@ pub struct AwsNodeClass {
     /// `kubelet.evictionHard` by signal; only `memory.available` and `nodefs.available` are used.
     pub eviction_hard: BTreeMap<String, EvictionThreshold>,
     pub block_devices: Vec<BlockDevice>,
+    /// Whether volumes and public addresses are part of a node's price. Without an EC2NodeClass they are not known.
+    pub prices_attachments: bool,
+    /// `associatePublicIPAddress`; without it, the subnet decides.
+    pub associate_public_ipv4: Option<bool>,
     /// `instanceStorePolicy: RAID0`: local disks become the node's ephemeral storage.
     pub instance_store_raid0: bool,
     /// `networkInterfaces`. `None` and an empty list differ: a list determines the number of EFA interfaces.
@@ -74,6 +84,8 @@ impl Default for AwsNodeClass {
             system_reserved: BTreeMap::new(),
             eviction_hard: BTreeMap::new(),
             block_devices: Vec::new(),
+            prices_attachments: false,
+            associate_public_ipv4: None,
             instance_store_raid0: false,
             network_interfaces: None,
             nested_virtualization: false,
@@ -88,6 +100,20 @@ impl Default for AwsNodeClass {
 }
 
 impl AwsNodeClass {
+    /// The volumes of a node: those of the class, else those of the AMI family.
+    pub(super) fn volumes(&self) -> Cow<'_, [BlockDevice]> {
+        if !self.block_devices.is_empty() {
+            return Cow::Borrowed(&self.block_devices);
+        }
+        let volume = |(device, gib): &(&str, i64)| BlockDevice {
+            device_name: Some((*device).to_owned()),
+            volume_size: Some(Quantity::from_value(*gib * GIB, QuantityFormat::BinarySi)),
+            volume_type: Some(DEFAULT_VOLUME_TYPE.to_owned()),
+            ..BlockDevice::default()
+        };
+        Cow::Owned(self.ami_family.default_volumes().iter().map(volume).collect())
+    }
+
     /// Interfaces of the node class that are EFA-only: they have no IP addresses.
     pub(super) fn efa_only_interfaces(&self) -> impl Iterator<Item = &NetworkInterface> {
         self.network_interfaces.iter().flatten().filter(|interface| interface.efa_only)
@@ -188,17 +214,42 @@ impl AmiFamily {
         }
     }
 
+    /// Device names and sizes in GiB of the volumes of a node class without `blockDeviceMappings`; those of a custom AMI are
+    /// unknown.
+    pub fn default_volumes(self) -> &'static [(&'static str, i64)] {
+        match self {
+            AmiFamily::Al2 | AmiFamily::Al2023 => &[("/dev/xvda", 20)],
+            // One volume for the operating system, one for container images and data of pods.
+            AmiFamily::Bottlerocket => &[("/dev/xvda", 4), ("/dev/xvdb", 20)],
+            AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => &[("/dev/sda1", 50)],
+            AmiFamily::Custom => &[],
+        }
+    }
+
     pub(super) fn default_volume_gib(self) -> i64 {
         if self.is_windows() { 50 } else { 20 }
     }
 }
 
-/// One entry of `blockDeviceMappings`, with the fields that affect capacity.
+/// One entry of `blockDeviceMappings`, with the fields that affect capacity and price.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockDevice {
     pub device_name: Option<String>,
     pub root_volume: bool,
     pub volume_size: Option<Quantity>,
+    pub volume_type: Option<String>,
+    pub iops: Option<i64>,
+    pub throughput_mibps: Option<i64>,
+}
+
+impl BlockDevice {
+    /// The size in whole GiB, rounded up as in the launch template; zero if it is unknown.
+    pub(super) fn size_gib(&self) -> i64 {
+        self.volume_size.map_or(0, |size| {
+            let bytes = size.value_ceil();
+            bytes / GIB + i64::from(bytes % GIB != 0)
+        })
+    }
 }
 
 /// One entry of `networkInterfaces`.

@@ -15,6 +15,7 @@ use karpenter_model::requirements::Requirements;
 
 use super::account::{CapacityReservation, ReservationKind};
 use super::compatibility::incompatibility;
+use super::ebs::Attachments;
 use super::info::TypeInfo;
 use super::labels;
 use super::market::{CapacityPool, Market};
@@ -132,6 +133,7 @@ pub(super) fn offerings(
     market: &dyn Market,
     labels: &OfferingLabels,
 ) -> Vec<Offering> {
+    let attachments = Attachments::new(class, market);
     let compatible = incompatibility(info, class).is_none();
     let on_demand_price = market.on_demand_price(&info.name);
     let mut offerings = Vec::with_capacity(zones.len() * 2 + reserved.len());
@@ -143,6 +145,7 @@ pub(super) fn offerings(
         zones.iter().zip(offered).zip(spot_prices).zip(&labels.by_zone)
     {
         let reachable = compatible && *offered && !market.is_shifted(zone);
+        let attached = attachments.per_hour(zone);
         for (capacity_type, partitioned) in kinds {
             if !info.has_usage_class(capacity_type) {
                 continue;
@@ -159,12 +162,15 @@ pub(super) fn offerings(
                     capacity_type,
                     partition: *partition,
                 };
-                offerings.push(Offering {
+                let mut offering = Offering {
                     requirements: requirements.clone(),
-                    price_per_hour: price.unwrap_or(0.0),
                     available: reachable && price.is_some() && !market.has_insufficient_capacity(pool),
                     ..Offering::default()
-                });
+                };
+                if let Some(price) = price {
+                    offering.set_price(price, attached);
+                }
+                offerings.push(offering);
             }
         }
     }
@@ -173,16 +179,18 @@ pub(super) fn offerings(
         let place = zones.iter().zip(offered).find(|(zone, _)| *zone.name == *held.zone);
         let reachable = place.is_some_and(|(zone, offered)| *offered && !market.is_shifted(zone));
         let left = market.reservation_left(&held.id);
+        let attached = place.map_or(0.0, |(zone, _)| attachments.per_hour(zone));
         for (_, requirements) in partitioned {
-            offerings.push(Offering {
+            let mut offering = Offering {
                 requirements: requirements.clone(),
                 // Available without a price too: instances that are paid for should be used.
-                price_per_hour: on_demand_price.unwrap_or(0.0) / RESERVED_PRICE_DIVISOR,
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),
                 reservation_id_label: Some(labels.reservation_id_label.clone()),
                 ..Offering::default()
-            });
+            };
+            offering.set_price(on_demand_price.unwrap_or(0.0) / RESERVED_PRICE_DIVISOR, attached);
+            offerings.push(offering);
         }
     }
     offerings

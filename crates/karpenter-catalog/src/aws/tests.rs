@@ -240,6 +240,7 @@ fn ephemeral_storage_comes_from_node_class() {
         device_name: Some(name.to_owned()),
         root_volume,
         volume_size: size.map(quantity),
+        ..BlockDevice::default()
     };
     let storage = |name: &str, family: AmiFamily, devices: Vec<BlockDevice>, raid0: bool| {
         let resolved = resolve_with(name, |class| {

@@ -181,3 +181,18 @@ fn unchanged_types_are_not_copied() {
     let both: BTreeSet<Arc<str>> = ["small".into(), "large".into()].into();
     assert_eq!((corrected.repriced, corrected.resized.len()), (both, 0));
 }
+
+#[test]
+fn overlay_adjusts_the_instance_price_before_attachments_are_added() {
+    let mut types = types();
+    types[0].offerings[0].set_price(1.0, 0.25);
+    for (change, expected) in [("3", 3.25), ("+0.5", 1.75), ("-50%", 0.75), ("-2", 0.25)] {
+        let overlays = vec![priced("a", 0, change, &[("family", Operator::In, &["s"])])];
+        let labels = Labels::default();
+        let pool = PoolView { name: "pool", labels: &labels };
+        let corrections = evaluate(overlays, &[(pool, &types)], &well_known()).corrections;
+        let corrected = corrections.apply(&pool, &types).expect("a change");
+        let offering = &corrected.types[0].offerings[0];
+        assert_eq!((offering.price_per_hour, offering.attached_price()), (expected, 0.25), "{change}");
+    }
+}

@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use karpenter_api::scheduler_config::SchedulerConfig;
+use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::problem::{self, EFFORT_DEFAULT};
 use karpenter_model::spread_share::SpreadShare;
 
 use crate::settings::Settings;
 pub use environment::{IgnoredVariable, without_unreadable};
 pub use gates::FeatureGates;
-use values::{boolean, choice, duration, float, gates, integer, port, spread_share, text};
+use values::{
+    boolean, choice, duration, float, gates, integer, node_count_tolerance, port, spread_share, text,
+};
 
 /// The log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -190,6 +193,10 @@ pub struct Options {
     #[arg(long, env, default_value = "10", value_name = "PERCENT", value_parser = spread_share, hide_env_values = true)]
     pub hostname_spread_share: SpreadShare,
 
+    /// How much more than the cheapest fleet found a fleet with fewer nodes may cost in cost mode, in percent. 0: price alone
+    #[arg(long, env, default_value = "0.5", value_name = "PERCENT", value_parser = node_count_tolerance, hide_env_values = true)]
+    pub node_count_tolerance: NodeCountTolerance,
+
     /// Do not write status.nominatedNodeName of pods
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
@@ -276,6 +283,7 @@ impl Default for Options {
             feature_gates: FeatureGates::default(),
             planner_mode: PlannerMode::Cost,
             hostname_spread_share: SpreadShare::default(),
+            node_count_tolerance: NodeCountTolerance::default(),
             disable_pod_nomination: false,
             enable_decision_journal: false,
             offering_metrics: false,
@@ -303,6 +311,7 @@ impl Options {
             },
             effort: EFFORT_DEFAULT,
             hostname_spread_share: self.hostname_spread_share,
+            node_count_tolerance: self.node_count_tolerance,
             ..problem::Options::default()
         }
     }

@@ -126,6 +126,25 @@ fn existing_nodes_get_the_price_of_their_offering() {
 }
 
 #[test]
+fn node_price_has_the_volumes_of_the_node_class() {
+    let class = "---\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {amiSelectorTerms: [{alias: al2023@latest}], role: r, associatePublicIPAddress: true, subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}], blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 100Gi, volumeType: gp3, iops: 4000, throughput: 225}}]}}\n";
+    let overlay = "---\n{apiVersion: karpenter.sh/v1alpha1, kind: NodeOverlay, metadata: {name: half}, spec: {priceAdjustment: -50%, requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}]}}\n";
+    let node = "---\n{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {karpenter.sh/nodepool: rich, node.kubernetes.io/instance-type: m5.large, topology.kubernetes.io/zone: us-east-1a, karpenter.sh/capacity-type: on-demand}}}\n";
+    let attached = (8.0 + 5.0 + 4.0) / 730.0 + 0.005;
+    let aws = CatalogChoice::Aws(Box::<AwsNodeClass>::default());
+    for (more, expected) in [
+        // The class is gone: the instance alone.
+        (String::new(), 0.096),
+        (class.to_owned(), 0.096 + attached),
+        (format!("{class}{overlay}"), 0.048 + attached),
+    ] {
+        let (problem, _) = assemble(&objects(&format!("{RICH_POOL}{more}{node}")), &aws);
+        let price = problem.nodes[0].price_per_hour.expect("a known type");
+        assert!((price - expected).abs() < 1e-9, "{price}, expected {expected}: {more}");
+    }
+}
+
+#[test]
 fn pods_are_pending_bound_or_left_out() {
     let owned = |kind: &str, version: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! EC2NodeClasses: the settings that change the capacity or offerings of an instance type.
+//! EC2NodeClasses: the settings that change the capacity, offerings or prices of an instance type.
 //!
 //! Settings that matter at launch only (user data, tags, roles) are ignored.
 
@@ -39,8 +39,13 @@ pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass,
             device_name: mapping.device_name.clone(),
             root_volume: mapping.root_volume,
             volume_size: mapping.ebs.as_ref().and_then(|ebs| ebs.volume_size),
+            volume_type: mapping.ebs.as_ref().and_then(|ebs| ebs.volume_type.clone()),
+            iops: mapping.ebs.as_ref().and_then(|ebs| ebs.iops),
+            throughput_mibps: mapping.ebs.as_ref().and_then(|ebs| ebs.throughput),
         })
         .collect();
+    class.prices_attachments = true;
+    class.associate_public_ipv4 = spec.associate_public_ip_address;
     class.instance_store_raid0 = spec.instance_store_policy.as_deref() == Some("RAID0");
     class.network_interfaces = spec.network_interfaces.as_ref().map(|interfaces| {
         let convert = |one: &karpenter_api::types::NetworkInterface| NetworkInterface {

@@ -88,13 +88,14 @@ impl Serialize for PlannedNode<'_> {
         let node = &self.node;
         let instance_type = node.instance_type();
         let options = Options { node };
-        let mut object = serializer.serialize_struct("Node", 10)?;
+        let mut object = serializer.serialize_struct("Node", 11)?;
         object.serialize_field("name", node.name)?;
         object.serialize_field("nodePool", &*node.pool().name)?;
         object.serialize_field("instanceType", &*instance_type.name)?;
         object.serialize_field("zone", &node.zone())?;
         object.serialize_field("capacityType", &node.capacity_type())?;
         object.serialize_field("price", &rounded(node.node.price_per_hour, 6))?;
+        object.serialize_field("instancePrice", &rounded(node.instance_price(), 6))?;
         object.serialize_field("pods", &Pods { view: self.view, runs: &node.node.pods })?;
         object.serialize_field("instanceTypeOptions", &options)?;
         object.serialize_field("requests", &Resources(&node.node.requests))?;
@@ -216,9 +217,10 @@ struct Cost<'a>(&'a View<'a>);
 impl Serialize for Cost<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let plan = self.0.plan;
-        let mut object = serializer.serialize_struct("Cost", 5)?;
+        let mut object = serializer.serialize_struct("Cost", 6)?;
         object.serialize_field("hourly", &rounded(plan.price_per_hour, 6))?;
         object.serialize_field("monthly", &rounded(plan.price_per_hour * HOURS_PER_MONTH, 2))?;
+        object.serialize_field("instanceHourly", &rounded(self.0.instance_price(), 6))?;
         object.serialize_field("lowerBound", &rounded(plan.lower_bound_per_hour, 6))?;
         let gap = self.0.lower_bound_gap_percent().map(|gap| rounded(gap, 3));
         object.serialize_field("gapPercent", &gap)?;

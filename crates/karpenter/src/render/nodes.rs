@@ -44,9 +44,9 @@ pub(crate) fn write_grouped(view: &View<'_>, terminal: &Terminal, out: &mut dyn 
         pool(a).cmp(&pool(b)).then(cost(b).total_cmp(&cost(a)))
     });
     writeln!(out)?;
-    let several_pools = view.problem.pools.len() > 1;
+    let shown = Shown { several_pools: view.problem.pools.len() > 1, attachments: view.has_attachments() };
     for (bar_cells, rank) in LAYOUTS {
-        let table = grouped_table(&rows, &resources, bar_cells, several_pools, terminal);
+        let table = grouped_table(&rows, &resources, bar_cells, shown, terminal);
         if bar_cells == 0 || table.width_up_to(rank) <= terminal.width {
             return table.write(terminal, out);
         }
@@ -107,11 +107,19 @@ fn rows_of<'a>(view: &'a View<'_>, resources: &[&str], exact: bool) -> Vec<Row<'
     rows
 }
 
+/// Columns that a table has only if they differ from others.
+#[derive(Clone, Copy)]
+struct Shown {
+    several_pools: bool,
+    /// Some node costs more than its instance.
+    attachments: bool,
+}
+
 fn grouped_table(
     rows: &[Row<'_>],
     resources: &[&str],
     bar_cells: usize,
-    several_pools: bool,
+    shown: Shown,
     terminal: &Terminal,
 ) -> Columns {
     let mut columns = vec![
@@ -121,12 +129,15 @@ fn grouped_table(
         Column::new("CAPACITY", Align::Left, 3),
         Column::new("$/H EACH", Align::Right, 0),
     ];
+    if shown.attachments {
+        columns.push(Column::new("INSTANCE", Align::Right, 4));
+    }
     columns.extend(resources.iter().map(|name| Column::new(short_name(name), Align::Left, 0)));
     columns.extend([
         Column::new("PODS EACH", Align::Right, 1),
         Column::new("OTHER TYPES", Align::Right, RANK_MAX),
     ]);
-    if several_pools {
+    if shown.several_pools {
         columns.push(Column::new("NODEPOOL", Align::Left, 4));
     }
     let mut table = Columns::new(columns);
@@ -139,6 +150,9 @@ fn grouped_table(
             Cell::plain(node.capacity_type().unwrap_or("-")),
             Cell::plain(price(node.node.price_per_hour)),
         ];
+        if shown.attachments {
+            cells.push(Cell::plain(price(node.instance_price())));
+        }
         let nodes = row.nodes as f64;
         cells.extend(
             row.utilisation.iter().map(|sum| bar::cell(sum.map(|sum| sum / nodes), bar_cells, terminal)),
@@ -149,7 +163,7 @@ fn grouped_table(
             format!("{}-{}", row.pods_min, row.pods_max)
         };
         cells.extend([Cell::plain(pods), Cell::plain(row.options_min.saturating_sub(1).to_string())]);
-        if several_pools {
+        if shown.several_pools {
             cells.push(Cell::plain(&*node.pool().name));
         }
         table.push(cells);
@@ -168,10 +182,12 @@ pub(crate) fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut d
     let zone_width = view.nodes().map(|node| node.zone().map_or(1, str::len)).max().unwrap_or(0).max(4);
     let shares: String = resources.iter().map(|name| format!("  {:>6}", short_name(name))).collect();
     let bold = terminal.bold();
+    let has_attachments = view.has_attachments();
+    let instance = if has_attachments { "  INSTANCE" } else { "" };
     writeln!(out)?;
     writeln!(
         out,
-        "{bold}{:name_width$}  {:type_width$}  {:zone_width$}  {:9}  {:>8}{shares}  {:>5}  PODS{bold:#}",
+        "{bold}{:name_width$}  {:type_width$}  {:zone_width$}  {:9}  {:>8}{instance}{shares}  {:>5}  PODS{bold:#}",
         "NODE", "TYPE", "ZONE", "CAPACITY", "$/H", "OTHER"
     )?;
     for node in view.nodes() {
@@ -184,6 +200,9 @@ pub(crate) fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut d
             node.capacity_type().unwrap_or("-"),
             price(node.node.price_per_hour),
         )?;
+        if has_attachments {
+            write!(out, "  {:>8}", price(node.instance_price()))?;
+        }
         let allocatable = node.allocatable();
         for name in &resources {
             match node.utilisation(name, &allocatable) {

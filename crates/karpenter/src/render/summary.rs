@@ -30,6 +30,10 @@ pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -
     writeln!(out, "{bold}{}{bold:#}", parts.join(", "))?;
     let price = plan.price_per_hour;
     writeln!(out, "cost         {}/h  {}/month", dollars(price), dollars_rounded(price * HOURS_PER_MONTH))?;
+    if view.has_attachments() {
+        let instances = dollars(view.instance_price());
+        writeln!(out, "instances    {instances}/h  the rest is for volumes and public addresses")?;
+    }
     if plan.lower_bound_per_hour > 0.0 {
         let verdict = match view.lower_bound_gap_percent().unwrap_or(0.0) {
             gap if gap < 1e-4 => "nothing can be cheaper".to_owned(),

@@ -70,6 +70,16 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Dollars per hour of the planned instances alone, without volumes and addresses.
+    pub(crate) fn instance_price(&self) -> f64 {
+        self.nodes().map(|node| node.instance_price()).sum()
+    }
+
+    /// Whether some planned node costs more than its instance.
+    pub(crate) fn has_attachments(&self) -> bool {
+        self.nodes().any(|node| node.instance_price() != node.node.price_per_hour)
+    }
+
     pub(crate) fn lower_bound_gap_percent(&self) -> Option<f64> {
         let (price, bound) = (self.plan.price_per_hour, self.plan.lower_bound_per_hour);
         if bound > 0.0 {
@@ -143,6 +153,11 @@ impl<'a> NodeView<'a> {
 
     pub(crate) fn capacity_type(&self) -> Option<&'a str> {
         self.offering().capacity_type().map(AsRef::as_ref)
+    }
+
+    /// Dollars per hour of the instance alone, without volumes and addresses.
+    pub(crate) fn instance_price(&self) -> f64 {
+        self.offering().instance_price()
     }
 
     pub(crate) fn pod_count(&self) -> u64 {

@@ -246,7 +246,7 @@ async fn prices_come_from_price_list_and_spot_history() {
             .offerings
             .iter()
             .find(is_meant)
-            .map(|offering| (offering.price_per_hour, offering.available))
+            .map(|offering| (offering.instance_price(), offering.available))
     };
     let m5 = || async { scene.one(&class(), "m5.large").await };
     assert_eq!(price(m5().await, "spot", "us-east-1b"), Some((0.096, true)), "until something is known");
@@ -269,6 +269,62 @@ async fn prices_come_from_price_list_and_spot_history() {
     assert!(controller("us-gov-west-1", false).update_on_demand().await);
     assert!(controller("us-east-1", true).update_on_demand().await);
     assert_eq!(scene.cloud.count(Call::GetProducts), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_price_follows_volume_prices_and_public_subnets() {
+    let scene = Scene::discovered().await;
+    let attached = |instance_type: InstanceType| -> BTreeMap<String, f64> {
+        let offerings = instance_type.offerings.iter();
+        offerings
+            .filter_map(|one| {
+                Some((one.zone()?.to_string(), (one.attached_price() * 730.0 * 1e6).round() / 1e6))
+            })
+            .collect()
+    };
+    let m5 = || async { attached(scene.one(&class(), "m5.large").await) };
+    let expected =
+        |a: f64, b: f64| BTreeMap::from([("us-east-1a".to_owned(), a), ("us-east-1b".to_owned(), b)]);
+    assert_eq!(m5().await, expected(1.6, 1.6), "20 GiB of gp3 at the embedded price");
+
+    scene.cloud.world(|world| world.volume_prices.insert("EBS:VolumeUsage.gp3".to_owned(), 0.1));
+    let apis = scene.cloud.apis();
+    let book = scene.types.prices().clone();
+    let controller =
+        PricingController::new(apis.ec2.clone(), apis.pricing, scene.clock, "us-east-1", false, book);
+    assert!(controller.update_volumes().await);
+    assert_eq!(m5().await, expected(2.0, 2.0));
+
+    scene.cloud.fail_always(Call::GetProducts, Some(AwsError::new("InternalError", "later")));
+    assert!(!controller.update_volumes().await);
+    assert_eq!(m5().await, expected(2.0, 2.0), "failures keep the known prices");
+
+    // Subnets of one zone give public addresses.
+    scene.cloud.world(|world| {
+        world.subnets.get_mut("subnet-b").expect("known").maps_public_ip_on_launch = true;
+    });
+    let subnets = crate::subnets::Subnets::new(apis.ec2, scene.clock, std::time::Duration::from_secs(60))
+        .recording(scene.types.public_subnets().clone());
+    let mut selecting = class();
+    selecting.spec.subnet_selector_terms = ["subnet-a", "subnet-b"]
+        .map(|id| karpenter_api::types::SubnetSelectorTerm { id: Some(id.to_owned()), ..Default::default() })
+        .into();
+    assert_eq!(subnets.list(&selecting).await.expect("subnets").len(), 2);
+    assert_eq!(m5().await, expected(2.0, 2.0 + 0.005 * 730.0));
+
+    // The class decides if it says so.
+    let mut private = class();
+    private.spec.associate_public_ip_address = Some(false);
+    assert_eq!(attached(scene.one(&private, "m5.large").await), expected(2.0, 2.0));
+    let mut public = class();
+    public.spec.associate_public_ip_address = Some(true);
+    assert_eq!(attached(scene.one(&public, "m5.large").await), expected(5.65, 5.65));
+
+    // A second subnet of the zone without public addresses: a launch may take either.
+    let mut mixed = class();
+    let listed = &mut mixed.status.as_mut().expect("a status").subnets;
+    listed.push(SubnetStatus { id: "subnet-b2".to_owned(), ..listed[1].clone() });
+    assert_eq!(attached(scene.one(&mixed, "m5.large").await), expected(2.0, 2.0));
 }
 
 #[tokio::test(start_paused = true)]

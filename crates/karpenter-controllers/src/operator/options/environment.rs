@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, Command};
 use karpenter_model::duration::parse_go_duration;
+use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::spread_share::SpreadShare;
 
 use super::values::parse_go_bool;
@@ -49,6 +50,8 @@ fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Opti
         parse_go_duration(&value).is_ok()
     } else if is(TypeId::of::<SpreadShare>()) {
         value.parse::<SpreadShare>().is_ok()
+    } else if is(TypeId::of::<NodeCountTolerance>()) {
+        value.parse::<NodeCountTolerance>().is_ok()
     } else {
         // Upstream rejects invalid values of these types, and so does this process.
         true

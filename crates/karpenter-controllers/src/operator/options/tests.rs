@@ -184,6 +184,19 @@ fn invalid_variables_are_ignored() {
 }
 
 #[test]
+fn node_count_tolerance_reaches_the_planner() {
+    let tolerance = |arguments: &[&str]| {
+        parse(arguments).map(|options| options.planner().node_count_tolerance.fraction())
+    };
+    assert_eq!(tolerance(&[]), Ok(0.005));
+    assert_eq!(tolerance(&["--node-count-tolerance="]), Ok(0.005));
+    assert_eq!(tolerance(&["--node-count-tolerance=0"]), Ok(0.0));
+    assert_eq!(tolerance(&["--node-count-tolerance", "2"]), Ok(0.02));
+    let error = tolerance(&["--node-count-tolerance=101"]).expect_err("above 100");
+    assert!(error.contains("--node-count-tolerance <PERCENT>") && error.contains("from 0 to 100"), "{error}");
+}
+
+#[test]
 fn share_of_hostname_spreads_reaches_the_planner() {
     let share = |arguments: &[&str]| {
         parse(arguments).map(|options| options.planner().hostname_spread_share.percent())

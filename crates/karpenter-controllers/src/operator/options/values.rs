@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use karpenter_model::duration::parse_go_duration;
+use karpenter_model::node_count_tolerance::NodeCountTolerance;
 use karpenter_model::spread_share::SpreadShare;
 
 use super::FeatureGates;
@@ -45,6 +46,14 @@ pub fn duration<const DEFAULT_SECS: u64>(value: &str) -> Result<Duration, String
     };
     let valid = "valid: a duration of zero or more, for example 1s, 500ms or 1m30s";
     or_default(value, Duration::from_secs(DEFAULT_SECS), read, valid)
+}
+
+pub(super) fn node_count_tolerance(value: &str) -> Result<NodeCountTolerance, String> {
+    if value.is_empty() {
+        Ok(NodeCountTolerance::default())
+    } else {
+        value.parse().map_err(|error| format!("{error}"))
+    }
 }
 
 pub(super) fn spread_share(value: &str) -> Result<SpreadShare, String> {

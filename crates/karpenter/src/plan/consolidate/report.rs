@@ -55,6 +55,8 @@ pub(crate) struct NodeFacts {
     pub(crate) capacity_type: Option<String>,
     /// `None` if unknown.
     pub(crate) price: Option<f64>,
+    /// Of the instance alone, without volumes and addresses.
+    pub(crate) instance_price: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -66,6 +68,7 @@ pub(crate) struct ReplacementReport {
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<String>,
     pub(crate) price: f64,
+    pub(crate) instance_price: Option<f64>,
     pub(crate) instance_type_options: Vec<String>,
 }
 
@@ -325,7 +328,22 @@ fn node_facts(cluster: &Cluster, state_node: &StateNode, launched: &Launched) ->
         zone: text(&state_node.zone),
         capacity_type: text(&state_node.capacity_type),
         price: price_known(cluster, state_node).map(|price| rounded(price, 6)),
+        instance_price: instance_price(cluster, state_node).map(|price| rounded(price, 6)),
     }
+}
+
+/// The price of the instance alone, of the offering that the node was launched as.
+fn instance_price(cluster: &Cluster, state_node: &StateNode) -> Option<f64> {
+    price_known(cluster, state_node)?;
+    let problem = &cluster.problem;
+    let pool = problem.pools.iter().find(|pool| Some(&pool.name) == state_node.pool.as_ref())?;
+    let types = problem.catalogs.get(pool.catalog)?;
+    let instance_type = types.iter().find(|one| Some(&one.name) == state_node.instance_type.as_ref())?;
+    let mut offerings = instance_type.offerings.iter();
+    let offering = offerings.find(|one| {
+        one.zone() == state_node.zone.as_ref() && one.capacity_type() == state_node.capacity_type.as_ref()
+    })?;
+    Some(offering.instance_price())
 }
 
 fn replacement_report(name: String, cluster: &Cluster, node: &PlannedNode) -> ReplacementReport {
@@ -342,6 +360,7 @@ fn replacement_report(name: String, cluster: &Cluster, node: &PlannedNode) -> Re
         zone: offering.and_then(|one| one.zone()).map(ToString::to_string),
         capacity_type: offering.and_then(|one| one.capacity_type()).map(ToString::to_string),
         price: rounded(node.price_per_hour, 6),
+        instance_price: offering.map(|one| rounded(one.instance_price(), 6)),
         instance_type_options: options.map(|one| one.name.to_string()).collect(),
     }
 }
@@ -355,6 +374,7 @@ fn template_report(name: String, pool: &str, replaced: &Candidate) -> Replacemen
         zone: None,
         capacity_type: None,
         price: rounded(replaced.price_per_hour, 6),
+        instance_price: None,
         instance_type_options: Vec::new(),
     }
 }

@@ -15,6 +15,7 @@ fn node(name: &str, kind: &str, price: f64) -> NodeFacts {
         zone: Some("zone-a".to_owned()),
         capacity_type: Some("on-demand".to_owned()),
         price: Some(price),
+        instance_price: Some(price),
     }
 }
 
@@ -33,6 +34,7 @@ fn report() -> Report {
             zone: Some("zone-b".to_owned()),
             capacity_type: Some("on-demand".to_owned()),
             price: 0.192,
+            instance_price: Some(0.192),
             instance_type_options: vec!["m5.xlarge".to_owned(), "m5a.xlarge".to_owned()],
         }],
         moves: vec![
@@ -178,6 +180,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.384
+            instancePrice: 0.384
           - node: node-b
             nodeClaim: b
             nodePool: general
@@ -185,6 +188,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.384
+            instancePrice: 0.384
           replacements:
           - name: replacement-1
             nodePool: general
@@ -192,6 +196,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-b
             capacityType: on-demand
             price: 0.192
+            instancePrice: 0.192
             instanceTypeOptions:
             - m5.xlarge
             - m5a.xlarge
@@ -220,6 +225,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
             zone: zone-a
             capacityType: on-demand
             price: 0.096
+            instancePrice: 0.096
           replacements: []
           moves: []
           podsMoved: 0
@@ -235,6 +241,7 @@ fn json_and_yaml_are_equal_and_have_documented_names() {
           zone: zone-a
           capacityType: on-demand
           price: 0.096
+          instancePrice: 0.096
           reason: PodAnnotated
           message: Pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/db-0)
         cost:

@@ -22,6 +22,7 @@ fn json() {
               "zone": "zone-b",
               "capacityType": "on-demand",
               "price": 0.05,
+              "instancePrice": 0.05,
               "pods": [
                 "default/web-2",
                 "default/web-3"
@@ -49,6 +50,7 @@ fn json() {
               "zone": "zone-b",
               "capacityType": "on-demand",
               "price": 0.05,
+              "instancePrice": 0.05,
               "pods": [
                 "default/web-4",
                 "default/web-5"
@@ -76,6 +78,7 @@ fn json() {
               "zone": "zone-b",
               "capacityType": "on-demand",
               "price": 0.05,
+              "instancePrice": 0.05,
               "pods": [
                 "default/web-6",
                 "default/web-7"
@@ -103,6 +106,7 @@ fn json() {
               "zone": "zone-b",
               "capacityType": "on-demand",
               "price": 1.0,
+              "instancePrice": 1.0,
               "pods": [
                 "default/web-8",
                 "default/train-0"
@@ -378,6 +382,7 @@ fn json() {
           "cost": {
             "hourly": 1.15,
             "monthly": 839.5,
+            "instanceHourly": 1.15,
             "lowerBound": 1.1,
             "gapPercent": 4.545,
             "compatHourly": 1.4
@@ -413,6 +418,7 @@ fn yaml() {
           zone: zone-b
           capacityType: on-demand
           price: 0.05
+          instancePrice: 0.05
           pods:
           - default/web-2
           - default/web-3
@@ -434,6 +440,7 @@ fn yaml() {
           zone: zone-b
           capacityType: on-demand
           price: 0.05
+          instancePrice: 0.05
           pods:
           - default/web-4
           - default/web-5
@@ -455,6 +462,7 @@ fn yaml() {
           zone: zone-b
           capacityType: on-demand
           price: 0.05
+          instancePrice: 0.05
           pods:
           - default/web-6
           - default/web-7
@@ -476,6 +484,7 @@ fn yaml() {
           zone: zone-b
           capacityType: on-demand
           price: 1.0
+          instancePrice: 1.0
           pods:
           - default/web-8
           - default/train-0
@@ -632,6 +641,7 @@ fn yaml() {
         cost:
           hourly: 1.15
           monthly: 839.5
+          instanceHourly: 1.15
           lowerBound: 1.1
           gapPercent: 4.545
           compatHourly: 1.4

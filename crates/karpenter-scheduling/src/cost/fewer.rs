@@ -1,0 +1,90 @@
+//! Of fleets that cost almost the same, the one with the fewest nodes.
+//!
+//! Each planning run adds a charge to the price of every node; the larger the charge, the fewer the nodes. A fleet is
+//! kept if its price without the charge is within the tolerance. With the charge `tolerance × price / nodes`, the
+//! cheapest charged fleet always is: it saves at most all charges. Larger charges are tried as long as fleets stay within.
+
+use karpenter_model::problem::EFFORT_DEFAULT;
+
+use super::{Fleet, Scratch, claims_price, feasible, repack_tiers};
+use crate::bits::Bits;
+use crate::ledger::Ledger;
+
+/// The first charge, as a multiple of the one whose cheapest fleet is within the tolerance.
+const FIRST_CHARGE: f64 = 4.0;
+/// Later charges are multiplied or divided by this.
+const CHARGE_STEP: f64 = 4.0;
+/// The maximum number of planning runs.
+const RUNS_MAX: usize = 3;
+/// With more classes of pods than this, a run takes too long.
+const CLASSES_MAX: usize = 64;
+/// Runs have less than the default effort, so that each is one relaxation and one quick packing.
+const EFFORT: u64 = EFFORT_DEFAULT - 1;
+/// A fleet within this factor of the lower bound stays within it.
+const NEAR_BOUND: f64 = 1.01;
+/// Sums of the same prices in another order differ by less.
+const ROUNDING: f64 = 1.0 + 1e-12;
+
+/// The fleet to compare with, and what others may cost.
+pub(super) struct Incumbent {
+    pub(super) price: f64,
+    pub(super) nodes: usize,
+    pub(super) lower_bound: f64,
+    /// No fleet may cost more than the plan of compat mode.
+    pub(super) price_max: f64,
+}
+
+impl Incumbent {
+    /// The price up to which a fleet with fewer nodes is better.
+    pub(super) fn limit(&self, tolerance: f64) -> f64 {
+        let limit = (self.price * (1.0 + tolerance)).min(self.price_max);
+        let near = self.lower_bound * NEAR_BOUND;
+        if self.price <= near { limit.min(near) } else { limit }
+    }
+}
+
+/// The fleet with the fewest nodes that was found within the tolerance, if it has fewer than the incumbent.
+pub(super) fn find(
+    ledger: &mut Ledger,
+    tiers: &[Bits],
+    incumbent: &Incumbent,
+    scratch: &mut Scratch,
+) -> Option<Fleet> {
+    let tolerance = ledger.options.node_count_tolerance.fraction();
+    let limit = incumbent.limit(tolerance) * ROUNDING;
+    let overhead = ledger.options.node_overhead_price_per_hour;
+    if ledger.classes.classes.len() > CLASSES_MAX {
+        return None;
+    }
+    let effort = std::mem::replace(&mut ledger.options.effort, EFFORT);
+    let mut charge = FIRST_CHARGE * tolerance * incumbent.price / incumbent.nodes.max(1) as f64;
+    let mut best: Option<(usize, f64, Fleet)> = None;
+    let mut is_shrinking = false;
+    for _ in 0..RUNS_MAX {
+        ledger.options.node_overhead_price_per_hour = overhead + charge;
+        let fleet = repack_tiers(ledger, tiers, scratch);
+        ledger.options.node_overhead_price_per_hour = overhead;
+        let price = claims_price(ledger, &fleet.claims);
+        let is_within = fleet.is_complete && price <= limit && feasible(ledger, &fleet).is_some();
+        if is_within {
+            let nodes = fleet.claims.len();
+            let least =
+                best.as_ref().map_or((incumbent.nodes, f64::MIN), |(nodes, price, _)| (*nodes, *price));
+            if nodes < least.0 || nodes == least.0 && price < least.1 {
+                best = Some((nodes, price, fleet));
+            }
+        }
+        match (is_within, is_shrinking) {
+            (true, false) => charge *= CHARGE_STEP,
+            // Between this charge and the next larger one, which was too much, little is left to find.
+            (true, true) => break,
+            (false, _) if best.is_some() => break,
+            (false, _) => {
+                is_shrinking = true;
+                charge /= CHARGE_STEP;
+            }
+        }
+    }
+    ledger.options.effort = effort;
+    best.map(|(_, _, fleet)| fleet)
+}
