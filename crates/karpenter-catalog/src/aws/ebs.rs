@@ -4,8 +4,8 @@
 //! class states is priced: the size of a volume that comes from a snapshot or from an AMI is unknown and costs nothing here,
 //! and I/O requests of magnetic volumes are not known either. So a node costs at least what these functions say.
 //!
-//! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. The prices of gp3 and io2 in us-east-1, eu-west-2,
-//! eu-central-1, ap-northeast-1 and ap-southeast-1 were the same in the price list of September 2026.
+//! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. gp3 storage in eu-west-2, ap-northeast-1 and
+//! ap-southeast-1 was compared with figures of 2026 and had not changed; other prices were not compared.
 
 use std::collections::BTreeMap;
 
