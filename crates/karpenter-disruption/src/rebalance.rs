@@ -6,7 +6,7 @@
 
 pub(crate) mod accept;
 mod deletes;
-mod draft;
+pub(crate) mod draft;
 mod fluid;
 mod order;
 mod replacing;
@@ -334,7 +334,7 @@ fn has_rested(fleet: &Fleet, machine: &Machine) -> bool {
         && moved.chain(machine.moved_onto_at_secs).all(|at| at < thorough.began_secs)
 }
 
-fn command(candidates: &[Candidate], one: Move, is_thorough: bool) -> Command {
+pub(crate) fn command(candidates: &[Candidate], one: Move, is_thorough: bool) -> Command {
     Command {
         method: Method::Rebalance,
         decision: if one.replacements.is_empty() { Decision::Delete } else { Decision::Replace },

@@ -18,6 +18,7 @@ use crate::prices::{
     total_per_hour,
 };
 use crate::rebalance;
+use crate::whole_fleet;
 use crate::simulation::{Manner, Placement, read, simulation_request};
 
 pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
@@ -32,7 +33,8 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
         let why = Why::BudgetExhausted { pool: candidate.pool, reason: Reason::Underutilized };
         (candidate.machine, why)
     }));
-    let plan = rebalance::plan(pass.fleet, pass.simulator(), &within, &plannable, pass.settings);
+    let planner = if pass.settings.is_old_planner { rebalance::plan } else { whole_fleet::plan };
+    let plan = planner(pass.fleet, pass.simulator(), &within, &plannable, pass.settings);
     found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
     let of_owners = plan.refused.iter().map(|(position, why)| (within[*position].machine, why.clone()));
     found.refused.extend(of_owners);

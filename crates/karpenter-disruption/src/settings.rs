@@ -10,7 +10,7 @@ pub enum Mode {
     Compat,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub mode: Mode,
     /// Gate SpotToSpotConsolidation.
@@ -21,6 +21,10 @@ pub struct Settings {
     pub terminate_first_repair: bool,
     /// Work units that a search for cheaper nodes may spend; the same number gives the same commands everywhere.
     pub effort: u64,
+    /// Moving all pods of a NodePool has to save this share of its price.
+    pub saving_ratio: f64,
+    /// Plans consolidation with the planner before the linear program.
+    pub is_old_planner: bool,
 }
 
 impl Default for Settings {
@@ -31,6 +35,8 @@ impl Default for Settings {
             terminate_first_drift: false,
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
+            saving_ratio: 0.05,
+            is_old_planner: false,
         }
     }
 }

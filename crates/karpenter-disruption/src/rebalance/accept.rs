@@ -95,6 +95,19 @@ impl<'a> Rules<'a> {
             .map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
     }
 
+    /// Whether owners of pools accept the command, and it does not launch its own nodes again.
+    pub(crate) fn accepts_any(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Option<Why>> {
+        if one.replacements.len() > 1
+            && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
+        {
+            return Err(Some(Why::NeedsSeveralNodes { count: one.replacements.len() }));
+        }
+        if !one.replacements.is_empty() && self.launched_again(draft, one).len() == one.sources.len() {
+            return Err(None);
+        }
+        self.is_agreed(draft, one).map_err(Some)
+    }
+
     /// Whether owners let the node go if its pods find room elsewhere.
     pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Why> {
         self.is_agreed(draft, &deletion(draft, source, Vec::new()))

@@ -176,6 +176,25 @@ impl<'a> Draft<'a> {
         Some(Found { one, onto: onto.to_vec(), removed_nodes, outcome })
     }
 
+    /// What would happen if these candidates were removed, with some of their pods on the given nodes and all others on
+    /// new ones. `None` if a pod would have no place.
+    pub(crate) fn ask_targets(
+        &self,
+        sources: &[usize],
+        targets: &[(BoundAt, usize)],
+        onto: &[usize],
+        mode: Mode,
+        effort: u64,
+    ) -> Option<Found> {
+        let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
+        removed_nodes.sort_unstable();
+        let reservation_credits = BTreeMap::new();
+        let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
+        let outcome = self.simulator.simulate_targets(&simulation_request, onto, targets);
+        let one = self.read(sources, &outcome)?;
+        Some(Found { one, onto: Vec::new(), removed_nodes, outcome })
+    }
+
     fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
         if outcome.unschedulable_movers(self.waiting) > 0 {
             return None;
