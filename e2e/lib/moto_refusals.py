@@ -90,7 +90,7 @@ def refusals(stage, _):
     stage.queue = "later"
     stage.start_controller(DISABLE_LEADER_ELECTION="true")
     log = f"karpenter-{stage.controllers:03d}"
-    words = "the interruption queue cannot be read"
+    words = "failed to read interruption queue"
     stage.until("a missing queue is logged", 120, lambda: words in stage.logs(log))
     stage.sqs.create_queue(QueueName="later")
     stage.until("a queue that comes is used", 120, lambda: "watching interruption queue" in stage.logs(log))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::rust_text::{Kind, texts};
+use crate::rust_text;
 
 const DOCUMENT: &str = "docs/aws-cases.md";
 /// The heading of the part of the document that is not generated.
@@ -105,7 +105,7 @@ fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn count(source: &str) -> Count {
-    let code = without_texts(source);
+    let code = rust_text::code(source);
     let mut count = Count::default();
     let mut rest = 0;
     while let Some(at) = next_test(&code, rest) {
@@ -183,16 +183,6 @@ fn closing(code: &str, open: usize) -> usize {
         }
     }
     code.len()
-}
-
-/// The code with spaces for comments and underscores for literals, whose brackets do not count. Code is ASCII otherwise.
-fn without_texts(source: &str) -> String {
-    let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'_' };
-    let mut code: Vec<u8> = source.bytes().map(ascii).collect();
-    for text in texts(source) {
-        code[text.range].fill(if text.kind == Kind::Comment { b' ' } else { b'_' });
-    }
-    String::from_utf8_lossy(&code).into_owned()
 }
 
 #[cfg(test)]

@@ -43,6 +43,16 @@ pub(crate) fn texts(source: &str) -> Vec<Text> {
     found
 }
 
+/// The code with spaces for comments and underscores for literals, whose brackets do not count. Code is ASCII otherwise.
+pub(crate) fn code(source: &str) -> String {
+    let ascii = |byte: u8| if byte.is_ascii() { byte } else { b'_' };
+    let mut code: Vec<u8> = source.bytes().map(ascii).collect();
+    for text in texts(source) {
+        code[text.range].fill(if text.kind == Kind::Comment { b' ' } else { b'_' });
+    }
+    String::from_utf8_lossy(&code).into_owned()
+}
+
 /// Whether the byte continues a name; the `b` of `br"…"` and the `c` of `cr"…"` are prefixes, not names.
 fn is_inside_name(bytes: &[u8], at: usize) -> bool {
     let is_name = |at: usize| bytes[at].is_ascii_alphanumeric() || bytes[at] == b'_';

@@ -3,6 +3,7 @@
 //! Errors fail the check; warnings (long files) are only printed, because where to split a file is a matter of judgement.
 
 mod dependencies;
+mod modules;
 mod sources;
 mod table;
 mod words;
@@ -36,6 +37,7 @@ pub(crate) fn run() -> Result<bool> {
     table::check_document(&root, &mut findings)?;
     let files = tracked_files(&root)?;
     sources::check(&root, &files, &mut findings)?;
+    modules::check(&root, &files, &mut findings)?;
     words::check(&root, &files, &mut findings)?;
     crate::charts::check(&root, &mut findings)?;
     for warning in &findings.warnings {
@@ -52,6 +54,12 @@ pub(crate) fn run() -> Result<bool> {
 pub(crate) fn lower_words() -> Result<()> {
     let root = root();
     words::lower(&root, &tracked_files(&root)?)
+}
+
+/// Removes the exceptions to the layers of modules that no source needs any more.
+pub(crate) fn shorten_exceptions() -> Result<()> {
+    let root = root();
+    modules::shorten(&root, &tracked_files(&root)?)
 }
 
 pub(crate) fn root() -> PathBuf {

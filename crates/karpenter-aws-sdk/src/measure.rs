@@ -12,7 +12,7 @@ use aws_smithy_runtime_api::client::interceptors::context::{
 use aws_smithy_runtime_api::client::orchestrator::Metadata;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
-use karpenter_aws::call_metrics::{CallMetrics, CallTold};
+use karpenter_aws::call_metrics::{CallMetrics, CallRecord};
 
 /// Sees every call of a client from its beginning to its end, and changes nothing.
 #[derive(Debug, Clone)]
@@ -20,13 +20,13 @@ pub(crate) struct Measure(pub(crate) CallMetrics);
 
 /// A call under way.
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct InFlight {
     since: Instant,
     attempts: u32,
     attempt_since: Option<Instant>,
 }
 
-impl Storable for UnderWay {
+impl Storable for InFlight {
     type Storer = StoreReplace<Self>;
 }
 
@@ -35,7 +35,7 @@ fn status(context: &FinalizerInterceptorContextRef<'_>) -> u16 {
     context.response().map_or(0, |response| response.status().as_u16())
 }
 
-fn told<T>(cfg: &ConfigBag, tell: impl FnOnce(&str, &str) -> T) -> T {
+fn with_call<T>(cfg: &ConfigBag, tell: impl FnOnce(&str, &str) -> T) -> T {
     match cfg.load::<Metadata>() {
         Some(call) => tell(call.service(), call.name()),
         None => tell("", ""),
@@ -52,7 +52,7 @@ impl Intercept for Measure {
         _: &BeforeSerializationInterceptorContextRef<'_>,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        let begun = UnderWay { since: Instant::now(), attempts: 0, attempt_since: None };
+        let begun = InFlight { since: Instant::now(), attempts: 0, attempt_since: None };
         cfg.interceptor_state().store_put(begun);
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(call) = cfg.get_mut_from_interceptor_state::<UnderWay>() {
+        if let Some(call) = cfg.get_mut_from_interceptor_state::<InFlight>() {
             call.attempts = call.attempts.saturating_add(1);
             call.attempt_since = Some(Instant::now());
         }
@@ -76,9 +76,11 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(since) = cfg.load::<UnderWay>().and_then(|call| call.attempt_since) {
+        if let Some(since) = cfg.load::<InFlight>().and_then(|call| call.attempt_since) {
             let (status, took) = (status(context), since.elapsed());
-            told(cfg, |service, action| self.0.tell_attempt(CallTold { service, action, status, took }));
+            with_call(cfg, |service, action| {
+                self.0.record_attempt(CallRecord { service, action, status, took })
+            });
         }
         Ok(())
     }
@@ -89,10 +91,10 @@ impl Intercept for Measure {
         _: &RuntimeComponents,
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        if let Some(call) = cfg.load::<UnderWay>() {
+        if let Some(call) = cfg.load::<InFlight>() {
             let (status, took, attempts) = (status(context), call.since.elapsed(), call.attempts);
-            told(cfg, |service, action| {
-                self.0.tell_request(CallTold { service, action, status, took }, attempts)
+            with_call(cfg, |service, action| {
+                self.0.record_call(CallRecord { service, action, status, took }, attempts)
             });
         }
         Ok(())
@@ -164,6 +166,6 @@ mod tests {
         assert!(error.is_transient(), "{error}");
         let told = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
         // Requests and attempts; three of the latter come to nothing.
-        assert_eq!([told("200"), told("503"), told("0")], [(1, 1), (0, 1), (1, 3)]);
+        assert_eq!([with_call("200"), with_call("503"), with_call("0")], [(1, 1), (0, 1), (1, 3)]);
     }
 }

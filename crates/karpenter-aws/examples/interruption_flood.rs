@@ -20,7 +20,7 @@ use karpenter_aws::interruption::queue::{InterruptionQueue, RECEIVERS};
 use karpenter_aws::interruption::{Feedback, Handler};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
@@ -35,9 +35,9 @@ const AT_ONCE: usize = 64;
 struct Nobody;
 
 impl Feedback for Nobody {
-    fn close_spot_pool(&self, _: &str, _: &str) {}
+    fn mark_spot_unavailable(&self, _: &str, _: &str) {}
 
-    fn close_reservation(&self, _: &str) {}
+    fn mark_reservation_exhausted(&self, _: &str) {}
 }
 
 /// Knows its class, and nothing else.
@@ -162,13 +162,13 @@ async fn main() -> Result<()> {
     (0..messages).for_each(|number| aws.send_message(QUEUE, body(number)));
 
     let context = Context::new(client.clone(), stores.clone(), Arc::new(Cloud), clock);
-    let stop = Stop::default();
+    let shutdown = Shutdown::default();
     let handler = Handler::new(context, Arc::new(Nobody));
-    let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, stop.clone());
+    let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, shutdown.clone());
     let keys = Queue::default();
     receivers.watch(&keys);
     let started = std::time::Instant::now();
-    let running = tokio::spawn(harness::run(Arc::new(receivers), keys, RECEIVERS, clock, stop.clone()));
+    let running = tokio::spawn(reconcile::run(Arc::new(receivers), keys, RECEIVERS, clock, shutdown.clone()));
     let left = || aws.world(|world| world.queues.get(QUEUE).map_or(0, Vec::len));
     while left() > 0 {
         clock.sleep(Duration::from_millis(5)).await;
@@ -181,7 +181,7 @@ async fn main() -> Result<()> {
         "{messages} messages, {ending} claims ending: {:.2} s, {per_second:.0} messages/s",
         took.as_secs_f64()
     );
-    stop.stop();
+    shutdown.request();
     running.await.context("the receivers did not end")?;
     Ok(())
 }

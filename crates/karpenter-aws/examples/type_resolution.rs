@@ -12,7 +12,7 @@ use karpenter_aws::placement_groups::PlacementGroups;
 use karpenter_aws::pricing::PriceBook;
 use karpenter_aws::reservations::Reservations;
 use karpenter_aws::types::{InstanceTypes, TypeOptions, TypeSources};
-use karpenter_aws::unavailable::{Scope, ShortPool, Unavailable};
+use karpenter_aws::unavailable::{Scope, Unavailable, UnavailableOffering};
 use karpenter_aws::zonal_shift::ZonalShifts;
 use karpenter_catalog::aws::catalog;
 use karpenter_cluster::clock::Clock;
@@ -56,11 +56,11 @@ async fn main() {
     let mut number = 0;
     timed("one pool found empty", &types, &class, || {
         number += 1;
-        let pool = ShortPool {
+        let pool = UnavailableOffering {
             instance_type: first[number % first.len()].name.to_string(),
             zone: "us-east-1a".to_owned(),
             capacity_type: "spot".to_owned(),
-            scope: Scope::Everyone,
+            scope: Scope::AnyLaunch,
         };
         types.unavailable().mark_pool(pool, "InsufficientInstanceCapacity");
     })

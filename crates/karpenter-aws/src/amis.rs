@@ -1,8 +1,10 @@
-//! Which images a class selects: aliases by way of published parameters, ids, names, tags and owners.
+//! Resolves the AMIs that an EC2NodeClass selects: by alias (SSM parameters), id, name, tags and owner.
 //!
-//! `alias`, `queries` and `selection` decide over plain values; [`Amis`] asks EC2 and SSM, remembers, and keeps what
-//! was last known good when a parameter cannot be read. Which of a class's images a type boots is
-//! [`crate::node_class::image_of_type`], what becomes of the answer is the class's status.
+//! [`alias`], [`queries`] and [`selection`] are pure. [`Amis`] calls EC2 and SSM and caches the results; a parameter
+//! that cannot be read keeps its last value. [`crate::node_class::image_of_type`] decides which of the AMIs an
+//! instance type boots.
+//!
+//! Upstream: `pkg/providers/amifamily/ami.go`
 
 mod alias;
 mod invalidation;
@@ -34,16 +36,17 @@ use crate::cache::Cache;
 use crate::single_flight::SingleFlight;
 use crate::version::Version;
 
-/// Why a class's images are not known. The images that were known before still hold, except for an alias that is not
-/// supported.
+/// Why the AMIs of a class could not be resolved. AMIs that were resolved before remain in use, except for an
+/// unsupported alias.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmiError {
     #[error("getting AMI queries, {0}")]
     UnsupportedAlias(#[from] UnsupportedAlias),
-    /// None of the alias's parameters exists: the version is wrong, or the family ended before this Kubernetes.
+    /// None of the alias's parameters exists: the version is wrong, or the family has no AMIs for this Kubernetes
+    /// version.
     #[error("getting AMI queries, failed to discover any AMIs for alias (alias={alias})")]
-    NothingForAlias { alias: String },
-    #[error("getting AMI queries, {text:?} is no alias; valid: family@version")]
+    NoAmiForAlias { alias: String },
+    #[error("getting AMI queries, {text:?} is not a valid alias; valid: family@version")]
     BadAlias { text: String },
     #[error("getting AMI queries, resolving ssm parameter, {error} (parameter={name})")]
     Parameter { name: String, error: AwsError },
@@ -52,7 +55,7 @@ pub enum AmiError {
 }
 
 impl AmiError {
-    /// What AWS said, if it is AWS that said no.
+    /// The AWS error, if an AWS call failed.
     pub fn aws_error(&self) -> Option<&AwsError> {
         match self {
             Self::Parameter { error, .. } | Self::Images { error } => Some(error),
@@ -61,12 +64,12 @@ impl AmiError {
     }
 }
 
-/// What is known about images beyond what EC2 says, by id.
+/// Requirements of AMIs by id, in addition to those that follow from `DescribeImages`.
 type Known = BTreeMap<String, Vec<Requirements>>;
 
 type Answer = Result<Arc<Vec<Ami>>, AmiError>;
 
-/// A class as its images depend on it: a change of anything else must not ask again.
+/// The inputs of AMI resolution. Other changes of the class do not cause a new resolution.
 #[derive(Debug, Clone, Copy)]
 pub struct AmiRequest<'a> {
     pub class_uid: &'a str,
@@ -75,10 +78,10 @@ pub struct AmiRequest<'a> {
     pub kubernetes: Version,
 }
 
-/// A class and its generation, and the version that an alias was looked up for.
+/// Name and generation of the class, and the Kubernetes version for which the alias was resolved.
 type Key = (String, i64, Version);
 
-/// Images of classes. Clones share everything.
+/// Resolves AMIs. Clones share the caches.
 #[derive(Clone)]
 pub struct Amis {
     shared: Arc<Shared>,
@@ -93,7 +96,7 @@ struct Shared {
 }
 
 impl Amis {
-    /// `refresh_interval` is the administrator's AMI_REFRESH_INTERVAL.
+    /// `refresh_interval`: the option `--ami-refresh-interval`.
     pub fn new(ec2: Arc<dyn Ec2>, ssm: Arc<dyn Ssm>, clock: Clock, refresh_interval: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -106,12 +109,12 @@ impl Amis {
         }
     }
 
-    /// The images of a class as its status lists them.
+    /// The AMIs of a class, as listed in its status.
     pub async fn statuses(&self, request: AmiRequest<'_>) -> Result<Vec<AmiStatus>, AmiError> {
         Ok(statuses(&self.list(request).await?))
     }
 
-    /// The images of a class, newest first.
+    /// The AMIs of a class, newest first.
     pub async fn list(&self, request: AmiRequest<'_>) -> Answer {
         let key = (request.class_uid.to_owned(), request.class_generation, request.kubernetes);
         if let Some(known) = self.shared.cache.get(&key) {
@@ -155,7 +158,7 @@ impl Shared {
         self.ec2.describe_images(query).await.map_err(|error| AmiError::Images { error })
     }
 
-    /// One query for all images of an alias, and what is known about each beyond what EC2 says.
+    /// One query for all AMIs of an alias, and the requirements of each AMI.
     async fn alias_query(&self, text: &str, kubernetes: Version) -> Result<(ImageQuery, Known), AmiError> {
         let alias = Alias::parse(text).ok_or_else(|| AmiError::BadAlias { text: text.to_owned() })?;
         let parameters = alias.parameters(kubernetes)?;
@@ -182,13 +185,13 @@ impl Shared {
             }
         }
         if known.is_empty() {
-            return Err(refused.unwrap_or_else(|| AmiError::NothingForAlias { alias: text.to_owned() }));
+            return Err(refused.unwrap_or_else(|| AmiError::NoAmiForAlias { alias: text.to_owned() }));
         }
         Ok((ImageQuery { ids: known.keys().cloned().collect(), ..ImageQuery::default() }, known))
     }
 
-    /// A variant that is not published for this version, or whose parameter may not be read, is left out; the other
-    /// variants of the alias are used.
+    /// Logs that a variant is skipped, because its parameter does not exist or cannot be read. The other variants of
+    /// the alias are used.
     fn log_skipped(&self, alias: &str, parameter: &str, error: impl Display) {
         if self.parameters.is_first_failure(parameter) {
             tracing::warn!(alias, parameter, %error, "skipping ami variant, its ssm parameter cannot be read");

@@ -1,12 +1,14 @@
-//! The provider and its controllers, put together: from the calls of AWS, the options and the cluster's own client to
-//! something that the operator can run. Nothing is decided here, only who knows whom.
+//! Builds the AWS provider and its controllers from AWS clients, options and the Kubernetes client. No decisions are
+//! made here.
 //!
-//! [`Assembly::build`] asks everything that has to be known before anything starts, and fails with what to do about it.
-//! The provider is needed to begin watching, and the watches are needed by the provider: [`Assembly::attach`] closes
-//! that circle. [`Assembly::start`] adds the controllers of this provider to those of every provider.
+//! [`Assembly::build`] makes the AWS calls without whose results nothing can start; its error has a hint how to fix
+//! it. The operator's stores need the provider and the provider needs the stores, so [`Assembly::attach`] connects
+//! them afterwards. [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
+//!
+//! Upstream: `pkg/operator/operator.go`, `pkg/controllers/controllers.go`
 
-mod late;
-mod patience;
+mod deferred;
+mod retry;
 
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ use crate::launch::{LaunchMetrics, LaunchParts, LaunchSettings, Launcher};
 use crate::node_class::{
     ClassParts, ClassSettings, LiveSources, NodeClassHash, NodeClassStatus, NodeClasses,
 };
-use crate::options::{AwsOptions, WrongOptions};
+use crate::options::{AwsOptions, InvalidOptions};
 use crate::placement_groups::PlacementGroups;
 use crate::pricing::{PriceBook, PricingController};
 use crate::profiles::Profiles;
@@ -50,41 +52,41 @@ use crate::types::{
 use crate::unavailable::Unavailable;
 use crate::version::{KubernetesVersion, VersionController, VersionError, VersionSource};
 use crate::zonal_shift::{ShiftSource, ZonalShiftController, ZonalShifts};
-use late::{Forwarded, LateObjects, LateOverlays};
-use patience::patiently;
+use deferred::{DeferredObjects, DeferredOverlays, Forwarded};
+use retry::with_retries;
 
-/// Classes that are looked at at once.
-const CLASSES_AT_ONCE: usize = 10;
+/// Maximum number of EC2NodeClasses that are reconciled concurrently.
+const CONCURRENT_CLASSES_MAX: usize = 10;
 
-/// What an assembly is made from.
+/// The inputs of an [`Assembly`].
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct AssemblyInputs {
     pub apis: AwsApis,
     pub region: String,
     pub client: Client,
     pub clock: Clock,
     pub options: AwsOptions,
     pub gates: FeatureGates,
-    /// Whether too few values for minValues are a reason not to launch.
+    /// Whether a launch fails if `minValues` is not satisfied (min-values-policy `Strict`).
     pub min_values_are_strict: bool,
-    /// What this process trusts the API server by, in base64.
+    /// The CA certificates that this process trusts for the API server, in base64.
     pub own_ca_bundle: Option<String>,
-    /// What is counted about calls of AWS by whoever makes them.
+    /// Metrics of AWS calls, recorded by the SDK client.
     pub calls: CallMetrics,
 }
 
-/// Why nothing can start, with what to do about it.
+/// Why the controller cannot start, with a hint how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Options(#[from] WrongOptions),
-    #[error("EC2 in {region} does not let us in: {error}; {}", advice(.error))]
+    Options(#[from] InvalidOptions),
+    #[error("cannot access EC2 in {region}: {error}; {}", advice(.error))]
     Access { region: String, error: AwsError },
-    #[error("the address of cluster {cluster} cannot be found: {error}; give --cluster-endpoint, or {}", advice(.error))]
+    #[error("cannot read the endpoint of cluster {cluster}: {error}; set --cluster-endpoint, or {}", advice(.error))]
     Endpoint { cluster: String, error: AwsError },
     #[error(transparent)]
     Version(#[from] VersionError),
-    #[error("what EC2 sells cannot be found out: {0}")]
+    #[error("cannot discover instance types: {0}")]
     Types(#[from] TypesError),
 }
 
@@ -93,19 +95,19 @@ fn advice(error: &AwsError) -> &'static str {
     match error.kind {
         ErrorKind::Unauthorized => "grant the permissions that `karpenter bootstrap aws` prints",
         ErrorKind::BadCredentials => "check the credentials of this process",
-        ErrorKind::Transient => "check the region and the way to AWS",
+        ErrorKind::Transient => "check the region and the network connection to AWS",
         _ => "check region, credentials and cluster name",
     }
 }
 
-/// The provider with everything around it.
+/// The provider with everything that it needs.
 pub struct Assembly {
-    surroundings: Surroundings,
+    inputs: AssemblyInputs,
     facts: ClusterFacts,
     version: KubernetesVersion,
     version_source: VersionSource,
     shifts: ZonalShifts,
-    /// Where zonal shift is on.
+    /// Present if zonal shift is enabled.
     shift_source: Option<ShiftSource>,
     amis: Amis,
     subnets: Arc<Subnets>,
@@ -113,21 +115,21 @@ pub struct Assembly {
     cluster_cidr: ClusterCidr,
     expressions: ClassExpressions,
     provider: AwsProvider,
-    objects: LateObjects,
-    overlays: LateOverlays,
+    objects: DeferredObjects,
+    overlays: DeferredOverlays,
     registry: Registry,
 }
 
 impl Assembly {
-    /// Finds out what has to be known, and puts the provider together. Nothing is written anywhere.
-    pub async fn build(surroundings: Surroundings) -> Result<Self, StartError> {
-        let Surroundings { apis, region, client, clock, options, gates, .. } = &surroundings;
+    /// Reads what is required at start, and builds the provider. Nothing is written.
+    pub async fn build(inputs: AssemblyInputs) -> Result<Self, StartError> {
+        let AssemblyInputs { apis, region, client, clock, options, gates, .. } = &inputs;
         options.check()?;
         let (clock, cluster) = (*clock, options.cluster_name.clone());
-        let access = patiently(clock, "access to EC2", || apis.ec2.check_access()).await;
+        let access = with_retries(clock, "access to EC2", || apis.ec2.check_access()).await;
         access.map_err(|error| StartError::Access { region: region.clone(), error })?;
-        let own_ca_bundle = surroundings.own_ca_bundle.clone();
-        let facts = patiently(clock, "the cluster's address", || {
+        let own_ca_bundle = inputs.own_ca_bundle.clone();
+        let facts = with_retries(clock, "cluster endpoint", || {
             cluster_facts::discover(options, region, own_ca_bundle.clone(), client, &*apis.eks)
         });
         let facts = facts.await.map_err(|error| StartError::Endpoint { cluster: cluster.clone(), error })?;
@@ -142,14 +144,14 @@ impl Assembly {
             true => VersionSource::Eks { eks: apis.eks.clone(), cluster: cluster.clone() },
             false => VersionSource::ApiServer(client.clone()),
         };
-        let version = patiently(clock, "the cluster's version", || version_source.read()).await?;
+        let version = with_retries(clock, "cluster version", || version_source.read()).await?;
         let version = KubernetesVersion::new(version);
 
         let expressions = ClassExpressions::new(options.aws_feature_gates, Arc::new(Expressions::new(clock)));
-        let types = types(&surroundings, &shifts, &expressions);
-        patiently(clock, "what EC2 sells", || types.discover()).await?;
+        let types = types(&inputs, &shifts, &expressions);
+        with_retries(clock, "what EC2 sells", || types.discover()).await?;
         let registry = Registry::new();
-        surroundings.calls.register(&registry);
+        inputs.calls.register(&registry);
         let metrics = LaunchMetrics::new(&registry);
         let instances = Instances::new(apis.ec2.clone(), clock, &cluster, shifts.clone(), metrics.clone());
         let subnets = Arc::new(Subnets::new(apis.ec2.clone(), clock, options.subnet_refresh_interval));
@@ -175,10 +177,10 @@ impl Assembly {
             recorder: Some(recorder.clone()),
             settings: LaunchSettings {
                 reserved_capacity: gates.reserved_capacity,
-                min_values_are_strict: surroundings.min_values_are_strict,
+                min_values_are_strict: inputs.min_values_are_strict,
             },
         });
-        let (objects, overlays) = (LateObjects::default(), LateOverlays::default());
+        let (objects, overlays) = (DeferredObjects::default(), DeferredOverlays::default());
         let drift = LiveDrift {
             objects: Arc::new(objects.clone()),
             types: types.clone(),
@@ -217,7 +219,7 @@ impl Assembly {
             objects,
             overlays,
             registry,
-            surroundings,
+            inputs,
         })
     }
 
@@ -229,29 +231,28 @@ impl Assembly {
         &self.facts
     }
 
-    /// Lets the provider see what the operator watches, and the operator tell what the provider counts. To be called
-    /// once, before anything starts.
+    /// Connects the provider with the operator's stores and metrics. Must be called once, before controllers start.
     pub fn attach(&self, context: &Context) {
         if let Some(classes) = NodeClasses::of(&context.stores) {
             self.objects.set(WatchedObjects { classes, pools: context.stores.node_pools.clone() });
         }
         self.overlays.set(context.overlays.clone(), context.stores.node_pools.clone());
-        // Registered twice it would be told once; that is all that can go wrong.
+        // A second registration has no effect and can be ignored.
         let _ = context.metrics.registry().register(Box::new(Forwarded::new(self.registry.clone())));
     }
 
-    /// Starts the controllers of this provider. To be called once the operator has started its own.
+    /// Starts the controllers of the AWS provider, after the operator has started its own.
     pub fn start(&self, operator: &mut Operator) {
         let context = operator.context().clone();
         let Some(classes) = NodeClasses::of(&context.stores) else { return };
         self.start_classes(operator, &context, classes);
-        self.start_market(operator, &context);
-        self.start_machines(operator, &context);
+        self.start_instance_types(operator, &context);
+        self.start_instances(operator, &context);
         self.start_interruptions(operator, &context);
     }
 
     fn start_classes(&self, operator: &mut Operator, context: &Context, classes: NodeClasses) {
-        let Surroundings { apis, clock, options, .. } = &self.surroundings;
+        let AssemblyInputs { apis, clock, options, .. } = &self.inputs;
         let sources = LiveSources {
             amis: self.amis.clone(),
             kubernetes: self.version.clone(),
@@ -274,13 +275,13 @@ impl Assembly {
             is_dry_run_disabled: options.disable_dry_run,
         };
         let status = NodeClassStatus::new(context.clone(), parts, settings);
-        operator.spawn("nodeclass", status, NodeClassStatus::watch, CLASSES_AT_ONCE);
+        operator.spawn("nodeclass", status, NodeClassStatus::watch, CONCURRENT_CLASSES_MAX);
         let hash = NodeClassHash::new(context.clone(), classes, self.facts.ca_bundle.clone());
-        operator.spawn("nodeclass.hash", hash, NodeClassHash::watch, CLASSES_AT_ONCE);
+        operator.spawn("nodeclass.hash", hash, NodeClassHash::watch, CONCURRENT_CLASSES_MAX);
     }
 
-    fn start_market(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, region, clock, options, gates, .. } = &self.surroundings;
+    fn start_instance_types(&self, operator: &mut Operator, context: &Context) {
+        let AssemblyInputs { apis, region, clock, options, gates, .. } = &self.inputs;
         let types = self.provider.types().clone();
         let (ec2, pricing, book) = (apis.ec2.clone(), apis.pricing.clone(), types.prices().clone());
         let prices =
@@ -291,7 +292,7 @@ impl Assembly {
         operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
         let memory = MemoryController::new(context.clone(), types.memory().clone());
         operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
-        // Tens of thousands of series, of which hardly anybody reads one.
+        // Off by default: these are tens of thousands of series.
         if operator.options().offering_metrics {
             let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
             operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);
@@ -306,8 +307,8 @@ impl Assembly {
         operator.spawn("providers.version", version, VersionController::watch, 1);
     }
 
-    fn start_machines(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, region, options, gates, .. } = &self.surroundings;
+    fn start_instances(&self, operator: &mut Operator, context: &Context) {
+        let AssemblyInputs { apis, region, options, gates, .. } = &self.inputs;
         let machines = Arc::new(self.provider.instances().clone());
         let instances = InstanceCollector::new(context.clone(), machines.clone());
         operator.spawn("instance.garbagecollection", instances, InstanceCollector::watch, 1);
@@ -329,11 +330,11 @@ impl Assembly {
     }
 
     fn start_interruptions(&self, operator: &mut Operator, context: &Context) {
-        let Surroundings { apis, options, .. } = &self.surroundings;
+        let AssemblyInputs { apis, options, .. } = &self.inputs;
         let handler = Handler::new(context.clone(), Arc::new(self.provider.types().clone()));
         if let Some(queue) = options.queue() {
-            let stop = operator.stop_signal();
-            let queue = InterruptionQueue::new(handler.clone(), apis.sqs.clone(), queue, stop);
+            let shutdown = operator.shutdown_signal();
+            let queue = InterruptionQueue::new(handler.clone(), apis.sqs.clone(), queue, shutdown);
             operator.spawn("interruption", queue, InterruptionQueue::watch, RECEIVERS);
         }
         let sick = InstanceStatusPoller::new(handler, apis.ec2.clone());
@@ -345,8 +346,8 @@ impl Assembly {
     }
 }
 
-/// Reads zonal shifts before the first launch, so that no instance is launched in a zone that is shifted away from
-/// already. Where they cannot be read, the controller asks again; provisioning does not wait for it.
+/// Reads zonal shifts before the first launch, so that no instance is launched in a shifted zone. If that fails, the
+/// controller retries; provisioning does not wait.
 async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
     match source.read().await {
         Ok(answer) => shifts.replace(&answer),
@@ -357,8 +358,8 @@ async fn read_shifts(source: &ShiftSource, shifts: &ZonalShifts) {
     }
 }
 
-fn types(surroundings: &Surroundings, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {
-    let Surroundings { apis, region, clock, options, gates, .. } = surroundings;
+fn types(inputs: &AssemblyInputs, shifts: &ZonalShifts, expressions: &ClassExpressions) -> InstanceTypes {
+    let AssemblyInputs { apis, region, clock, options, gates, .. } = inputs;
     let sources = TypeSources {
         ec2: apis.ec2.clone(),
         clock: *clock,

@@ -1,9 +1,11 @@
-//! Batches requests: those of one window with equal keys become one call.
+//! Batches requests: requests with equal keys in one batching window become one call.
 //!
-//! There is one window for all keys, as upstream has it. It closes when no request came for a while, when it has been
-//! open long enough, or when it is full; then one call is made for each key. With a window for each key, the
-//! windows of many NodePools whose requests alternate would each be idle early and close with few requests.
-//! What a call is and which answer belongs to which request is decided by [`Batcher::new`]'s `execute`.
+//! As in upstream, there is one window for all keys. It closes when no request was added for the idle time, after the
+//! maximum time, or when it is full; then one call per key is made. With one window per key, the windows of many
+//! NodePools whose requests alternate would each close early with few requests. The `execute` function given to
+//! [`Batcher::new`] makes the call and assigns responses to requests.
+//!
+//! Upstream: `pkg/batcher/batcher.go`
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::api::AwsError;
 
-/// When a window closes, and how many calls may be under way.
+/// When a window closes, and the maximum number of concurrent calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     pub idle: Duration,
@@ -25,20 +27,20 @@ pub struct Windows {
     pub concurrent_calls_max: usize,
 }
 
-/// What became of one window, for metrics.
+/// A closed window, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchTold {
+pub struct BatchRecord {
     pub batcher: &'static str,
     pub size: usize,
-    /// From the first request to the call.
+    /// Time from the first request to the call.
     pub waited: Duration,
 }
 
 type Answer<T> = Result<T, AwsError>;
 type Execute<K, R, T> = dyn Fn(K, Vec<R>) -> BoxFuture<'static, Vec<Answer<T>>> + Send + Sync;
-type Tell = dyn Fn(BatchTold) + Send + Sync;
+type RecordBatch = dyn Fn(BatchRecord) + Send + Sync;
 
-/// Puts requests with equal keys together.
+/// Batches requests with equal keys.
 pub struct Batcher<K, R, T> {
     shared: Arc<Shared<K, R, T>>,
 }
@@ -54,7 +56,7 @@ struct Shared<K, R, T> {
     clock: Clock,
     windows: Windows,
     execute: Box<Execute<K, R, T>>,
-    tell: Box<Tell>,
+    record: Box<RecordBatch>,
     permits: Semaphore,
     open: Mutex<Option<Window<K, R, T>>>,
 }
@@ -74,33 +76,33 @@ where
     R: Send + 'static,
     T: Send + 'static,
 {
-    /// `execute` makes one call of requests and gives one answer per request, in their order.
+    /// `execute` makes one call for several requests and returns one response per request, in their order.
     pub fn new(
         name: &'static str,
         clock: Clock,
         windows: Windows,
         execute: impl Fn(K, Vec<R>) -> BoxFuture<'static, Vec<Answer<T>>> + Send + Sync + 'static,
-        tell: impl Fn(BatchTold) + Send + Sync + 'static,
+        record: impl Fn(BatchRecord) + Send + Sync + 'static,
     ) -> Self {
         let shared = Shared {
             name,
             clock,
             windows,
             execute: Box::new(execute),
-            tell: Box::new(tell),
+            record: Box::new(record),
             permits: Semaphore::new(windows.concurrent_calls_max.clamp(1, Semaphore::MAX_PERMITS)),
             open: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// One request's answer. A caller that goes away does not take its request back.
+    /// The response to one request. A caller that is cancelled does not withdraw its request.
     pub async fn call(&self, key: K, request: R) -> Answer<T> {
         let (sender, receiver) = oneshot::channel();
         self.add(key, request, sender);
         receiver
             .await
-            .unwrap_or_else(|_| Err(AwsError::unreachable("the call was given up before its answer came")))
+            .unwrap_or_else(|_| Err(AwsError::unreachable("the call was cancelled before its response")))
     }
 
     fn add(&self, key: K, request: R, sender: oneshot::Sender<Answer<T>>) {
@@ -117,7 +119,7 @@ where
         window.items += 1;
         let changed = Arc::clone(&window.changed);
         if window.items >= self.shared.windows.items_max {
-            // The task that watches this window finds it closed, so the calls are made here.
+            // The window's task finds it closed, so the calls are made here.
             if let Some(window) = open.take() {
                 tokio::spawn(async move { shared.make_calls(window).await });
             }
@@ -135,7 +137,7 @@ impl<K: Ord, R, T> Shared<K, R, T> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the window closes, then makes its calls.
+    /// Waits until the window closes, then makes the calls.
     async fn watch(&self, changed: Arc<Notify>) {
         let longest = self.clock.deadline(self.windows.longest);
         let is_watched = |window: &mut Window<K, R, T>| Arc::ptr_eq(&window.changed, &changed);
@@ -160,20 +162,20 @@ impl<K: Ord, R, T> Shared<K, R, T> {
         }
     }
 
-    /// One for each key.
+    /// Makes one call per key.
     async fn make_calls(&self, window: Window<K, R, T>) {
         let waited = window.opened.elapsed();
         join_all(window.by_key.into_iter().map(|(key, items)| self.make_call(key, items, waited))).await;
     }
 
     async fn make_call(&self, key: K, items: Items<R, T>, waited: Duration) {
-        (self.tell)(BatchTold { batcher: self.name, size: items.len(), waited });
+        (self.record)(BatchRecord { batcher: self.name, size: items.len(), waited });
         let (requests, senders): (Vec<R>, Vec<_>) = items.into_iter().unzip();
         // The semaphore is never closed.
         let _permit = self.permits.acquire().await;
         let answers = (self.execute)(key, requests).await;
         for (sender, answer) in senders.into_iter().zip(answers) {
-            // A caller that went away does not want it.
+            // Fails if the caller was cancelled; the response is not needed then.
             let _ = sender.send(answer);
         }
     }

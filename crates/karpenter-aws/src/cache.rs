@@ -1,8 +1,7 @@
-//! Values with an age, on the injected clock: what was put in is given out until its time is over.
+//! A cache with expiry, on the injected clock.
 //!
-//! Nothing is fetched here and nothing waits: whoever misses a value asks for it (see [`crate::single_flight`]) and
-//! puts it in. What is too old is never given out, but stays until it is taken, because some of it has to be cleaned
-//! up elsewhere too.
+//! It fetches nothing; on a miss the caller fetches the value (see [`crate::single_flight`]) and inserts it. Expired
+//! values are never returned by `get`, but can be kept until [`Cache::take_expired`], for values that need cleanup.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,10 +10,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
 
-/// How many values may be kept before old ones are looked for on insertion.
+/// Insertions remove expired values once there are at least this many values.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Values by key, each with an end.
+/// Values by key with an expiry time.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     clock: Clock,
@@ -41,12 +40,12 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         Self { clock, ttl, keeps_expired: false, state: Mutex::new(state) }
     }
 
-    /// Values stay for ever, unless they are removed.
+    /// Values never expire.
     pub fn without_expiry(clock: Clock) -> Self {
         Self::new(clock, Duration::MAX)
     }
 
-    /// What is too old is kept until [`Cache::take_expired`].
+    /// Keeps expired values until [`Cache::take_expired`].
     pub fn keeping_expired(mut self) -> Self {
         self.keeps_expired = true;
         self
@@ -57,7 +56,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         self.lock().entries.get(key).filter(|entry| entry.expires_at > now).map(|entry| entry.value.clone())
     }
 
-    /// Like [`Cache::get`], and the value's time begins anew.
+    /// Like [`Cache::get`], and restarts the TTL of the value.
     pub fn get_and_renew(&self, key: &K) -> Option<V> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -84,7 +83,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         state.entries.insert(key, Entry { value, expires_at: after(now, ttl) });
     }
 
-    /// Changes a value in place without changing its end; whether there was one.
+    /// Changes a value in place and keeps its expiry time; returns whether there is a value.
     pub fn update(&self, key: &K, change: impl FnOnce(&mut V)) -> bool {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -104,7 +103,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         self.lock().entries.retain(|key, entry| keep(key, &entry.value));
     }
 
-    /// Everything that is not too old.
+    /// All values that have not expired.
     pub fn entries(&self) -> Vec<(K, V)> {
         let now = self.clock.now();
         let state = self.lock();
@@ -112,7 +111,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         fresh.map(|(key, entry)| (key.clone(), entry.value.clone())).collect()
     }
 
-    /// Takes out what is too old.
+    /// Removes and returns the expired values.
     pub fn take_expired(&self) -> Vec<(K, V)> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -120,7 +119,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
         old.map(|(key, entry)| (key, entry.value)).collect()
     }
 
-    /// How many there are, too old ones included.
+    /// The number of values, including expired ones.
     pub fn len(&self) -> usize {
         self.lock().entries.len()
     }
@@ -130,7 +129,7 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K, V>> {
-        // No step in here can leave a half-changed map behind.
+        // The state is consistent after every statement, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_is_there_until_its_time_is_over() {
+    async fn value_is_returned_until_it_expires() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(59)).await;
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn renewing_begins_the_time_anew_and_reading_does_not() {
+    async fn renewal_restarts_ttl_and_reading_does_not() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("read", 1);
         cache.insert("renewed", 2);
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_keeps_the_end() {
+    async fn update_keeps_expiry() {
         let cache = Cache::new(clock(), MINUTE);
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(40)).await;
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_values_are_taken_once() {
+    async fn expired_values_are_taken_once() {
         let cache = Cache::new(clock(), MINUTE).keeping_expired();
         cache.insert("old", 1);
         tokio::time::advance(MINUTE).await;
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_values_do_not_pile_up() {
+    async fn expired_values_are_removed_on_insertion() {
         let cache = Cache::new(clock(), Duration::from_secs(1));
         for number in 0..10_000 {
             cache.insert(number, ());
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_expiry_values_outlive_everything() {
+    async fn values_without_expiry_never_expire() {
         let cache = Cache::without_expiry(clock());
         cache.insert("a", 1);
         tokio::time::advance(Duration::from_secs(100 * 365 * 86_400)).await;

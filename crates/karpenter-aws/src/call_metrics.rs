@@ -1,7 +1,9 @@
-//! How often AWS was called, with what result, how long it took and how often it had to be tried: upstream's series, of
-//! which some say in their name that they came from another language. They are the first to show throttling.
+//! Metrics of AWS calls: count, status code, duration and retries, with upstream's names (`aws_sdk_go_…`). They show
+//! throttling first.
 //!
-//! Whoever makes the calls tells; nothing is measured here.
+//! The SDK client records the calls; nothing is measured here.
+//!
+//! Upstream: `pkg/operator/operator.go`
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 
 const LABELS: [&str; 3] = ["service", "action", "code"];
 const RETRY_BUCKETS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
-/// In seconds: the first, how much each is greater than the one before, and how many.
+/// In seconds: start, factor and number of buckets.
 const DURATION_BUCKETS: (f64, f64, usize) = (0.01, 1.5, 20);
 
 /// Clones count into the same series.
@@ -23,14 +25,14 @@ pub struct CallMetrics {
     retries: HistogramVec,
 }
 
-/// A call, or one try of it, that is over.
+/// A finished call or a finished attempt of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CallTold<'a> {
+pub struct CallRecord<'a> {
     /// AWS's name for the service, such as `EC2`.
     pub service: &'a str,
-    /// Such as `CreateFleet`.
+    /// For example `CreateFleet`.
     pub action: &'a str,
-    /// The status of the answer; zero if none came.
+    /// The HTTP status of the response; 0 without a response.
     pub status: u16,
     pub took: Duration,
 }
@@ -53,30 +55,27 @@ impl CallMetrics {
         let (first, factor, count) = DURATION_BUCKETS;
         let durations = exponential_buckets(first, factor, count).expect(Self::VALID);
         Self {
-            requests: counter("aws_sdk_go_request_total", "Number of calls of AWS, retries not counted."),
-            attempts: counter(
-                "aws_sdk_go_request_attempt_total",
-                "Number of calls of AWS, each try counted.",
-            ),
+            requests: counter("aws_sdk_go_request_total", "Number of AWS calls, without retries."),
+            attempts: counter("aws_sdk_go_request_attempt_total", "Number of attempts of AWS calls."),
             request_duration: histogram(
                 "aws_sdk_go_request_duration_seconds",
-                "How long calls of AWS took, retries and the pauses between them included.",
+                "Duration of AWS calls, including retries and the delays between them.",
                 durations.clone(),
             ),
             attempt_duration: histogram(
                 "aws_sdk_go_request_attempt_duration_seconds",
-                "How long each try of a call of AWS took.",
+                "Duration of each attempt of an AWS call.",
                 durations,
             ),
             retries: histogram(
                 "aws_sdk_go_request_retry_count",
-                "How often calls of AWS had to be tried again.",
+                "Number of retries of AWS calls.",
                 RETRY_BUCKETS.to_vec(),
             ),
         }
     }
 
-    /// Told on this page from now on. Registered twice it is told once.
+    /// Exports the metrics. A second registration has no effect.
     pub fn register(&self, registry: &Registry) {
         let all: [Box<dyn Collector>; 5] = [
             Box::new(self.requests.clone()),
@@ -90,26 +89,26 @@ impl CallMetrics {
         }
     }
 
-    /// Calls and tries so far.
+    /// The number of calls and of attempts.
     pub fn counts(&self, service: &str, action: &str, code: &str) -> (u64, u64) {
         let labels = [service, action, code];
         (self.requests.with_label_values(&labels).get(), self.attempts.with_label_values(&labels).get())
     }
 
-    /// One try is over.
-    pub fn tell_attempt(&self, told: CallTold<'_>) {
-        let code = told.status.to_string();
-        let labels = [told.service, told.action, code.as_str()];
+    /// Records a finished attempt.
+    pub fn record_attempt(&self, call: CallRecord<'_>) {
+        let code = call.status.to_string();
+        let labels = [call.service, call.action, code.as_str()];
         self.attempts.with_label_values(&labels).inc();
-        self.attempt_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+        self.attempt_duration.with_label_values(&labels).observe(call.took.as_secs_f64());
     }
 
-    /// A call is over, after this many tries; the status is that of the last one.
-    pub fn tell_request(&self, told: CallTold<'_>, attempts: u32) {
-        let code = told.status.to_string();
-        let labels = [told.service, told.action, code.as_str()];
+    /// Records a finished call with its number of attempts; the status is that of the last attempt.
+    pub fn record_call(&self, call: CallRecord<'_>, attempts: u32) {
+        let code = call.status.to_string();
+        let labels = [call.service, call.action, code.as_str()];
         self.requests.with_label_values(&labels).inc();
-        self.request_duration.with_label_values(&labels).observe(told.took.as_secs_f64());
+        self.request_duration.with_label_values(&labels).observe(call.took.as_secs_f64());
         self.retries.with_label_values(&labels).observe(f64::from(attempts.saturating_sub(1)));
     }
 }
@@ -121,22 +120,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_throttled_call_is_one_request_and_two_attempts() {
+    fn throttled_call_is_one_request_and_two_attempts() {
         let metrics = CallMetrics::new();
         let registry = Registry::new();
         metrics.register(&registry);
         metrics.register(&registry);
-        let told = |status, millis| CallTold {
+        let call = |status, millis| CallRecord {
             service: "EC2",
             action: "CreateFleet",
             status,
             took: Duration::from_millis(millis),
         };
-        metrics.tell_attempt(told(503, 20));
-        metrics.tell_attempt(told(200, 30));
-        metrics.tell_request(told(200, 150), 2);
-        metrics.tell_attempt(told(0, 5));
-        metrics.tell_request(told(0, 5), 1);
+        metrics.record_attempt(call(503, 20));
+        metrics.record_attempt(call(200, 30));
+        metrics.record_call(call(200, 150), 2);
+        metrics.record_attempt(call(0, 5));
+        metrics.record_call(call(0, 5), 1);
         let page = TextEncoder::new().encode_to_string(&registry.gather()).expect("a page");
         let call = |code: &str| format!("action=\"CreateFleet\",code=\"{code}\",service=\"EC2\"");
         for line in [
@@ -151,7 +150,7 @@ mod tests {
             format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.0225\"}} 1", call("503")),
             format!("aws_sdk_go_request_attempt_duration_seconds_bucket{{{},le=\"0.015\"}} 0", call("503")),
         ] {
-            assert!(page.lines().any(|told| told == line), "{line}\n{page}");
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
         assert!(!page.contains("aws_sdk_go_request_total{action=\"CreateFleet\",code=\"503\""));
     }

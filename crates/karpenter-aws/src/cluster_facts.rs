@@ -1,7 +1,10 @@
-//! What a new node has to know about its cluster, found out once before anything starts.
+//! Properties of the cluster that the user data of nodes needs, read once at start: API server endpoint, CA bundle
+//! and DNS address.
 //!
-//! Nothing here is watched: addresses and certificates of a cluster do not change while it lives. The range of service
-//! addresses is asked for by whoever needs it first, because only one image family does.
+//! They do not change during the life of a cluster, so they are not watched. The service CIDR is read on first use,
+//! because only AL2023 needs it.
+//!
+//! Upstream: `pkg/operator/operator.go`
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,27 +16,27 @@ use kube::api::Api;
 use crate::api::{AwsError, Eks};
 use crate::options::AwsOptions;
 
-/// Where a cluster's nodes find it.
+/// The endpoints of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterFacts {
     pub name: String,
     pub region: String,
-    /// Address of the API server.
+    /// URL of the API server.
     pub endpoint: String,
-    /// Certificates of the API server, in base64; absent if nobody knows them.
+    /// CA certificates of the API server, in base64; absent if unknown.
     pub ca_bundle: Option<String>,
-    /// Address of the cluster's own DNS; absent where there is none of that name.
+    /// Address of the cluster DNS; absent without a kube-dns service.
     pub dns_ip: Option<IpAddr>,
 }
 
 impl ClusterFacts {
-    /// Whether services, and with them nodes, have addresses of the long kind.
+    /// Whether services, and with them nodes, have IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.dns_ip.is_some_and(|ip| ip.is_ipv6())
     }
 }
 
-/// Finds the facts. `own_ca_bundle` is what this process trusts the API server by, in base64.
+/// Reads the properties. `own_ca_bundle`: the CA certificates that this process trusts for the API server, in base64.
 pub async fn discover(
     options: &AwsOptions,
     region: &str,
@@ -66,12 +69,12 @@ async fn endpoint_from_eks(name: &str, eks: &dyn Eks) -> Result<String, AwsError
     endpoint.ok_or_else(|| {
         AwsError::new(
             "",
-            format!("EKS knows no endpoint of cluster {name} yet; give --cluster-endpoint, or wait until it is active"),
+            format!("EKS has no endpoint of cluster {name} yet; set --cluster-endpoint, or wait until the cluster is active"),
         )
     })
 }
 
-/// Clusters with a DNS of their own making have no such service, which is fine.
+/// Clusters with another DNS have no such service; that is not an error.
 async fn dns_ip(client: &Client) -> Option<IpAddr> {
     let services: Api<Service> = Api::namespaced(client.clone(), "kube-system");
     let service = match services.get_opt("kube-dns").await {
@@ -84,7 +87,7 @@ async fn dns_ip(client: &Client) -> Option<IpAddr> {
     service?.spec?.cluster_ip?.parse().ok()
 }
 
-/// The range of service addresses, asked of EKS once.
+/// The service CIDR, read from EKS once.
 #[derive(Clone)]
 pub struct ClusterCidr {
     eks: Arc<dyn Eks>,
@@ -97,7 +100,7 @@ impl ClusterCidr {
         Self { eks, cluster: cluster.to_owned(), known: Arc::default() }
     }
 
-    /// What was found, if anybody asked.
+    /// The CIDR, if it was read.
     pub fn get(&self) -> Option<String> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -110,7 +113,7 @@ impl ClusterCidr {
         let given = |cidr: Option<String>| cidr.filter(|cidr| !cidr.is_empty());
         let cidr = given(cluster.service_ipv4_cidr).or_else(|| given(cluster.service_ipv6_cidr));
         let cidr = cidr.ok_or_else(|| {
-            AwsError::new("", format!("EKS tells no range of service addresses of cluster {}", self.cluster))
+            AwsError::new("", format!("EKS returned no service CIDR of cluster {}", self.cluster))
         })?;
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(cidr.clone());
         Ok(cidr)

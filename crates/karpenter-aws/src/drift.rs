@@ -1,8 +1,10 @@
-//! Machines that are no longer what their class asks for, and why: upstream's reasons in upstream's order.
+//! Drift of a NodeClaim from its EC2NodeClass, with upstream's reasons in upstream's order.
 //!
-//! What is cheap to know comes first, so that EC2 is asked only about machines that pass it. A class that does not know
-//! yet what it asks for makes no machine drift: that is an error, and it is looked at again. What becomes of drifted
-//! machines is not decided here.
+//! Checks without an AWS call come first. If the class's status does not have the needed values yet, the result is an
+//! error and the check is retried; the NodeClaim is not reported as drifted. Disruption of drifted nodes is decided
+//! elsewhere.
+//!
+//! Upstream: `pkg/cloudprovider/drift.go`
 
 mod live;
 #[cfg(test)]
@@ -20,10 +22,10 @@ use crate::node_class::image_of_type;
 
 pub use live::LiveDrift;
 
-/// Why a machine is to be replaced.
+/// Why a NodeClaim is drifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drift {
-    /// A field of the class's spec changed.
+    /// A field of the class's spec that is part of the hash changed.
     NodeClass,
     Ami,
     SecurityGroup,
@@ -45,9 +47,9 @@ impl Drift {
     }
 }
 
-/// What is not known yet, so that nothing can be compared.
+/// A value that is not known yet, so that drift cannot be decided.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
+pub enum MissingInput {
     #[error("calculating ami drift, finding node instance type (instance-type={0})")]
     InstanceType(String),
     #[error("calculating ami drift, no amis exist given constraints")]
@@ -60,23 +62,23 @@ pub enum Unknown {
     Subnets,
 }
 
-impl From<Unknown> for CloudError {
-    fn from(unknown: Unknown) -> Self {
+impl From<MissingInput> for CloudError {
+    fn from(unknown: MissingInput) -> Self {
         Self::Transient { message: unknown.to_string() }
     }
 }
 
-/// What a machine is, as far as drift goes.
+/// The properties of an instance that drift depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct InstanceFacts {
     pub security_group_ids: BTreeSet<String>,
     pub subnet_id: Option<String>,
-    /// Of machines that run in reserved capacity only.
+    /// Only for instances in reserved capacity.
     pub reservation_id: Option<String>,
 }
 
-/// Whether the spec changed since the machine was launched. Without a hash on either side, or with hashes of different
-/// versions, nobody knows.
+/// Whether the spec changed since the NodeClaim was created. False if a hash is missing or the hash versions differ,
+/// because such hashes cannot be compared.
 pub fn has_spec_changed(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     let key = labels::AWS_ANNOTATION_NODE_CLASS_HASH;
     let version = labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION;
@@ -93,66 +95,71 @@ pub fn has_spec_changed(claim: &NodeClaim, class: &EC2NodeClass) -> bool {
     }
 }
 
-/// Whether a machine of its type would boot another image today. `instance_type`: the claim's type, if it can be bought.
+/// Whether a new instance of the same type would boot another AMI. `instance_type`: the NodeClaim's type, if it is
+/// offered.
 pub fn has_image_changed(
     claim: &NodeClaim,
     class: &EC2NodeClass,
     instance_type: Option<&InstanceType>,
-) -> Result<bool, Unknown> {
+) -> Result<bool, MissingInput> {
     let Some(instance_type) = instance_type else {
         let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
-        return Err(Unknown::InstanceType(name.to_owned()));
+        return Err(MissingInput::InstanceType(name.to_owned()));
     };
     let images = &status(class).amis;
     if images.is_empty() {
-        return Err(Unknown::Images);
+        return Err(MissingInput::Images);
     }
     let booted = claim.status.as_ref().and_then(|status| status.image_id.as_deref());
-    let booted = booted.filter(|id| !id.is_empty()).ok_or(Unknown::ImageOfClaim)?;
+    let booted = booted.filter(|id| !id.is_empty()).ok_or(MissingInput::ImageOfClaim)?;
     Ok(image_of_type(&instance_type.requirements, images).is_none_or(|image| image.id != booted))
 }
 
-/// What a look at the machine shows.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum Comparison {
     Drifted(Drift),
     Same,
-    /// It runs in a reservation that the class no longer has. That may be old news, since reserved machines may become
-    /// on-demand ones: EC2 has to be asked.
-    LookAgain,
+    /// The instance runs in a reservation that the class no longer selects. The cached instance may be outdated,
+    /// because reserved instances can become on-demand: EC2 must be asked.
+    ReadFresh,
 }
 
-/// Compares the machine with the class. `is_fresh`: EC2 was asked for the machine just now.
+/// Compares the instance with the class. `is_fresh`: the instance was just read from EC2.
 pub fn compare(
     claim: &NodeClaim,
     class: &EC2NodeClass,
-    machine: &Machine,
+    machine: &InstanceFacts,
     placement_group_id: Option<&str>,
     is_fresh: bool,
-) -> Result<Shown, Unknown> {
+) -> Result<Comparison, MissingInput> {
     let status = status(class);
     if status.security_groups.is_empty() {
-        return Err(Unknown::SecurityGroups);
+        return Err(MissingInput::SecurityGroups);
     }
     if status.subnets.is_empty() {
-        return Err(Unknown::Subnets);
+        return Err(MissingInput::Subnets);
     }
     let groups: BTreeSet<&str> = status.security_groups.iter().map(|group| group.id.as_str()).collect();
     if !machine.security_group_ids.iter().map(String::as_str).eq(groups) {
-        return Ok(Shown::Drifted(Drift::SecurityGroup));
+        return Ok(Comparison::Drifted(Drift::SecurityGroup));
     }
     if !status.subnets.iter().any(|subnet| Some(&subnet.id) == machine.subnet_id.as_ref()) {
-        return Ok(Shown::Drifted(Drift::Subnet));
+        return Ok(Comparison::Drifted(Drift::Subnet));
     }
     let has = |id: &String| status.capacity_reservations.iter().any(|reservation| reservation.id == *id);
     if machine.reservation_id.as_ref().is_some_and(|id| !has(id)) {
-        return Ok(if is_fresh { Shown::Drifted(Drift::CapacityReservation) } else { Shown::LookAgain });
+        return Ok(if is_fresh {
+            Comparison::Drifted(Drift::CapacityReservation)
+        } else {
+            Comparison::ReadFresh
+        });
     }
     let launched_into = label(claim, labels::AWS_PLACEMENT_GROUP_ID).unwrap_or_default();
     if launched_into != placement_group_id.unwrap_or_default() {
-        return Ok(Shown::Drifted(Drift::PlacementGroup));
+        return Ok(Comparison::Drifted(Drift::PlacementGroup));
     }
-    Ok(Shown::Same)
+    Ok(Comparison::Same)
 }
 
 fn status(class: &EC2NodeClass) -> &EC2NodeClassStatus {
@@ -160,23 +167,23 @@ fn status(class: &EC2NodeClass) -> &EC2NodeClassStatus {
     class.status.as_ref().unwrap_or(&EMPTY)
 }
 
-/// Whom a machine's drift is asked of.
+/// The inputs of the drift check.
 pub trait Facts: Send + Sync {
-    /// The claim's type among those that could be bought with the class.
+    /// The instance type of the NodeClaim among those that are offered with the class.
     fn instance_type<'a>(
         &'a self,
         claim: &'a NodeClaim,
         class: &'a EC2NodeClass,
     ) -> CloudFuture<'a, Option<InstanceType>>;
 
-    /// The claim's machine; `is_fresh` asks EC2 instead of memory.
-    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine>;
+    /// The instance of the NodeClaim; with `is_fresh`, read from EC2 instead of the cache.
+    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts>;
 
-    /// The placement group that the class selects now.
+    /// The placement group that the class selects.
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>>;
 }
 
-/// The first reason why the claim's machine is to be replaced, if there is one.
+/// The first reason for drift, if there is one.
 pub async fn find(
     claim: &NodeClaim,
     class: &EC2NodeClass,
@@ -192,13 +199,13 @@ pub async fn find(
     let machine = facts.machine(claim, false).await?;
     let group = facts.placement_group_id(class).await?;
     match compare(claim, class, &machine, group.as_deref(), false)? {
-        Shown::Drifted(drift) => Ok(Some(drift)),
-        Shown::Same => Ok(None),
-        Shown::LookAgain => {
+        Comparison::Drifted(drift) => Ok(Some(drift)),
+        Comparison::Same => Ok(None),
+        Comparison::ReadFresh => {
             let machine = facts.machine(claim, true).await?;
             match compare(claim, class, &machine, group.as_deref(), true)? {
-                Shown::Drifted(drift) => Ok(Some(drift)),
-                Shown::Same | Shown::LookAgain => Ok(None),
+                Comparison::Drifted(drift) => Ok(Some(drift)),
+                Comparison::Same | Comparison::ReadFresh => Ok(None),
             }
         }
     }

@@ -76,7 +76,7 @@ struct State {
     always: BTreeMap<Call, AwsError>,
     latency: Duration,
     under_way: usize,
-    under_way_max: usize,
+    concurrent_calls_max: usize,
 }
 
 impl FakeAws {
@@ -93,7 +93,7 @@ impl FakeAws {
             always: BTreeMap::new(),
             latency: Duration::ZERO,
             under_way: 0,
-            under_way_max: 0,
+            concurrent_calls_max: 0,
         };
         Arc::new(Self { clock, state: Mutex::new(state), message_came: Notify::new() })
     }
@@ -147,14 +147,14 @@ impl FakeAws {
 
     /// The maximum number of concurrent calls since the last [`FakeAws::forget_calls`]. A real client would use one
     /// connection for each.
-    pub fn under_way_max(&self) -> usize {
-        self.lock().under_way_max
+    pub fn concurrent_calls_max(&self) -> usize {
+        self.lock().concurrent_calls_max
     }
 
     pub fn forget_calls(&self) {
         let mut state = self.lock();
         state.calls.clear();
-        state.under_way_max = state.under_way;
+        state.concurrent_calls_max = state.under_way;
     }
 
     /// Sends a message to a queue; the queue is created if it does not exist.
@@ -180,10 +180,10 @@ impl FakeAws {
                 let mut state = self.lock();
                 state.calls.push(call);
                 state.under_way += 1;
-                state.under_way_max = state.under_way_max.max(state.under_way);
+                state.concurrent_calls_max = state.concurrent_calls_max.max(state.under_way);
                 state.latency
             };
-            let _under_way = UnderWay(self);
+            let _under_way = InFlight(self);
             if !latency.is_zero() {
                 self.clock.sleep(latency).await;
             }
@@ -202,9 +202,9 @@ impl FakeAws {
 }
 
 /// Counts a call as concurrent until it is finished or cancelled.
-struct UnderWay<'a>(&'a FakeAws);
+struct InFlight<'a>(&'a FakeAws);
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.0.lock().under_way -= 1;
     }

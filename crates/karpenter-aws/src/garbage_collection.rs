@@ -1,5 +1,7 @@
-//! What is left in the cloud of things that nobody knows any more: machines of lost launches, profiles of classes that
-//! changed their role, and launch templates that have served their purpose.
+//! Garbage collection of AWS resources: instances without a NodeClaim, unused instance profiles, and unused launch
+//! templates.
+//!
+//! Upstream: `pkg/controllers/nodeclaim/garbagecollection`, `pkg/controllers/nodeclass/garbagecollection`
 
 mod controllers;
 pub mod instances;

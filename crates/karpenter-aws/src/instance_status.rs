@@ -1,8 +1,10 @@
-//! Machines that EC2 itself calls sick, or has plans for.
+//! Detects instances that EC2 reports as impaired or for which it has scheduled an event.
 //!
-//! EC2 is asked every minute. A failed check counts once it has failed for two minutes; a scheduled event counts at
-//! once, because it is about the hardware below. Checks of volumes are not looked at: which of them matter to a node
-//! cannot be told. What a finding means for a claim is the interruption table's business.
+//! EC2 is asked every minute. A failed status check counts after two minutes; a scheduled event counts immediately,
+//! because it is about the host. Checks of EBS volumes are ignored, because it is unknown whether a node depends on
+//! the volume. [`crate::interruption`] has the reaction.
+//!
+//! Upstream: `pkg/providers/instancestatus`
 
 mod controller;
 
@@ -26,7 +28,7 @@ const EVENT_CODES: [&str; 5] =
     ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 const FAILED: &str = "failed";
 
-/// Which part of a machine's status is bad; the names are what the metric carries.
+/// The part of the instance status that is bad; the names are values of the metrics label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     InstanceStatus,
@@ -52,8 +54,8 @@ impl Category {
     }
 }
 
-/// What EC2 is asked: filters of one question must all hold, so "any of these" takes three questions.
-pub fn questions() -> [InstanceStatusQuery; 3] {
+/// The queries. The filters of one query must all match, so alternatives need several queries.
+pub fn queries() -> [InstanceStatusQuery; 3] {
     [
         InstanceStatusQuery::InstanceImpaired,
         InstanceStatusQuery::SystemImpaired,
@@ -61,7 +63,7 @@ pub fn questions() -> [InstanceStatusQuery; 3] {
     ]
 }
 
-/// What is wrong with whom. A machine may be in the answers to several questions.
+/// The unhealthy instances with their categories. An instance may be in the results of several queries.
 pub fn unhealthy(statuses: &[InstanceStatus], now: Timestamp) -> BTreeMap<String, BTreeSet<Category>> {
     let mut found: BTreeMap<String, BTreeSet<Category>> = BTreeMap::new();
     for status in statuses {
@@ -79,20 +81,20 @@ pub fn unhealthy(statuses: &[InstanceStatus], now: Timestamp) -> BTreeMap<String
     found
 }
 
-/// A check that does not say since when it fails has failed long enough.
+/// A failed check without a start time counts as failed for long enough.
 fn is_failed(check: &StatusCheck, now: Timestamp) -> bool {
     check.status == FAILED && check.impaired_since.is_none_or(|at| since(now, at) >= UNHEALTHY_AFTER)
 }
 
-/// Events stay in the list for a week after they are over; their description then says so.
+/// Finished events stay in the list for a week, with a marker in their description.
 fn is_ahead(event: &ScheduledEvent) -> bool {
     let is_over = ["[Completed]", "[Canceled]"].iter().any(|word| event.description.starts_with(word));
     EVENT_CODES.contains(&event.code.as_str()) && !is_over
 }
 
-/// When to ask again after `failures` failures in a row. A missing permission may be granted at any time, so it is
-/// asked for again too, but ever more rarely.
-pub fn next_look(failure: Option<ErrorKind>, failures: u32) -> Duration {
+/// The delay to the next query after `failures` consecutive failures. A missing permission may be granted at any
+/// time, so the query is retried with increasing back-off.
+pub fn next_delay(failure: Option<ErrorKind>, failures: u32) -> Duration {
     let doubled = |first: Duration, max: Duration| {
         first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(max)
     };
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_checks_count_after_two_minutes_and_events_at_once() {
+    fn failed_checks_count_after_two_minutes_and_events_immediately() {
         use Category::{EventStatus, InstanceStatus as OfInstance, SystemStatus};
         let status = |instance_checks, system_checks, events| InstanceStatus {
             instance_id: "i-1".to_owned(),
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_are_over_do_not_count() {
+    fn finished_events_do_not_count() {
         for (description, expected) in [
             ("The instance is running on degraded hardware", true),
             ("[Completed] The instance is running on degraded hardware", false),
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_about_one_machine_are_put_together() {
+    fn categories_of_one_instance_are_merged() {
         let one = InstanceStatus {
             instance_id: "i-1".to_owned(),
             instance_checks: check("failed", Some(500)),
@@ -185,8 +187,8 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_retried_and_missing_permissions_more_and_more_rarely() {
-        let secs = |failure, failures| next_look(failure, failures).as_secs();
+    fn failures_are_retried_with_back_off() {
+        let secs = |failure, failures| next_delay(failure, failures).as_secs();
         assert_eq!(secs(None, 0), 60);
         let denied = Some(ErrorKind::Unauthorized);
         assert_eq!([1, 2, 3, 6, 40].map(|times| secs(denied, times)), [60, 120, 240, 1800, 1800]);

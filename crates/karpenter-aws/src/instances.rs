@@ -1,9 +1,11 @@
-//! Machines that exist: found, listed, tagged and ended.
+//! Reads, tags and terminates the instances of the cluster, through a cache.
 //!
-//! What EC2 said about a provider_instance is kept until the next list; a question may insist on a fresh answer. Questions and
-//! requests for the end of machines are put together, and what a joint call does not settle is asked one by one,
-//! because one id that EC2 does not know fails a whole call. While a zone is shifted, EC2 is not asked about its
-//! machines and nothing is done to them: calls into an impaired zone only make it worse.
+//! Instances are cached from the last list; a caller can request a fresh read. Describe and terminate requests are
+//! batched; requests that a batched call did not answer are repeated one by one, because one unknown id fails the
+//! whole call. During a zonal shift, EC2 is not called for instances of the shifted zone: calls to an impaired zone
+//! make it worse.
+//!
+//! Upstream: `pkg/providers/instance/instance.go`, `pkg/batcher`
 
 mod provider_instance;
 
@@ -31,19 +33,19 @@ const WINDOWS: Windows = Windows {
     concurrent_calls_max: 100,
 };
 
-/// What a joint call leaves open is asked one by one, but not all at once: each call takes a connection.
-const SINGLY_AT_ONCE_MAX: usize = 50;
+/// Maximum number of concurrent single calls: each uses a connection.
+const CONCURRENT_SINGLE_CALLS_MAX: usize = 50;
 
-/// How old an answer may be.
+/// Whether a cached instance is acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// As it was when EC2 was last asked.
-    Known,
-    /// As it is now.
-    Now,
+    /// The cached instance.
+    Cached,
+    /// A fresh read from EC2.
+    Fresh,
 }
 
-/// The machines of one cluster. Clones share everything.
+/// The instances of one cluster. Clones share the cache.
 #[derive(Clone)]
 pub struct Instances {
     ec2: Arc<dyn Ec2>,
@@ -65,16 +67,16 @@ impl Instances {
         metrics: LaunchMetrics,
     ) -> Self {
         let (asks, ends) = (Arc::clone(&ec2), Arc::clone(&ec2));
-        let (tells, tells_too) = (metrics.clone(), metrics.clone());
+        let (describe_metrics, terminate_metrics) = (metrics.clone(), metrics.clone());
         let describe = Batcher::new(
             "describe_instances",
             clock,
             WINDOWS,
             move |(), ids: Vec<String>| {
                 let ec2 = Arc::clone(&asks);
-                Box::pin(async move { describe_together(&*ec2, &ids).await })
+                Box::pin(async move { describe_batch(&*ec2, &ids).await })
             },
-            move |batch| tells.record_batch(batch),
+            move |batch| describe_metrics.record_batch(batch),
         );
         let terminate = Batcher::new(
             "terminate_instances",
@@ -82,9 +84,9 @@ impl Instances {
             WINDOWS,
             move |(), ids: Vec<String>| {
                 let ec2 = Arc::clone(&ends);
-                Box::pin(async move { terminate_together(&*ec2, &ids).await })
+                Box::pin(async move { terminate_batch(&*ec2, &ids).await })
             },
-            move |batch| tells_too.record_batch(batch),
+            move |batch| terminate_metrics.record_batch(batch),
         );
         let known = Arc::new(Cache::without_expiry(clock));
         Self {
@@ -99,11 +101,11 @@ impl Instances {
         }
     }
 
-    /// One provider_instance that is not over; an error of kind `NotFound` if there is none.
+    /// An instance that is not terminated; an error of kind `NotFound` if there is none.
     pub async fn get(&self, id: &str, freshness: Freshness) -> Result<Arc<Ec2Instance>, AwsError> {
         let key = id.to_owned();
         if let Some(known) = self.known.get(&key)
-            && (freshness == Freshness::Known || self.is_shifted(&known))
+            && (freshness == Freshness::Cached || self.is_shifted(&known))
         {
             return Ok(known);
         }
@@ -125,7 +127,7 @@ impl Instances {
         }
     }
 
-    /// All machines of this cluster that are not over.
+    /// All instances of this cluster that are not terminated.
     pub async fn list(&self) -> Result<Vec<Arc<Ec2Instance>>, AwsError> {
         let query = InstanceQuery {
             ids: Vec::new(),
@@ -146,13 +148,13 @@ impl Instances {
         Ok(found)
     }
 
-    /// Asks for a provider_instance's end. `Ok` while it is under way; an error of kind `NotFound` once it is gone.
+    /// Terminates an instance. `Ok` while it is terminating; an error of kind `NotFound` once it is terminated.
     pub async fn terminate(&self, id: &str) -> Result<(), AwsError> {
-        let instance = self.get(id, Freshness::Now).await?;
+        let instance = self.get(id, Freshness::Fresh).await?;
         if self.is_shifted(&instance) {
             return Err(shifted(&instance, "termination"));
         }
-        // It is under way already; asking again would only cost a call.
+        // Already terminating; another call is not needed.
         if instance.state == InstanceState::ShuttingDown {
             return Ok(());
         }
@@ -194,9 +196,9 @@ fn shifted(instance: &Ec2Instance, what: &str) -> AwsError {
 
 type Found = Result<Option<Arc<Ec2Instance>>, AwsError>;
 
-/// One answer per id, in their order. Terminated instances are asked for as well, because EC2 knows them for about an hour:
-/// so one call separates them from unknown ids, and a fleet that terminates takes no call for each instance.
-async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
+/// One result per id, in their order. The query includes terminated instances, which EC2 returns for about an hour:
+/// so one call separates them from unknown ids, and a fleet that terminates does not cause a call per instance.
+async fn describe_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let mut answers: BTreeMap<String, Found> = BTreeMap::new();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
@@ -209,7 +211,7 @@ async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
             );
         }
         Err(error) if is_single => return vec![Err(error); ids.len()],
-        // Too many calls are not cured by more calls.
+        // Single calls after a throttled call would cause more throttling.
         Err(error) if error.is_throttled() || error.is_unauthorized() => return vec![Err(error); ids.len()],
         Err(_) => {}
     }
@@ -223,12 +225,12 @@ async fn describe_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Ok(None))).collect()
 }
 
-/// Answers in the order of the ids.
+/// Results in the order of the ids.
 async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(String) -> F) -> Vec<T> {
-    stream::iter(ids.iter().cloned().map(ask)).buffered(SINGLY_AT_ONCE_MAX).collect().await
+    stream::iter(ids.iter().cloned().map(ask)).buffered(CONCURRENT_SINGLE_CALLS_MAX).collect().await
 }
 
-/// All states by name: EC2 throttles calls without a filter earlier.
+/// Lists all states explicitly: EC2 throttles calls without a filter earlier.
 fn of_any_state(ids: Vec<String>) -> InstanceQuery {
     InstanceQuery { ids, tags: Vec::new(), states: InstanceState::ALL.to_vec() }
 }
@@ -237,14 +239,14 @@ fn unless_terminated(instance: Ec2Instance) -> Option<Arc<Ec2Instance>> {
     (instance.state != InstanceState::Terminated).then(|| Arc::new(instance))
 }
 
-/// One answer per id, in their order.
-async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
+/// One result per id, in their order.
+async fn terminate_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsError>> {
     let unique: BTreeSet<&String> = ids.iter().collect();
     let all: Vec<String> = unique.iter().map(ToString::to_string).collect();
     let mut answers: BTreeMap<String, Result<(), AwsError>> = BTreeMap::new();
     match ec2.terminate_instances(&all).await {
         Ok(changes) => {
-            let ending = changes.into_iter().filter(|change| change.current.is_ending());
+            let ending = changes.into_iter().filter(|change| change.current.is_terminating());
             answers.extend(ending.map(|change| (change.id, Ok(()))));
         }
         Err(error) if all.len() == 1 || error.is_throttled() || error.is_unauthorized() => {
@@ -256,12 +258,13 @@ async fn terminate_together(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), Aws
     let open: Vec<String> = open.collect();
     let singly = one_by_one(&open, |id| async move {
         let changes = ec2.terminate_instances(std::slice::from_ref(&id)).await?;
-        if changes.iter().any(|change| change.id == id && change.current.is_ending()) {
+        if changes.iter().any(|change| change.id == id && change.current.is_terminating()) {
             return Ok(());
         }
         Err(AwsError::unreachable(format!("EC2 did not begin to terminate instance {id}")))
     });
     answers.extend(open.iter().cloned().zip(singly.await));
-    let lost = |id: &String| Err(AwsError::unreachable(format!("nothing was said about instance {id}")));
+    let lost =
+        |id: &String| Err(AwsError::unreachable(format!("the response does not mention instance {id}")));
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or_else(|| lost(id))).collect()
 }

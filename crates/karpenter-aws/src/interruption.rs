@@ -26,7 +26,7 @@ use karpenter_controllers::writes;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use self::decide::{Ending, Reaction, Told, reaction};
+use self::decide::{EventText, Reaction, Termination, reaction};
 use self::message::Kind;
 pub use self::metrics::InterruptionMetrics;
 
@@ -37,10 +37,10 @@ const CONCURRENT_EVENTS_MAX: usize = 32;
 /// Marks capacity as unavailable for launches after an interruption.
 pub trait Feedback: Send + Sync + 'static {
     /// A spot instance was interrupted: its spot offering becomes unavailable for some minutes.
-    fn close_spot_pool(&self, instance_type: &str, zone: &str);
+    fn mark_spot_unavailable(&self, instance_type: &str, zone: &str);
 
     /// A capacity reservation was interrupted: it has no available capacity.
-    fn close_reservation(&self, reservation_id: &str);
+    fn mark_reservation_exhausted(&self, reservation_id: &str);
 }
 
 /// Applies the reaction to a message to the NodeClaims of an instance. Clones share all state.
@@ -90,9 +90,9 @@ impl Handler {
         queue: Option<&str>,
     ) -> kube::Result<()> {
         // First mark capacity as unavailable, so that replacements avoid it.
-        self.close(reaction, claim);
-        if let Some(told) = reaction.told {
-            self.tell(told, told.message, told.message, claim, node);
+        self.mark_unavailable(reaction, claim);
+        if let Some(event) = reaction.event {
+            self.publish(event, event.message, event.message, claim, node);
         }
         let has_deadline = annotation(&**claim, labels::ANNOTATION_TERMINATION_TIMESTAMP).is_some();
         let wanted = decide::writes(reaction.ending, is_deleting(&**claim), has_deadline);
@@ -108,66 +108,70 @@ impl Handler {
                 queue,
                 messageKind = kind.name(),
                 nodeclaim = name_of(&**claim),
-                action = reaction.ending.map(Ending::action),
+                action = reaction.ending.map(Termination::action),
                 node = node.map(|node| name_of(&**node)),
                 "initiating delete from interruption message"
             );
             self.count(kind, reaction.ending, claim);
-            let ending = Told { reason: decide::TERMINATING_REASON, message: "", is_warning: true };
-            self.tell(ending, decide::TERMINATING_CLAIM, decide::TERMINATING_NODE, claim, node);
+            let ending = EventText { reason: decide::TERMINATING_REASON, message: "", is_warning: true };
+            self.publish(ending, decide::TERMINATING_CLAIM, decide::TERMINATING_NODE, claim, node);
         }
         Ok(())
     }
 
-    fn close(&self, reaction: &Reaction, claim: &NodeClaim) {
+    fn mark_unavailable(&self, reaction: &Reaction, claim: &NodeClaim) {
         let value = |key| label(claim, key).filter(|value| !value.is_empty());
-        if reaction.closes_spot_pool
+        if reaction.marks_spot_unavailable
             && let (Some(instance_type), Some(zone)) = (value(labels::INSTANCE_TYPE), value(labels::ZONE))
         {
-            self.feedback.close_spot_pool(instance_type, zone);
+            self.feedback.mark_spot_unavailable(instance_type, zone);
         }
-        if reaction.closes_reservation
+        if reaction.marks_reservation_exhausted
             && let Some(id) = value(labels::AWS_CAPACITY_RESERVATION_ID)
         {
-            self.feedback.close_reservation(id);
+            self.feedback.mark_reservation_exhausted(id);
         }
     }
 
-    fn count(&self, kind: Kind, ending: Option<Ending>, claim: &NodeClaim) {
+    fn count(&self, kind: Kind, ending: Option<Termination>, claim: &NodeClaim) {
         let value = |key| label(claim, key).unwrap_or_default();
-        let mode = if ending == Some(Ending::Force) { "forceful" } else { termination_mode(claim) };
+        let mode = if ending == Some(Termination::Force) { "forceful" } else { termination_mode(claim) };
         let series = [kind.name(), value(labels::NODEPOOL), value(labels::CAPACITY_TYPE), "", mode];
         self.context.metrics.nodeclaims_disrupted.with_label_values(&series).inc();
     }
 
     /// Publishes an event for the NodeClaim and its Node in the background.
-    fn tell(
+    fn publish(
         &self,
-        told: Told,
+        event: EventText,
         of_claim: &str,
         of_node: &str,
         claim: &Arc<NodeClaim>,
         node: Option<&Arc<Node>>,
     ) {
-        let on_claim = notice(&**claim, told, of_claim);
-        let on_node = node.map(|node| notice(&**node, told, of_node));
+        let on_claim = object_event(&**claim, event, of_claim);
+        let on_node = node.map(|node| object_event(&**node, event, of_node));
         let notices: Vec<ObjectEvent> = std::iter::once(on_claim).chain(on_node).collect();
         let (recorder, event_permits) = (self.context.recorder.clone(), self.event_permits.clone());
         tokio::spawn(async move {
             // The semaphore is never closed, so this cannot fail.
             let _permit = event_permits.acquire().await;
-            for notice in notices {
-                recorder.publish(notice).await;
+            for object_event in notices {
+                recorder.publish(object_event).await;
             }
         });
     }
 }
 
-fn notice<K: kube::Resource<DynamicType = ()>>(about: &K, told: Told, message: &str) -> ObjectEvent {
-    let notice = if told.is_warning {
-        ObjectEvent::warning(about, told.reason, message)
+fn object_event<K: kube::Resource<DynamicType = ()>>(
+    about: &K,
+    event: EventText,
+    message: &str,
+) -> ObjectEvent {
+    let object_event = if event.is_warning {
+        ObjectEvent::warning(about, event.reason, message)
     } else {
-        ObjectEvent::normal(about, told.reason, message)
+        ObjectEvent::normal(about, event.reason, message)
     };
-    notice.dedupe_by(uid_of(about))
+    object_event.dedupe_by(uid_of(about))
 }

@@ -204,7 +204,7 @@ impl Launcher {
         constraints: &LaunchConstraints,
     ) -> Result<(Option<PlacementGroup>, Option<u32>), String> {
         let Some(selector) = &class.spec.placement_group_selector else { return Ok((None, None)) };
-        let group = self.parts.placement_groups.find_or_recall(selector).await;
+        let group = self.parts.placement_groups.find_or_last_known(selector).await;
         let Some(group) = group.as_ref().and_then(facts) else {
             let selected = selector.id.as_deref().or(selector.name.as_deref()).unwrap_or_default();
             return Err(format!("placement group {selected:?} not found"));
@@ -289,10 +289,7 @@ impl Launcher {
     async fn ready_templates<'a>(&self, launch: &Launch<'a>) -> Result<Vec<ReadyTemplate<'a>>, CloudError> {
         let status = launch.class.status.as_ref();
         if status.is_none_or(|status| status.security_groups.is_empty()) {
-            return Err(create_error(
-                TEMPLATES_FAILED,
-                "no security template_groups are present in the status",
-            ));
+            return Err(create_error(TEMPLATES_FAILED, "no security groups are present in the status"));
         }
         let kubelet_configs = &*self.parts.kubelet_configs;
         let found = template_groups(

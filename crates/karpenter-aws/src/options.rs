@@ -1,8 +1,10 @@
-//! The AWS provider's options: upstream's flags and environment variables, with upstream's names and defaults.
+//! The options of the AWS provider: upstream's flags and environment variables, with upstream's names and defaults.
 //!
-//! A flag wins over its variable, and a variable that is set but empty counts as not set, as charts leave them. What
-//! single values may be is checked while they are read; what cannot be seen from one value alone, and what only an AWS
-//! cluster must have, is checked by [`AwsOptions::check`]. Credentials are no options: the SDK finds them.
+//! A flag takes precedence over its variable. A variable that is set but empty counts as not set, because charts set
+//! empty variables. Single values are checked during parsing; [`AwsOptions::check`] checks the rest, including
+//! options that are required only with `--provider aws`. Credentials are not options: the SDK finds them.
+//!
+//! Upstream: `pkg/operator/options/options.go`
 
 mod gates;
 #[cfg(test)]
@@ -15,76 +17,78 @@ use karpenter_controllers::operator::options::values::{boolean, duration, text};
 
 pub use gates::AwsFeatureGates;
 
-/// The share of a machine's memory that the hypervisor keeps, as long as nobody has seen one.
+/// The share of memory that is subtracted for the hypervisor, until a node of the instance type was seen.
 pub const VM_MEMORY_OVERHEAD_PERCENT_DEFAULT: f64 = 0.075;
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// EKS allows 100 characters; tags carry the name, and a tag's value has 256.
+/// EKS allows 100 characters. Tags hold the name, and a tag value may have 256 characters.
 const CLUSTER_NAME_BYTES_MAX: usize = 256;
 
 #[derive(Debug, Clone, PartialEq, Args)]
 #[command(next_help_heading = "AWS", args_override_self = true)]
 pub struct AwsOptions {
-    /// Name of the cluster; machines, launch templates and profiles carry it in their tags (required with --provider aws)
+    /// Name of the cluster, used in the tags of instances, launch templates and instance profiles (required with
+    /// --provider aws)
     #[arg(long, env, default_value = "", value_name = "NAME", value_parser = text, hide_env_values = true)]
     pub cluster_name: String,
 
-    /// Address of the API server that new nodes connect to; by default EKS is asked for it
+    /// URL of the API server that new nodes connect to; by default read from EKS
     #[arg(long, env, default_value = "", value_name = "URL", value_parser = text, hide_env_values = true)]
     pub cluster_endpoint: String,
 
-    /// Certificates that new nodes trust the API server by, in base64; by default those this process trusts it by
+    /// CA certificates that new nodes trust for the API server, in base64; by default those that this process trusts
     #[arg(long, env, default_value = "", value_name = "BASE64", value_parser = text, hide_env_values = true)]
     pub cluster_ca_bundle: String,
 
-    /// Region of the machines; by default AWS_REGION, the profile's, or that of the machine this runs on
+    /// AWS region; by default from AWS_REGION, the AWS profile, or the instance metadata
     #[arg(long = "region", id = "aws_region", default_value = "", value_name = "REGION", value_parser = text)]
     pub region: String,
 
-    /// The VPC reaches only services with an endpoint in it: no prices are asked for, no profiles cleaned up
+    /// The VPC reaches AWS only through VPC endpoints: prices are not updated and instance profiles not garbage
+    /// collected
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub isolated_vpc: bool,
 
-    /// The control plane is EKS's: its version is asked of EKS
+    /// The control plane is managed by EKS: the Kubernetes version is read from EKS
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub eks_control_plane: bool,
 
-    /// Share of memory that machines do not give to their node, as long as none of the type was seen
+    /// Share of memory that is subtracted for the hypervisor, until a node of the instance type was seen
     #[arg(long, env, default_value = "0.075", value_name = "SHARE", value_parser = memory_overhead,
         allow_negative_numbers = true, hide_env_values = true)]
     pub vm_memory_overhead_percent: f64,
 
-    /// Name of the SQS queue that interruption messages come through; without it nobody listens to them
+    /// Name of the SQS queue with interruption messages; without it, interruption messages are not handled
     #[arg(long, env, default_value = "", value_name = "QUEUE", value_parser = text, hide_env_values = true)]
     pub interruption_queue: String,
 
-    /// Network interfaces of each machine that give pods no addresses
+    /// Number of network interfaces per instance that do not provide IP addresses for pods
     #[arg(long = "reserved-enis", env = "RESERVED_ENIS", default_value = "0", value_name = "COUNT",
         value_parser = reserved_enis, allow_negative_numbers = true, hide_env_values = true)]
     pub reserved_enis: u32,
 
-    /// Do not ask EC2 whether launches would be allowed when a class changes
+    /// Do not validate nodeclasses with EC2 dry runs
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub disable_dry_run: bool,
 
-    /// Launch nothing in zones that ARC shifts the cluster away from
+    /// Launch no instances in zones that are shifted away by ARC zonal shift
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_zonal_shift: bool,
 
-    /// How old knowledge of images may be; at least 1m
+    /// How often AMIs are resolved again; at least 1m
     #[arg(long, env = "AMI_REFRESH_INTERVAL", default_value = "1m", value_name = "DURATION",
         value_parser = duration::<60>, hide_env_values = true)]
     pub ami_refresh_interval: Duration,
 
-    /// How old knowledge of subnets may be; at least 1m
+    /// How often subnets are resolved again; at least 1m
     #[arg(long, env = "SUBNET_REFRESH_INTERVAL", default_value = "1m", value_name = "DURATION",
         value_parser = duration::<60>, hide_env_values = true)]
     pub subnet_refresh_interval: Duration,
 
-    /// Features of the AWS provider, as Name=true or Name=false, separated by commas: NodeClassCEL
+    /// Feature gates of the AWS provider, as Name=true or Name=false, separated by commas: NodeClassCEL
     #[arg(long, env, default_value = gates::DEFAULT_TEXT, value_name = "GATES", value_parser = read_gates,
         hide_env_values = true)]
     pub aws_feature_gates: AwsFeatureGates,
@@ -111,18 +115,18 @@ impl Default for AwsOptions {
     }
 }
 
-/// Everything that is wrong with the options, one line each.
+/// All invalid options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
-pub struct WrongOptions(pub Vec<String>);
+pub struct InvalidOptions(pub Vec<String>);
 
 impl AwsOptions {
-    /// Whether the provider can work with them; all mistakes at once.
-    pub fn check(&self) -> Result<(), WrongOptions> {
+    /// Returns all errors at once.
+    pub fn check(&self) -> Result<(), InvalidOptions> {
         let mut wrong = Vec::new();
         if self.cluster_name.is_empty() {
             wrong.push(
-                "--cluster-name is missing: give the name of the cluster, or set CLUSTER_NAME; simulated nodes need none \
+                "--cluster-name is missing: set it or CLUSTER_NAME to the name of the cluster; simulated nodes do not need it \
                  (--provider kwok, or KARPENTER_PROVIDER=kwok)"
                     .to_owned(),
             );
@@ -131,7 +135,7 @@ impl AwsOptions {
         }
         if !self.cluster_endpoint.is_empty() && !is_absolute_url(&self.cluster_endpoint) {
             wrong.push(format!(
-                "--cluster-endpoint {:?} is no address; valid: https:// and a host",
+                "--cluster-endpoint {:?} is not a valid URL; valid: https:// and a host",
                 self.cluster_endpoint
             ));
         }
@@ -143,10 +147,10 @@ impl AwsOptions {
                 wrong.push(format!("{flag} is too short; valid: 1m or more"));
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(WrongOptions(wrong)) }
+        if wrong.is_empty() { Ok(()) } else { Err(InvalidOptions(wrong)) }
     }
 
-    /// The queue to listen to, if any.
+    /// The name of the interruption queue; `None` if not set.
     pub fn queue(&self) -> Option<&str> {
         Some(self.interruption_queue.as_str()).filter(|name| !name.is_empty())
     }

@@ -21,7 +21,7 @@ pub use templates::{cli, cloudformation, json, terraform};
 
 /// The IAM and SQS resources to create for a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wishes {
+pub struct ResourceOptions {
     pub cluster: String,
     /// The only roles that the controller may pass to instances.
     pub node_roles: Vec<RoleName>,
@@ -34,7 +34,7 @@ pub struct Wishes {
     pub controller: Option<Controller>,
 }
 
-impl Wishes {
+impl ResourceOptions {
     /// With the default names.
     pub fn of(cluster: &str) -> Self {
         Self {
@@ -48,10 +48,10 @@ impl Wishes {
     }
 }
 
-/// The resources, and the account and region they are in. All fields but the wishes may be template variables.
+/// The resources, and the account and region they are in. All fields but the options may be template variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    pub wishes: Wishes,
+    pub options: ResourceOptions,
     pub partition: String,
     pub region: String,
     pub account: String,
@@ -85,7 +85,7 @@ pub struct Condition {
 
 impl Policy {
     pub fn full_name(&self, target: &Target) -> String {
-        names::policy(self.name, &target.wishes.cluster)
+        names::policy(self.name, &target.options.cluster)
     }
 
     /// The policy document as JSON.

@@ -1,7 +1,9 @@
-//! Placement groups of classes: how they are found, and which partition a launch goes into.
+//! Placement groups of EC2NodeClasses: reads them from EC2, and selects the partition of a launch.
 //!
-//! What EC2 says holds for a minute, also when it says that there is no such group: a group that was deleted is gone.
-//! Only while EC2 does not answer, what it said last may be used, for a day.
+//! A response is cached for a minute, also if the group does not exist. The last known group is used only while EC2
+//! does not respond, for at most a day.
+//!
+//! Upstream: `pkg/providers/placementgroup`
 
 #[cfg(test)]
 mod tests;
@@ -22,14 +24,14 @@ use crate::single_flight::SingleFlight;
 const REFRESH: Duration = Duration::from_secs(60);
 const LAST_KNOWN_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What has to be asked; nothing for a selector that selects nothing. The id wins over the name.
+/// The query for a selector; `None` if it is empty. The id takes precedence over the name.
 pub fn query(selector: &PlacementGroupSelector) -> Option<PlacementGroupQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let by_id = given(&selector.id).map(PlacementGroupQuery::Id);
     by_id.or_else(|| given(&selector.name).map(PlacementGroupQuery::Name))
 }
 
-/// The group as instance types are resolved with it; nothing for a strategy we do not know.
+/// The group as an input of instance type resolution; `None` for an unknown strategy.
 pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
     Some(aws::PlacementGroup {
         id: group.id.as_str().into(),
@@ -39,8 +41,9 @@ pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
     })
 }
 
-/// The partition to launch into: the lowest of those a claim asks for, or none, which lets EC2 choose, if it is
-/// content with all of several. The launch and the claim's label must both be made from this answer.
+/// The partition to launch into: the lowest that the NodeClaim's requirement allows. `None`, so that EC2 chooses, if
+/// several are allowed and the requirement excludes none. Launch template and NodeClaim label must both use this
+/// result.
 pub fn launch_partition(group: &aws::PlacementGroup, wanted: Option<&Requirement>) -> Option<u32> {
     let wanted = wanted?;
     let mut allowed = group.partitions().filter(|number| wanted.has(&number.to_string())).peekable();
@@ -52,7 +55,7 @@ pub fn launch_partition(group: &aws::PlacementGroup, wanted: Option<&Requirement
 
 type Answer = Result<Option<PlacementGroup>, AwsError>;
 
-/// Asks EC2 for placement groups, not too often. Clones share everything.
+/// Reads placement groups through a cache. Clones share it.
 #[derive(Clone)]
 pub struct PlacementGroups {
     ec2: Arc<dyn Ec2>,
@@ -71,7 +74,7 @@ impl PlacementGroups {
         }
     }
 
-    /// The group that is selected, as EC2 told not longer than a minute ago; `None` if there is none.
+    /// The selected group, at most a minute old; `None` if it does not exist.
     pub async fn find(&self, selector: &PlacementGroupSelector) -> Answer {
         let Some(query) = query(selector) else { return Ok(None) };
         if let Some(answer) = self.answers.get(&query) {
@@ -96,12 +99,12 @@ impl PlacementGroups {
         self.flights.run(query, question).await
     }
 
-    /// The group to resolve types with: while EC2 does not answer, the one that was there before.
-    pub async fn find_or_recall(&self, selector: &PlacementGroupSelector) -> Option<PlacementGroup> {
+    /// The group for resolving instance types: the last known one while EC2 does not respond.
+    pub async fn find_or_last_known(&self, selector: &PlacementGroupSelector) -> Option<PlacementGroup> {
         match self.find(selector).await {
             Ok(group) => group,
             Err(error) => {
-                tracing::warn!(%error, "placement groups could not be read; the one known before still holds");
+                tracing::warn!(%error, "failed to read placement groups, using last known placement group");
                 query(selector).and_then(|query| self.last_known.get(&query))
             }
         }

@@ -1,10 +1,11 @@
-//! Instance profiles, through which machines get a class's role: made for classes that name a role, looked at for as
-//! long as they are used, and deleted with the class.
+//! Instance profiles, which give instances the role of their class: created for classes with `spec.role`, kept up to
+//! date, and deleted with the class.
 //!
-//! A profile's name follows from class and role, so that whoever creates it twice creates it once: a lost answer, a
-//! conflict or a crash leaves nothing behind. Another role means another profile, because machines keep the profile
-//! they were launched with. Profiles that nobody uses any more are somebody else's business
-//! ([`crate::garbage_collection`]); this module says which of them are too fresh to be judged.
+//! The name is derived from class and role, so that creation is idempotent: a lost response, a conflict or a crash
+//! leaves no orphan. Another role gets another profile, because running instances keep theirs.
+//! [`crate::garbage_collection`] deletes unused profiles; this module tells it which ones are too new to be deleted.
+//!
+//! Upstream: `pkg/providers/instanceprofile/instanceprofile.go`
 
 #[cfg(test)]
 mod tests;
@@ -24,31 +25,31 @@ use crate::api::{AwsError, AwsFuture, Iam, Tags};
 use crate::cache::Cache;
 use crate::garbage_collection;
 
-const KNOWN_FOR: Duration = Duration::from_secs(15 * 60);
-const MISSING_ROLE_KNOWN_FOR: Duration = Duration::from_secs(60);
+const PROFILE_TTL: Duration = Duration::from_secs(15 * 60);
+const MISSING_ROLE_TTL: Duration = Duration::from_secs(60);
 const PROTECTED_FOR: Duration = Duration::from_secs(60 * 60);
-/// IAM's own limit.
+/// IAM's limit.
 const NAME_LENGTH_MAX: usize = 128;
 
-/// The name of a role as IAM compares it: what comes after the path.
+/// The name of a role without its path, as IAM compares it.
 pub fn role_name(role: &str) -> &str {
     role.rsplit('/').next().unwrap_or(role)
 }
 
-/// The path of all profiles of a class. The uid, because a namesake of a deleted class is another class.
+/// The IAM path of all profiles of a class. It has the uid, because a new class may have the name of a deleted one.
 pub fn class_path(region: &str, cluster: &str, class_uid: &str) -> String {
     format!("/karpenter/{region}/{cluster}/{class_uid}/")
 }
 
-/// The name of the profile that gives a class's machines a role.
+/// The name of the profile for a class and role.
 pub fn profile_name(cluster: &str, region: &str, class: &EC2NodeClass, role: &str) -> String {
     let meta = &class.metadata;
     let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
     format!("{cluster}_{}", text_hash(&format!("{region}{name}{uid}{}", role_name(role))))
 }
 
-/// The name that releases before profiles had a path gave to the only profile of a class; `None` if IAM could not have
-/// allowed it.
+/// The name of a class's only profile in upstream releases without profile paths; `None` if the name would exceed
+/// IAM's limit.
 pub fn legacy_profile_name(cluster: &str, region: &str, class_name: &str) -> Option<String> {
     let name = format!("{cluster}_{}", text_hash(&format!("{region}{class_name}")));
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || "_+=,.@-".contains(character);
@@ -68,17 +69,17 @@ pub fn profile_tags(class: &EC2NodeClass, cluster: &str, region: &str) -> Tags {
     tags
 }
 
-/// What is to be done to a profile so that it gives a role.
+/// The next step towards a profile with the role.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Create,
-    /// It has another role, which has to go first.
+    /// The profile has another role, which must be removed first.
     RemoveRole(String),
     AddRole,
     Done,
 }
 
-/// The next step towards a profile with the role.
+/// The next step, from the current state of the profile.
 pub fn next_step(profile: Option<&InstanceProfile>, role: &str) -> Step {
     let Some(profile) = profile else { return Step::Create };
     match profile.roles.first() {
@@ -88,7 +89,7 @@ pub fn next_step(profile: Option<&InstanceProfile>, role: &str) -> Step {
     }
 }
 
-/// Why a class has no profile.
+/// Why a class has no instance profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     #[error("role {role} does not exist: {error}")]
@@ -97,13 +98,13 @@ pub enum ProfileError {
     Aws { call: &'static str, error: AwsError },
 }
 
-/// IAM says `NoSuchEntity` for a profile and for a role alike; only its text tells them apart.
+/// IAM returns `NoSuchEntity` for both a missing profile and a missing role; only the message tells which.
 fn is_role_not_found(error: &AwsError) -> bool {
     let message = error.message.to_ascii_lowercase();
     error.is_not_found() && message.contains("role") && !message.starts_with("instance profile")
 }
 
-/// Makes, finds and deletes profiles.
+/// Creates, finds and deletes instance profiles.
 pub struct Profiles {
     iam: Arc<dyn Iam>,
     cluster: String,
@@ -119,14 +120,14 @@ impl Profiles {
             iam,
             cluster: cluster.to_owned(),
             region: region.to_owned(),
-            known: Cache::new(clock, KNOWN_FOR),
-            missing_roles: Cache::new(clock, MISSING_ROLE_KNOWN_FOR),
+            known: Cache::new(clock, PROFILE_TTL),
+            missing_roles: Cache::new(clock, MISSING_ROLE_TTL),
             protected: Cache::new(clock, PROTECTED_FOR),
         }
     }
 
-    /// The name of a profile with the class's role: that of its status if it still has the role, else one that is made
-    /// now.
+    /// The name of a profile with the class's role: the one in the status if it still has the role, otherwise a new
+    /// one.
     pub async fn ensure(&self, class: &EC2NodeClass, role: &str) -> Result<String, ProfileError> {
         let in_status = class.status.as_ref().and_then(|status| status.instance_profile.as_deref());
         let in_status = in_status.filter(|name| !name.is_empty());
@@ -136,7 +137,7 @@ impl Profiles {
             return Ok(name.to_owned());
         }
         let name = profile_name(&self.cluster, &self.region, class, role);
-        // Before it is made: whoever cleans up may look at any moment.
+        // Before creation, because garbage collection may run at any time.
         self.protect(&name);
         self.make(class, &name, role).await?;
         if let Some(old) = in_status.filter(|old| *old != name) {
@@ -145,7 +146,7 @@ impl Profiles {
         Ok(name)
     }
 
-    /// Nobody cleans this profile up for a while: a claim that uses it may be about to appear.
+    /// Protects the profile from garbage collection for a while: a NodeClaim that uses it may be about to appear.
     pub fn protect(&self, name: &str) {
         self.protected.insert(name.to_owned(), ());
     }
@@ -171,7 +172,7 @@ impl Profiles {
                 Step::AddRole => {
                     if let Err(error) = self.add_role(name, role).await {
                         if is_ours {
-                            // Best effort: it is of no use, and the next try makes it again.
+                            // Best effort: the profile is useless, and the next attempt creates it again.
                             let _ = self.delete(name).await;
                         }
                         return Err(error);
@@ -195,7 +196,7 @@ impl Profiles {
         };
         match self.iam.create_instance_profile(&request).await {
             Ok(profile) => Ok(profile),
-            // Made by an earlier try whose answer was lost, and not yet shown to everybody.
+            // Created by an earlier attempt whose response was lost, and not visible yet.
             Err(error) if error.is_already_exists() => {
                 let found = self.iam.get_instance_profile(name).await;
                 found.map_err(|error| aws("iam:GetInstanceProfile", error))
@@ -230,13 +231,13 @@ impl Profiles {
         }
     }
 
-    /// Deletes everything that was made for a class.
+    /// Deletes all profiles of a class.
     pub async fn delete_all(&self, class: &EC2NodeClass) -> Result<(), ProfileError> {
         let meta = &class.metadata;
         let path = class_path(&self.region, &self.cluster, meta.uid.as_deref().unwrap_or_default());
         let listed = self.iam.list_instance_profiles(&path).await;
         let listed = listed.map_err(|error| aws("iam:ListInstanceProfiles", error))?;
-        // Looked at again: a service that does not honour the prefix must not cost somebody else's profiles.
+        // The path is checked again, so that profiles of others are safe even if the service ignores the path prefix.
         for profile in listed.iter().filter(|profile| profile.path == path) {
             self.delete(&profile.name).await.map_err(|error| aws("iam:DeleteInstanceProfile", error))?;
         }

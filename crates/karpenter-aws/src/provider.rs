@@ -1,12 +1,15 @@
-//! AWS as Karpenter sees it: claims become machines, machines are found and ended, and pools hear what they could buy.
+//! Implements the cloud provider interface for AWS: launches, reads and terminates the instances of NodeClaims, and
+//! lists the instance types of NodePools.
 //!
-//! What is decided is decided elsewhere ([`crate::launch`], [`crate::types`], [`crate::drift`]); here it is put
-//! together. A launch is remembered by its claim for a while, so that a claim whose answer got lost does not buy a
-//! second machine; what a process that died had just bought is found by `garbage_collection`.
+//! Decisions are in [`crate::launch`], [`crate::types`] and [`crate::drift`]. A launch is cached by the NodeClaim's
+//! uid for a while, so that a retry does not launch a second instance. Instances that a crashed process launched are
+//! handled by [`crate::garbage_collection`].
+//!
+//! Upstream: `pkg/cloudprovider/cloudprovider.go`
 
+mod describe;
 mod kubelet;
 mod partition;
-mod told;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,43 +24,43 @@ use karpenter_cloud::{
 };
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::is_deleting;
-use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::store::Store;
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
 use crate::api::{AwsError, ErrorKind};
 use crate::cache::Cache;
+use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
 use crate::launch::Launcher;
-use crate::machines::instance_id;
 use crate::node_class::hash::stamp;
 use crate::node_class::readiness::{FAILED_RESOLVING, launchable};
 use crate::node_class::{Lookup, NodeClasses};
 use crate::placement_groups::facts;
 use crate::single_flight::SingleFlight;
 use crate::types::InstanceTypes;
+pub use describe::{InstanceContext, instance};
 pub use kubelet::ClassKubelet;
 pub use partition::PartitionHook;
-pub use told::{Around, instance};
 
 pub const NODE_CLASS_KIND: NodeClassKind =
     NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
 
-/// A launch is remembered for longer than it takes to write its answer into the claim.
-const LAUNCH_REMEMBERED_FOR: Duration = Duration::from_secs(60 * 60);
+/// Longer than it takes to write the result of a launch into the NodeClaim's status.
+const LAUNCH_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// Objects of the cluster that machines belong to.
+/// The NodePools and EC2NodeClasses of the cluster.
 pub trait Objects: Send + Sync + 'static {
     fn class(&self, name: &str) -> Lookup;
 
     fn pool(&self, name: &str) -> Option<Arc<NodePool>>;
 }
 
-/// Objects as they are watched.
+/// NodePools and EC2NodeClasses from the stores.
 #[derive(Clone)]
 pub struct WatchedObjects {
     pub classes: NodeClasses,
-    pub pools: Mirror<NodePool>,
+    pub pools: Store<NodePool>,
 }
 
 impl Objects for WatchedObjects {
@@ -70,17 +73,17 @@ impl Objects for WatchedObjects {
     }
 }
 
-/// Why a claim's machine no longer is what its class asks for.
-pub trait DriftOf: Send + Sync + 'static {
+/// Decides about drift of NodeClaims.
+pub trait DriftSource: Send + Sync + 'static {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>>;
 }
 
-/// Types as overlays of a pool change them.
-pub trait OverlaysOf: Send + Sync + 'static {
+/// Applies the NodeOverlays of a NodePool to instance types.
+pub trait OverlaySource: Send + Sync + 'static {
     fn apply(&self, pool_name: &str, types: Arc<Vec<InstanceType>>) -> Arc<Vec<InstanceType>>;
 }
 
-/// What the provider is put together from.
+/// The dependencies of the provider.
 #[derive(Clone)]
 pub struct ProviderParts {
     pub clock: Clock,
@@ -88,17 +91,17 @@ pub struct ProviderParts {
     pub types: InstanceTypes,
     pub launcher: Launcher,
     pub instances: Instances,
-    pub drift: Option<Arc<dyn DriftOf>>,
-    pub overlays: Option<Arc<dyn OverlaysOf>>,
+    pub drift: Option<Arc<dyn DriftSource>>,
+    pub overlays: Option<Arc<dyn OverlaySource>>,
     pub hooks: Vec<Arc<dyn RegistrationHook>>,
     pub recorder: Option<Recorder>,
-    /// What machines trust the API server by, as their class's hash counts it.
+    /// The CA certificates that nodes trust for the API server; part of the class's hash.
     pub ca_bundle: Option<String>,
     /// The feature gate ReservedCapacity.
     pub reserved_capacity: bool,
 }
 
-/// The provider. Clones are the same one.
+/// The AWS provider. Clones share all state.
 #[derive(Clone)]
 pub struct AwsProvider {
     inner: Arc<Inner>,
@@ -115,7 +118,7 @@ struct Inner {
 impl AwsProvider {
     pub fn new(parts: ProviderParts) -> Self {
         let well_known = LabelRules::for_provider(Provider::Aws).well_known().map(Arc::from).collect();
-        let launched = Cache::new(parts.clock, LAUNCH_REMEMBERED_FOR);
+        let launched = Cache::new(parts.clock, LAUNCH_TTL);
         Self { inner: Arc::new(Inner { parts, well_known, launched, launching: SingleFlight::default() }) }
     }
 
@@ -161,11 +164,11 @@ impl Inner {
             Lookup::Unreadable { .. } => false,
         };
         if is_gone {
-            self.tell_unresolved(claim, claim.metadata.uid.as_deref()).await;
+            self.publish_unresolved(claim, claim.metadata.uid.as_deref()).await;
         }
         let class = launchable(lookup, name)?;
         let types = parts.types.list(&class).await.map_err(|error| {
-            tracing::warn!(nodeclass = name, %error, "instance types cannot be resolved");
+            tracing::warn!(nodeclass = name, %error, "failed to resolve instance types");
             CloudError::CreateRefused {
                 reason: "InstanceTypeResolutionFailed".to_owned(),
                 message: "Error resolving instance types".to_owned(),
@@ -178,30 +181,30 @@ impl Inner {
         };
         let machine = parts.launcher.launch(&class, claim, &types).await?;
         let group = self.group(&class).await;
-        let around = Around {
+        let related = InstanceContext {
             instance_type: find(&types, &machine.instance_type),
             class: Some(&class),
             group: group.as_ref(),
         };
-        let mut told = instance(&machine, around);
+        let mut instances = instance(&machine, related);
         let stamp = stamp(&class, parts.ca_bundle.as_deref());
         let profile =
             class.status.as_ref().and_then(|status| status.instance_profile.clone()).unwrap_or_default();
-        told.annotations.extend([
+        instances.annotations.extend([
             (labels::AWS_ANNOTATION_NODE_CLASS_HASH.to_owned(), stamp.hash),
             (labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION.to_owned(), stamp.version.to_owned()),
             (labels::AWS_ANNOTATION_INSTANCE_PROFILE_NAME.to_owned(), profile),
         ]);
-        Ok(told)
+        Ok(instances)
     }
 
     async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let known = claim.status.as_ref().and_then(|status| status.provider_id.clone());
-        // A claim that goes before its launch was written down still has a machine.
+        // A NodeClaim that is deleted before its launch was recorded still has an instance.
         let known = known.filter(|id| !id.is_empty()).or_else(|| Some(self.launched.get(&uid)?.provider_id));
         let Some(id) = known.as_deref().and_then(instance_id) else {
-            return Err(CloudError::NotFound { message: "the claim has no instance".to_owned() });
+            return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
         };
         let answer = self.parts.instances.terminate(id).await.map_err(cloud_error);
         if answer.as_ref().is_err_and(CloudError::is_not_found) {
@@ -217,23 +220,27 @@ impl Inner {
 
     async fn find(&self, provider_id: &str) -> Result<Instance, CloudError> {
         let Some(id) = instance_id(provider_id) else {
-            return Err(CloudError::NotFound { message: format!("{provider_id:?} is no instance of EC2") });
+            return Err(CloudError::NotFound {
+                message: format!("{provider_id:?} is not the provider id of an EC2 instance"),
+            });
         };
-        let found = self.parts.instances.get(id, Freshness::Now).await.map_err(cloud_error)?;
-        Ok(self.tell(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
+        let found = self.parts.instances.get(id, Freshness::Fresh).await.map_err(cloud_error)?;
+        Ok(self.describe(&ProviderInstance::from_ec2(&found, self.parts.reserved_capacity)).await)
     }
 
     async fn list(&self) -> Result<Vec<Instance>, CloudError> {
         let found = self.parts.instances.list().await.map_err(cloud_error)?;
-        let mut told = Vec::with_capacity(found.len());
+        let mut instances = Vec::with_capacity(found.len());
         for instance in found {
-            told.push(self.tell(&ProviderInstance::from_ec2(&instance, self.parts.reserved_capacity)).await);
+            instances.push(
+                self.describe(&ProviderInstance::from_ec2(&instance, self.parts.reserved_capacity)).await,
+            );
         }
-        Ok(told)
+        Ok(instances)
     }
 
-    /// What is known about a machine that was launched earlier; its pool or class may be gone.
-    async fn tell(&self, machine: &ProviderInstance) -> Instance {
+    /// Describes an instance that was launched earlier; its NodePool or class may not exist any more.
+    async fn describe(&self, machine: &ProviderInstance) -> Instance {
         let pool = machine.tags.get(labels::NODEPOOL).and_then(|name| self.parts.objects.pool(name));
         let of_pool = pool.map(|pool| pool.spec.template.spec.node_class_ref.name.clone());
         let types = match of_pool.and_then(|name| self.class(&name)) {
@@ -245,18 +252,18 @@ impl Inner {
             Some(class) => self.group(class).await,
             None => None,
         };
-        let around = Around {
+        let related = InstanceContext {
             instance_type: types.as_ref().and_then(|types| find(types, &machine.instance_type)),
             class: class.as_deref(),
             group: group.as_ref(),
         };
-        instance(machine, around)
+        instance(machine, related)
     }
 
     async fn types_of(&self, pool: &NodePool) -> Result<Arc<Vec<InstanceType>>, CloudError> {
         let name = &pool.spec.template.spec.node_class_ref.name;
         let Some(class) = self.class(name) else {
-            self.tell_unresolved(pool, pool.metadata.uid.as_deref()).await;
+            self.publish_unresolved(pool, pool.metadata.uid.as_deref()).await;
             return Ok(Arc::default());
         };
         self.parts
@@ -266,7 +273,7 @@ impl Inner {
             .map_err(|error| CloudError::Transient { message: error.to_string() })
     }
 
-    /// A class that is about to go counts as gone.
+    /// A terminating class counts as deleted.
     fn class(&self, name: &str) -> Option<Arc<EC2NodeClass>> {
         match self.parts.objects.class(name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
@@ -276,10 +283,10 @@ impl Inner {
 
     async fn group(&self, class: &EC2NodeClass) -> Option<PlacementGroup> {
         let selector = class.spec.placement_group_selector.as_ref()?;
-        self.parts.types.placement_groups().find_or_recall(selector).await.as_ref().and_then(facts)
+        self.parts.types.placement_groups().find_or_last_known(selector).await.as_ref().and_then(facts)
     }
 
-    async fn tell_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
+    async fn publish_unresolved<K: kube::Resource<DynamicType = ()>>(&self, about: &K, uid: Option<&str>) {
         if let Some(recorder) = &self.parts.recorder {
             let notice = ObjectEvent::warning(about, "FailedResolvingNodeClass", FAILED_RESOLVING);
             recorder.publish(notice.dedupe_by(uid.unwrap_or_default())).await;
@@ -287,7 +294,7 @@ impl Inner {
     }
 }
 
-/// Types are listed by name.
+/// `types` are sorted by name.
 fn find<'a>(types: &'a [InstanceType], name: &str) -> Option<&'a InstanceType> {
     types.binary_search_by(|listed| (*listed.name).cmp(name)).ok().and_then(|position| types.get(position))
 }
@@ -348,7 +355,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        // One of them is the fallback for reasons that no other policy knows; it has no expression.
+        // One policy without an expression is the fallback for reasons that no other policy matches.
         let policy = |kind: &str, status: &str, reason: &str, minutes: u64| RepairPolicy {
             condition_type: kind.to_owned(),
             condition_status: status.to_owned(),

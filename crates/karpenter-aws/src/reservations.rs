@@ -24,7 +24,7 @@ use crate::api::{AwsError, Ec2, tag_filters};
 use crate::cache::Cache;
 use crate::single_flight::SingleFlight;
 
-pub use counts::{Counts, Left};
+pub use counts::{AvailableCounts, Counts};
 
 /// How long a response of EC2 is cached.
 const REFRESH: Duration = Duration::from_secs(60);

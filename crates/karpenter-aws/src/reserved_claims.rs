@@ -1,5 +1,7 @@
-//! Claims on reserved capacity, as the reservation goes its way: machines that fell back to on-demand are called so,
-//! and machines of a capacity block are left before EC2 takes them.
+//! NodeClaims in capacity reservations: corrects the labels of instances that became on-demand, and selects the
+//! instances of capacity blocks that are about to end.
+//!
+//! Upstream: `pkg/controllers/capacityreservation`
 
 mod controllers;
 
@@ -15,18 +17,18 @@ use crate::api::ec2::CapacityReservation;
 
 pub use controllers::{CapacityTypeController, ReservationExpiration};
 
-/// EC2 takes the machines of a capacity block half an hour before its end; draining starts ten minutes earlier.
+/// EC2 terminates the instances of a capacity block 30 minutes before its end; draining starts ten minutes earlier.
 const EXPIRING_BEFORE_END: Duration = Duration::from_secs(40 * 60);
 const CAPACITY_BLOCK: &str = "capacity-block";
-/// What only reserved machines carry.
+/// Labels that only reserved instances have.
 const RESERVATION_LABELS: [&str; 3] = [
     labels::AWS_CAPACITY_RESERVATION_ID,
     labels::AWS_CAPACITY_RESERVATION_TYPE,
     labels::AWS_CAPACITY_RESERVATION_INTERRUPTIBLE,
 ];
 
-/// The change of labels that makes an object of a machine say what the machine is, if it says otherwise. Only the way
-/// from reserved to on-demand happens by itself.
+/// The label patch that turns an object from reserved into on-demand; `None` if none is needed. EC2 changes instances
+/// in this direction only.
 pub fn demotion(is_on_demand: bool, of_object: &BTreeMap<String, String>) -> Option<Value> {
     let says = of_object.get(labels::CAPACITY_TYPE).map(String::as_str);
     if !is_on_demand || says != Some(labels::CAPACITY_TYPE_RESERVED) {
@@ -39,7 +41,7 @@ pub fn demotion(is_on_demand: bool, of_object: &BTreeMap<String, String>) -> Opt
     Some(json!({ "metadata": { "labels": change } }))
 }
 
-/// Capacity blocks whose machines should be left now.
+/// Ids of capacity blocks whose instances must be drained now.
 pub fn expiring(reservations: &[CapacityReservation], now: Timestamp) -> BTreeSet<&str> {
     let is_expiring = |reservation: &&CapacityReservation| {
         let end = reservation.ends_at;
@@ -58,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_machines_that_became_on_demand_lose_every_reservation_label() {
+    fn instance_that_became_on_demand_loses_reservation_labels() {
         let reserved = object(&[
             (labels::CAPACITY_TYPE, "reserved"),
             (labels::AWS_CAPACITY_RESERVATION_ID, "cr-1"),
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_blocks_are_left_forty_minutes_before_their_end() {
+    fn capacity_block_is_drained_forty_minutes_before_end() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
         let table = [
             ("capacity-block", Some("12:40:00"), true),

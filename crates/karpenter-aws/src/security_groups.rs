@@ -1,4 +1,6 @@
-//! Security groups of a class: how they are looked for, and how a status lists them.
+//! Security groups that an EC2NodeClass selects: the queries, a cache, and the entries of the status.
+//!
+//! Upstream: `pkg/providers/securitygroup`
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use crate::subnets::{ClassVersion, class_version, only_ids};
 
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// What has to be asked for the terms: one question for each term with tags, one for all ids and one for all names.
+/// The queries for selector terms: one for each term with tags, one for all ids and one for all names.
 pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let mut queries = Vec::new();
@@ -32,12 +34,12 @@ pub fn queries(terms: &[SecurityGroupSelectorTerm]) -> Vec<SecurityGroupQuery> {
     }
     queries.push(SecurityGroupQuery { ids, ..SecurityGroupQuery::default() });
     queries.push(SecurityGroupQuery { names, ..SecurityGroupQuery::default() });
-    // A question without conditions would find every group there is.
+    // A query without conditions would return all groups.
     queries.retain(|query| *query != SecurityGroupQuery::default());
     queries
 }
 
-/// What has to be asked for a class: its terms, and of what they find only the ids that the API before v1 named beside tags.
+/// The queries for a class. A class derived from an AWSNodeTemplate may restrict the results to a list of ids.
 pub fn queries_of(class: &EC2NodeClass) -> Vec<SecurityGroupQuery> {
     let mut queries = queries(&class.spec.security_group_selector_terms);
     let only = only_ids(class, ANNOTATION_SECURITY_GROUP_IDS);
@@ -47,7 +49,7 @@ pub fn queries_of(class: &EC2NodeClass) -> Vec<SecurityGroupQuery> {
     queries
 }
 
-/// Groups as a status lists them: by id, each once.
+/// The entries of the status: sorted by id, without duplicates.
 pub fn status(groups: &[SecurityGroup]) -> Vec<SecurityGroupStatus> {
     let by_id: BTreeMap<&str, &SecurityGroup> =
         groups.iter().map(|group| (group.id.as_str(), group)).collect();
@@ -57,7 +59,7 @@ pub fn status(groups: &[SecurityGroup]) -> Vec<SecurityGroupStatus> {
         .collect()
 }
 
-/// Asks EC2 for security groups, not too often.
+/// Reads security groups from EC2 through a cache.
 pub struct SecurityGroups {
     ec2: Arc<dyn Ec2>,
     answers: Cache<ClassVersion, Arc<Vec<SecurityGroup>>>,
@@ -68,7 +70,7 @@ impl SecurityGroups {
         Self { ec2, answers: Cache::new(clock, REFRESH) }
     }
 
-    /// The groups that the class selects, as EC2 told within the last minute.
+    /// The groups that the class selects, at most a minute old.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<SecurityGroup>>, AwsError> {
         let version = class_version(class, ANNOTATION_SECURITY_GROUP_IDS);
         if let Some(known) = self.answers.get(&version) {
@@ -107,16 +109,16 @@ mod tests {
     }
 
     #[test]
-    fn terms_become_questions() {
+    fn selector_terms_become_queries() {
         let table = [
             ("nothing", vec![], vec![]),
             (
-                "ids and names are put together",
+                "ids and names share a query",
                 vec![term("g1", "", &[]), term("", "n1", &[]), term("g2", "", &[]), term("", "n2", &[])],
                 vec![query(&["g1", "g2"], &[], vec![]), query(&[], &["n1", "n2"], vec![])],
             ),
             (
-                "tagged terms come first, one by one",
+                "terms with tags come first, one query each",
                 vec![
                     term("g1", "", &[]),
                     term("", "", &[("a", "*")]),
@@ -129,11 +131,15 @@ mod tests {
                 ],
             ),
             (
-                "an id beats a name and tags",
+                "id takes precedence over name and tags",
                 vec![term("g1", "n", &[("a", "1")])],
                 vec![query(&["g1"], &[], vec![])],
             ),
-            ("a name beats tags", vec![term("", "n", &[("a", "1")])], vec![query(&[], &["n"], vec![])]),
+            (
+                "name takes precedence over tags",
+                vec![term("", "n", &[("a", "1")])],
+                vec![query(&[], &["n"], vec![])],
+            ),
             ("an empty term selects nothing", vec![term("", "", &[])], vec![]),
         ];
         for (case, terms, expected) in table {
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_old_api_count_beside_tags() {
+    fn ids_of_awsnodetemplate_restrict_results_of_tags() {
         let mut class = EC2NodeClass::default();
         class.spec.security_group_selector_terms = vec![term("", "", &[("a", "1")]), term("g9", "", &[])];
         let tags = vec![TagFilter::is("a", "1")];
@@ -153,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_lists_groups_by_id_and_each_once() {
+    fn status_lists_groups_by_id_without_duplicates() {
         let group = |id: &str| SecurityGroup {
             id: id.to_owned(),
             name: format!("name of {id}"),

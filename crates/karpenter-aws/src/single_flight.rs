@@ -1,8 +1,8 @@
-//! Questions that many ask at once and that are put once: per key, one is under way, and whoever comes meanwhile gets
-//! its answer.
+//! Deduplicates concurrent calls: per key only one call is in flight, and callers that arrive in the meantime get its
+//! result.
 //!
-//! Nothing is remembered: whoever asks after an answer came asks anew. If everybody who waits goes away, the question
-//! is given up.
+//! Results are not cached: a caller that arrives after the result starts a new call. If all callers are cancelled,
+//! the call is cancelled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
 
 type Flight<V> = BoxFuture<'static, V>;
 
-/// Questions under way.
+/// The calls in flight.
 pub struct SingleFlight<K, V: Clone> {
     flights: Arc<Mutex<BTreeMap<K, WeakShared<Flight<V>>>>>,
 }
@@ -33,7 +33,7 @@ where
     K: Ord + Clone + Send + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// The answer to the question that is under way for `key`, or else to a new one.
+    /// The result of the call in flight for `key`, or of a new one.
     pub async fn run<F>(&self, key: K, question: impl FnOnce() -> F) -> V
     where
         F: Future<Output = V> + Send + 'static,
@@ -50,13 +50,13 @@ where
         if let Some(flight) = flights.get(&key).and_then(WeakShared::upgrade) {
             return flight;
         }
-        // Keys of questions that were given up.
+        // Removes the keys of cancelled calls.
         flights.retain(|_, flight| flight.upgrade().is_some());
         let all = Arc::clone(&self.flights);
         let (own_key, question) = (key.clone(), question());
         let flight = async move {
             let answer = question.await;
-            // Before anybody sees the answer, so that nobody joins a question that is already answered.
+            // Remove the call before its result is returned, so that no new caller joins a finished call.
             all.lock().unwrap_or_else(PoisonError::into_inner).remove(&own_key);
             answer
         };
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_key_is_asked_once_and_others_by_themselves() {
+    async fn calls_are_shared_per_key() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let ask = |key: &'static str| flights.run(key, || slow(Arc::clone(&asked)));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_outlives_the_one_who_asked_first() {
+    async fn call_outlives_its_first_caller() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let first = flights.join("a", || slow(Arc::clone(&asked)));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_that_nobody_waits_for_is_given_up() {
+    async fn call_without_callers_is_cancelled() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let ask = flights.run("a", || slow(Arc::clone(&asked)));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_asks_after_the_answer_asks_anew_even_while_others_still_read_it() {
+    async fn caller_after_result_starts_new_call() {
         let flights = SingleFlight::default();
         let asked = Arc::new(AtomicU32::new(0));
         let held = flights.join("a", || slow(Arc::clone(&asked)));

@@ -1,7 +1,9 @@
-//! Subnets of a class: how they are looked for, and how many addresses they have left.
+//! Subnets that an EC2NodeClass selects, and their free IP addresses.
 //!
-//! What selector terms mean is decided by [`queries`], the order in a class's status by [`status`], and which subnet a
-//! launch gets by [`FreeAddresses`]. Whether a zone is closed after a refusal is not kept here.
+//! [`queries`] translates selector terms, [`status`] builds the entries of the status, and [`FreeAddresses`] chooses
+//! the subnet of a launch. [`crate::unavailable`] tracks subnets without free addresses.
+//!
+//! Upstream: `pkg/providers/subnet/subnet.go`
 
 mod free_addresses;
 #[cfg(test)]
@@ -21,12 +23,12 @@ use crate::cache::Cache;
 
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
 
-/// A count of addresses is remembered longer than the answer it came with, by this much, …
-const REMEMBERED_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
+/// A count of free addresses is kept longer than the cached response, by this time, …
+const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
 /// … and at least this long.
-const REMEMBERED_MIN: Duration = Duration::from_secs(5 * 60);
+const COUNT_TTL_MIN: Duration = Duration::from_secs(5 * 60);
 
-/// What has to be asked for the terms: one question for each term with tags, and one for all ids together.
+/// The queries for selector terms: one for each term with tags, and one for all ids.
 pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
     let mut queries = Vec::new();
     let mut ids = Vec::new();
@@ -42,12 +44,13 @@ pub fn queries(terms: &[SubnetSelectorTerm]) -> Vec<SubnetQuery> {
     if !ids.is_empty() {
         queries.push(SubnetQuery { ids, tags: Vec::new() });
     }
-    // A term that asks for nothing would find every subnet there is; the API server refuses all but an empty map.
+    // A query without conditions would return all subnets. The API server rejects such terms, except an empty map of
+    // tags.
     queries.retain(|query| !query.ids.is_empty() || !query.tags.is_empty());
     queries
 }
 
-/// What has to be asked for a class: its terms, and of what they find only the ids that the API before v1 named beside tags.
+/// The queries for a class. A class derived from an AWSNodeTemplate may restrict the results to a list of ids.
 pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
     let mut queries = queries(&class.spec.subnet_selector_terms);
     let only = only_ids(class, ANNOTATION_SUBNET_IDS);
@@ -57,14 +60,14 @@ pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
     queries
 }
 
-/// The ids in an annotation of a class; none if it is not there.
+/// The ids in an annotation of a class; empty without the annotation.
 pub(crate) fn only_ids(class: &EC2NodeClass, annotation: &str) -> Vec<String> {
     let text = class.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation));
     let ids = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
     ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 
-/// Subnets as a status lists them: those with most addresses first, then by id; each once.
+/// The entries of the status: most free addresses first, then by id, without duplicates.
 pub fn status(subnets: &[Subnet]) -> Vec<SubnetStatus> {
     let by_id: BTreeMap<&str, &Subnet> = subnets.iter().map(|subnet| (subnet.id.as_str(), subnet)).collect();
     let mut ordered: Vec<&Subnet> = by_id.into_values().collect();
@@ -79,7 +82,7 @@ pub fn status(subnets: &[Subnet]) -> Vec<SubnetStatus> {
         .collect()
 }
 
-/// Asks EC2 for subnets, not too often, and keeps count of their addresses for launches.
+/// Reads subnets from EC2 through a cache, and tracks their free addresses.
 pub struct Subnets {
     ec2: Arc<dyn Ec2>,
     clock: Clock,
@@ -89,12 +92,12 @@ pub struct Subnets {
 
 impl Subnets {
     pub fn new(ec2: Arc<dyn Ec2>, clock: Clock, refresh: Duration) -> Self {
-        let remember_for = (refresh + REMEMBERED_BEYOND_REFRESH).max(REMEMBERED_MIN);
-        let free = Mutex::new(FreeAddresses::new(remember_for));
+        let count_ttl = (refresh + COUNT_TTL_BEYOND_REFRESH).max(COUNT_TTL_MIN);
+        let free = Mutex::new(FreeAddresses::new(count_ttl));
         Self { ec2, clock, answers: Cache::new(clock, refresh), free }
     }
 
-    /// The subnets that the class selects, as EC2 told not longer ago than the refresh interval.
+    /// The subnets that the class selects, not older than the refresh interval.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<Subnet>>, AwsError> {
         let version = class_version(class, ANNOTATION_SUBNET_IDS);
         if let Some(known) = self.answers.get(&version) {
@@ -116,7 +119,7 @@ impl Subnets {
         Ok(subnets)
     }
 
-    /// For every zone the subnet to launch into, with `needed` addresses set aside; see [`FreeAddresses::choose`].
+    /// For each zone the subnet to launch into; reserves `needed` addresses in it. See [`FreeAddresses::choose`].
     pub fn choose(
         &self,
         subnets: &[SubnetStatus],
@@ -126,19 +129,19 @@ impl Subnets {
         self.free().choose(subnets, needed, now)
     }
 
-    /// Gives back what a launch did not use.
+    /// Releases the addresses that a launch reserved and did not use.
     pub fn settle<'a>(&self, chosen: impl IntoIterator<Item = &'a LaunchSubnet>, used: &BTreeSet<&str>) {
         let now = self.clock.now();
         self.free().settle(chosen, used, now);
     }
 
-    /// EC2 refused a launch because the subnet is full.
+    /// A launch failed because the subnet has no free addresses.
     pub fn exhausted(&self, subnet_id: &str) {
         let now = self.clock.now();
         self.free().exhausted(subnet_id, now);
     }
 
-    /// Addresses left by the best knowledge.
+    /// The estimated number of free addresses.
     pub fn left(&self, subnet_id: &str) -> i64 {
         self.free().left(subnet_id, self.clock.now())
     }
@@ -148,8 +151,8 @@ impl Subnets {
     }
 }
 
-/// Uid and generation of a class, and what an annotation adds, which makes no generation: another one may select other
-/// things.
+/// Uid and generation of a class, and the ids from an annotation; a change of an annotation does not change the
+/// generation.
 pub(crate) type ClassVersion = (String, i64, Vec<String>);
 
 pub(crate) fn class_version(class: &EC2NodeClass, annotation: &str) -> ClassVersion {

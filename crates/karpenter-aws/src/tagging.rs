@@ -1,7 +1,9 @@
-//! Tags that a machine gets once its node is known: who it is, for people who look at EC2.
+//! Tags instances with the names of their Node, NodeClaim and cluster, once the Node is known.
 //!
-//! A machine is tagged once; annotations of its claim remember that. Calls are paced, because tags share their budget
-//! with launches: the pace is a deadline, not a wait.
+//! An instance is tagged once, which annotations of the NodeClaim record. Calls are rate limited, because
+//! `CreateTags` shares EC2's request limit with launches.
+//!
+//! Upstream: `pkg/controllers/nodeclaim/tagging`
 
 mod controller;
 
@@ -18,7 +20,7 @@ pub const TAG_NAME: &str = "Name";
 pub const TAG_NODE_CLAIM: &str = "karpenter.sh/nodeclaim";
 pub const TAG_CLUSTER: &str = "eks:eks-cluster-name";
 
-/// Whether a claim's machine is still to be tagged, and can be.
+/// Whether the instance of a NodeClaim has to be tagged and its Node is known.
 pub fn is_due(claim: &NodeClaim) -> bool {
     let is_tagged = [ANNOTATION_TAGGED, ANNOTATION_CLUSTER_NAME_TAGGED]
         .iter()
@@ -30,7 +32,7 @@ fn node_name(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The tags that the machine does not have. A key that is there is left alone, whatever its value.
+/// The tags that the instance lacks. Existing keys are not changed, whatever their value.
 pub fn missing(claim: &NodeClaim, cluster: &str, present: &Tags) -> Tags {
     let wanted = [
         (TAG_NAME, node_name(claim).unwrap_or_default()),
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_tagged_once_its_node_is_known() {
+    fn instance_is_tagged_once_node_is_known() {
         let both = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
         let table = [
             (json!("node"), json!({}), json!(null), true),

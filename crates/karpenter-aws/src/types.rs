@@ -1,9 +1,11 @@
-//! What can be bought with a class right now.
+//! The instance types of EC2NodeClasses.
 //!
-//! [`Discovered`] is what EC2 sells, [`ClassView`] what a class says about it, and [`LiveMarket`] what is known about
-//! prices, shortages and the like; the arithmetic is that of `karpenter-catalog`, the same that `karpenter plan` uses.
-//! What was resolved is kept per class and made anew only as far as something it was made from has changed: nothing is
-//! ever too old, and a shortage of one type costs the resolution of one type.
+//! [`Discovered`] holds EC2's instance types and zones, [`ClassView`] the class's settings, and [`LiveMarket`] prices
+//! and availability. `karpenter-catalog` computes instance types from them, as for `karpenter plan`. Results are kept
+//! per class and updated only where an input changed: they are never outdated, and an insufficient capacity error of
+//! one instance type causes the resolution of one instance type.
+//!
+//! Upstream: `pkg/providers/instancetype`
 
 mod class_view;
 mod controllers;
@@ -30,7 +32,7 @@ use crate::interruption::Feedback;
 use crate::placement_groups::{self, PlacementGroups};
 use crate::pricing::PriceBook;
 use crate::reservations::Reservations;
-use crate::unavailable::{Scope, ShortPool, Unavailable};
+use crate::unavailable::{Scope, Unavailable, UnavailableOffering};
 use crate::zonal_shift::ZonalShifts;
 
 pub use class_view::{ClassView, KubeletExpressions, images_key};
@@ -57,7 +59,7 @@ pub enum TypesError {
     Aws { action: &'static str, error: AwsError },
 }
 
-/// What an administrator set that decides about types.
+/// Options that affect instance types.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TypeOptions {
     pub region: String,
@@ -67,7 +69,7 @@ pub struct TypeOptions {
     pub uses_reservations: bool,
 }
 
-/// What types are resolved from.
+/// The inputs of instance type resolution.
 #[derive(Clone)]
 pub struct TypeSources {
     pub ec2: Arc<dyn Ec2>,
@@ -79,7 +81,7 @@ pub struct TypeSources {
     pub shifts: ZonalShifts,
 }
 
-/// Everything that can be bought, per class. Clones share everything.
+/// The instance types of all classes. Clones share all state.
 #[derive(Clone)]
 pub struct InstanceTypes {
     shared: Arc<Shared>,
@@ -92,13 +94,13 @@ struct Shared {
     memory: DiscoveredMemory,
     discovered: RwLock<Arc<Discovered>>,
     stated_prices: RwLock<Arc<BTreeMap<String, f64>>>,
-    /// By the name of the class.
+    /// By name of the class.
     resolved: Mutex<BTreeMap<String, Arc<Resolved>>>,
-    /// By the name of the class, with the version of the object it was made from.
+    /// By name of the class, with the version of the object that the view was built from.
     views: Mutex<BTreeMap<String, (ObjectVersion, Arc<ClassView>)>>,
 }
 
-/// Uid and resource version: equal ones mean equal objects.
+/// Uid and resource version: equal values mean equal objects.
 type ObjectVersion = (String, String);
 
 fn version_of(class: &EC2NodeClass) -> Option<ObjectVersion> {
@@ -110,7 +112,7 @@ impl InstanceTypes {
         Self::with_expressions(options, sources, None)
     }
 
-    /// With what reads expressions in `spec.kubelet`; without it they count as not given.
+    /// `expressions` evaluates CEL expressions in `spec.kubelet`; without it they are ignored.
     pub fn with_expressions(
         options: TypeOptions,
         sources: TypeSources,
@@ -130,7 +132,7 @@ impl InstanceTypes {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Asks EC2 what it sells and where. What was known stays until there is a whole new answer.
+    /// Reads instance types and their zones from EC2. The previous ones stay until the response is complete.
     pub async fn discover(&self) -> Result<(), TypesError> {
         let ec2 = &self.shared.sources.ec2;
         let (types, offerings) =
@@ -138,11 +140,11 @@ impl InstanceTypes {
         let types = types.map_err(|error| TypesError::Aws { action: "describing instance types", error })?;
         let offerings = offerings
             .map_err(|error| TypesError::Aws { action: "describing instance type zone offerings", error })?;
-        self.take_in(types, offerings)
+        self.replace_discovered(types, offerings)
     }
 
-    /// Replaces what was known, unless an answer is empty: EC2 does not stop selling machines.
-    pub fn take_in(
+    /// Replaces the discovered instance types. An empty response is an error and changes nothing.
+    pub fn replace_discovered(
         &self,
         types: Vec<TypeInfo>,
         offerings: Vec<crate::api::ec2::TypeOffering>,
@@ -163,7 +165,7 @@ impl InstanceTypes {
         Ok(())
     }
 
-    /// What EC2 sells; empty before the first answer.
+    /// EC2's instance types; empty before the first response.
     pub fn discovered(&self) -> Arc<Discovered> {
         Arc::clone(&self.shared.discovered.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -192,7 +194,7 @@ impl InstanceTypes {
         &self.shared.options
     }
 
-    /// Prices that NodeOverlays state for types without one.
+    /// Sets the prices that NodeOverlays state for instance types without a price.
     pub fn set_stated_prices(&self, prices: BTreeMap<String, f64>) {
         let mut current = self.shared.stated_prices.write().unwrap_or_else(PoisonError::into_inner);
         if **current != prices {
@@ -200,19 +202,19 @@ impl InstanceTypes {
         }
     }
 
-    /// What a class says about types, with its placement group found.
+    /// The class's settings, including its placement group.
     pub async fn view(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let view = self.view_of_object(class);
         let Some(selector) = &class.spec.placement_group_selector else { return view };
-        let group = self.shared.sources.placement_groups.find_or_recall(selector).await;
+        let group = self.shared.sources.placement_groups.find_or_last_known(selector).await;
         let mut view = (*view).clone();
         view.facts.placement_group = group.as_ref().and_then(placement_groups::facts);
-        // Launching outside of the group would be worse than not launching.
-        view.is_closed = view.facts.placement_group.is_none();
+        // Launches outside of the selected placement group are not allowed.
+        view.is_unlaunchable = view.facts.placement_group.is_none();
         Arc::new(view)
     }
 
-    /// Reading a class takes a while, and it is asked for far more often than it changes.
+    /// Cached, because parsing a class is expensive compared to how often it changes.
     fn view_of_object(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let Shared { options, expressions, views, .. } = &*self.shared;
         let make = || Arc::new(ClassView::new(class, options, expressions.as_deref()));
@@ -230,7 +232,7 @@ impl InstanceTypes {
         }
     }
 
-    /// Every type as the class sees it, what is not available right now included, by name.
+    /// All instance types for a class, including unavailable ones, by name.
     pub async fn list(&self, class: &EC2NodeClass) -> Result<Arc<Vec<InstanceType>>, TypesError> {
         let view = self.view(class).await;
         let discovered = self.discovered();
@@ -255,13 +257,13 @@ impl InstanceTypes {
         Ok(types)
     }
 
-    /// Forgets what was resolved for a class that is gone.
+    /// Drops the cached instance types of a deleted class.
     pub fn forget(&self, class_name: &str) {
         self.shared.resolved.lock().unwrap_or_else(PoisonError::into_inner).remove(class_name);
         self.shared.views.lock().unwrap_or_else(PoisonError::into_inner).remove(class_name);
     }
 
-    /// Why no machine of the type can be launched with the class, if so.
+    /// Why no instance of the type can be launched with the class; `None` if it can.
     pub fn incompatibility(&self, facts: &AwsNodeClass, instance_type: &str) -> Option<Incompatibility> {
         self.discovered().find(instance_type).and_then(|known| incompatibility(&known.info, facts))
     }
@@ -281,17 +283,17 @@ impl InstanceTypes {
 }
 
 impl Feedback for InstanceTypes {
-    fn close_spot_pool(&self, instance_type: &str, zone: &str) {
-        let pool = ShortPool {
+    fn mark_spot_unavailable(&self, instance_type: &str, zone: &str) {
+        let pool = UnavailableOffering {
             instance_type: instance_type.to_owned(),
             zone: zone.to_owned(),
             capacity_type: karpenter_api::labels::CAPACITY_TYPE_SPOT.to_owned(),
-            scope: Scope::Everyone,
+            scope: Scope::AnyLaunch,
         };
         self.unavailable().mark_pool(pool, "SpotInterruption");
     }
 
-    fn close_reservation(&self, reservation_id: &str) {
+    fn mark_reservation_exhausted(&self, reservation_id: &str) {
         self.reservations().counts().exhausted(reservation_id);
     }
 }

@@ -1,9 +1,11 @@
-//! Where EC2 had nothing left a moment ago: pools, whole ways to buy, and subnets without addresses.
+//! Unavailable offerings after insufficient capacity errors, unavailable capacity types, and subnets without free
+//! addresses.
 //!
-//! Everything in here is forgotten three minutes after it was last seen. Readers get a snapshot that also says which
-//! types changed since another snapshot, so that whoever keeps something made from one can tell what to make anew: a
-//! number per type and one for what concerns all types, and every reader remembers for itself which it has seen.
-//! Reservations are not here: they have counts.
+//! An entry expires three minutes after the last error. Readers get a snapshot with a version and can ask which
+//! instance types changed since an older version, so that only these are resolved again. Reservations are not here;
+//! they have counts ([`crate::reservations`]).
+//!
+//! Upstream: `pkg/cache/unavailableofferings.go`
 
 #[cfg(test)]
 mod tests;
@@ -16,14 +18,14 @@ use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
 use karpenter_model::duration::GoDuration;
 
-/// How long a shortage is believed in.
+/// How long an entry is valid.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
 
-/// Whom a shortage concerns.
+/// The launches that an entry applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Every launch, whatever its placement.
-    Everyone,
+    /// All launches, regardless of placement.
+    AnyLaunch,
     /// Launches into this placement group.
     Group(String),
     /// Launches into one partition of this placement group.
@@ -31,27 +33,27 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The narrowest scope of a launch into a group, or into none.
+    /// The narrowest scope that contains a launch into the group, or into none.
     pub fn of(group_id: Option<&str>, partition: Option<u32>) -> Self {
         match (group_id, partition) {
-            (None, _) => Self::Everyone,
+            (None, _) => Self::AnyLaunch,
             (Some(id), None) => Self::Group(id.to_owned()),
             (Some(id), Some(number)) => Self::Partition(id.to_owned(), number),
         }
     }
 
-    fn concerns(&self, group_id: Option<&str>, partition: Option<u32>) -> bool {
+    fn applies_to(&self, group_id: Option<&str>, partition: Option<u32>) -> bool {
         match self {
-            Self::Everyone => true,
+            Self::AnyLaunch => true,
             Self::Group(id) => group_id == Some(id),
             Self::Partition(id, number) => group_id == Some(id) && partition == Some(*number),
         }
     }
 }
 
-/// A pool that was found empty.
+/// An offering for which EC2 returned an insufficient capacity error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ShortPool {
+pub struct UnavailableOffering {
     pub instance_type: String,
     pub zone: String,
     /// `on-demand` or `spot`.
@@ -59,64 +61,64 @@ pub struct ShortPool {
     pub scope: Scope,
 }
 
-/// A pool somebody would like to launch from.
+/// The offering that a launch would use.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct OfferingQuery<'a> {
     pub instance_type: &'a str,
     pub zone: &'a str,
     pub capacity_type: &'a str,
-    /// The subnets that could be used in the zone.
+    /// The candidate subnets in the zone.
     pub subnet_ids: &'a [String],
     pub group_id: Option<&'a str>,
     pub partition: Option<u32>,
 }
 
-/// What is short at one moment.
+/// A snapshot of the unavailable offerings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shortages {
+pub struct UnavailableSnapshot {
     /// Grows with every change.
     version: u64,
-    pools: BTreeMap<String, BTreeMap<ShortPool, Timestamp>>,
+    pools: BTreeMap<String, BTreeMap<UnavailableOffering, Timestamp>>,
     capacity_types: BTreeMap<String, Timestamp>,
     subnets: BTreeMap<String, Timestamp>,
-    /// The version at which a type last came or went.
+    /// By instance type: the version at which an entry was last added or removed.
     type_changed: BTreeMap<String, u64>,
-    /// The version at which something that concerns all types last came or went.
+    /// The version at which an entry for all instance types was last added or removed.
     all_changed: u64,
 }
 
-/// Which types are affected by changes.
+/// The instance types whose availability changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
     All,
     Types(BTreeSet<String>),
 }
 
-impl Shortages {
+impl UnavailableSnapshot {
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// A zone is without addresses only when all its subnets are; a zone without subnets is somebody else's business.
-    pub fn is_short(&self, wish: &Wish<'_>) -> bool {
-        self.capacity_types.contains_key(wish.capacity_type)
+    /// A zone lacks addresses only if all its subnets do. Zones without subnets are excluded elsewhere.
+    pub fn is_unavailable(&self, query: &OfferingQuery<'_>) -> bool {
+        self.capacity_types.contains_key(query.capacity_type)
             || (!self.subnets.is_empty()
-                && !wish.subnet_ids.is_empty()
-                && wish.subnet_ids.iter().all(|id| self.subnets.contains_key(id)))
-            || self.pools.get(wish.instance_type).is_some_and(|pools| {
+                && !query.subnet_ids.is_empty()
+                && query.subnet_ids.iter().all(|id| self.subnets.contains_key(id)))
+            || self.pools.get(query.instance_type).is_some_and(|pools| {
                 pools.keys().any(|pool| {
-                    pool.zone == wish.zone
-                        && pool.capacity_type == wish.capacity_type
-                        && pool.scope.concerns(wish.group_id, wish.partition)
+                    pool.zone == query.zone
+                        && pool.capacity_type == query.capacity_type
+                        && pool.scope.applies_to(query.group_id, query.partition)
                 })
             })
     }
 
-    pub fn is_subnet_short(&self, subnet_id: &str) -> bool {
+    pub fn is_subnet_unavailable(&self, subnet_id: &str) -> bool {
         self.subnets.contains_key(subnet_id)
     }
 
-    /// What changed after the snapshot with this version was taken.
+    /// The changes since the snapshot with this version.
     pub fn changed_since(&self, version: u64) -> Changed {
         if self.all_changed > version {
             return Changed::All;
@@ -125,11 +127,11 @@ impl Shortages {
         Changed::Types(changed.map(|(name, _)| name.clone()).collect())
     }
 
-    fn mark_pool(&mut self, pool: ShortPool, until: Timestamp) {
+    fn mark_pool(&mut self, pool: UnavailableOffering, until: Timestamp) {
         self.version += 1;
         let name = pool.instance_type.clone();
         let pools = self.pools.entry(name.clone()).or_default();
-        // Believed in for longer, but nothing new.
+        // A repeated error extends the entry and is not a change.
         if pools.insert(pool, until).is_none() {
             self.type_changed.insert(name, self.version);
         }
@@ -175,7 +177,7 @@ impl Shortages {
     }
 }
 
-/// Keeps shortages until their time is over. Clones share everything.
+/// Holds entries until they expire. Clones share all state.
 #[derive(Debug, Clone)]
 pub struct Unavailable {
     clock: Clock,
@@ -184,8 +186,8 @@ pub struct Unavailable {
 
 #[derive(Debug, Default)]
 struct State {
-    current: Arc<Shortages>,
-    /// When the first of them is over.
+    current: Arc<UnavailableSnapshot>,
+    /// When the first entry expires.
     next_end: Option<Timestamp>,
 }
 
@@ -194,8 +196,8 @@ impl Unavailable {
         Self { clock, state: Arc::default() }
     }
 
-    /// Seen again, a shortage lasts longer. `reason` is EC2's word for it.
-    pub fn mark_pool(&self, pool: ShortPool, reason: &str) {
+    /// Adds or extends an entry. `reason`: EC2's error code.
+    pub fn mark_pool(&self, pool: UnavailableOffering, reason: &str) {
         tracing::debug!(
             reason,
             instance_type = pool.instance_type,
@@ -208,24 +210,24 @@ impl Unavailable {
         self.change(|shortages, until| shortages.mark_pool(pool, until));
     }
 
-    /// Nothing of this kind can be bought, of any type and anywhere.
+    /// Marks all offerings of the capacity type as unavailable.
     pub fn mark_capacity_type(&self, capacity_type: &str) {
         self.change(|shortages, until| shortages.mark_capacity_type(capacity_type, until));
     }
 
-    /// The subnet has no addresses left.
+    /// Marks a subnet as having no free addresses.
     pub fn mark_subnet(&self, subnet_id: &str) {
         self.change(|shortages, until| shortages.mark_subnet(subnet_id, until));
     }
 
-    /// What is short now.
-    pub fn current(&self) -> Arc<Shortages> {
+    /// The current snapshot.
+    pub fn current(&self) -> Arc<UnavailableSnapshot> {
         let mut state = self.lock();
         self.forget(&mut state);
         Arc::clone(&state.current)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Shortages, Timestamp)) {
+    fn change(&self, change: impl FnOnce(&mut UnavailableSnapshot, Timestamp)) {
         let until = self.clock.now().checked_add(UNAVAILABLE_FOR).unwrap_or(Timestamp::MAX);
         let mut state = self.lock();
         self.forget(&mut state);
@@ -242,7 +244,7 @@ impl Unavailable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A change that panicked half-way leaves at worst one shortage too many or too few.
+        // After a panic during a change, at most one entry is missing or superfluous, so a poisoned lock can be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

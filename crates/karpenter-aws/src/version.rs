@@ -1,18 +1,20 @@
-//! Which Kubernetes the cluster runs: images and arguments of nodes follow it.
+//! The Kubernetes version of the cluster, which determines AMIs and user data.
 //!
-//! Read once before anything starts, then every five minutes; while it cannot be read, the last one holds. A version
-//! that nobody has tried is told about, and worked with.
+//! It is read at start and then every five minutes; if that fails, the last version is used. An untested version is
+//! logged and used.
+//!
+//! Upstream: `pkg/providers/version`, `pkg/controllers/providers/version`
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use kube::Client;
 
 use crate::api::Eks;
 
-/// The versions that this provider is known to work with.
+/// The versions that this provider is tested with.
 const MINOR_MIN: u32 = 26;
 const MINOR_MAX: u32 = 36;
 const PERIOD: Duration = Duration::from_secs(5 * 60);
@@ -34,7 +36,7 @@ impl Version {
         Some(Self { major: digits(major)?, minor: digits(minor)? })
     }
 
-    /// From `1.35` or `v1.35.2-eks-1`.
+    /// Parses `1.35` or `v1.35.2-eks-1`.
     pub fn parse_whole(text: &str) -> Option<Self> {
         let (major, rest) = text.trim().trim_start_matches('v').split_once('.')?;
         Self::parse(major, rest)
@@ -54,15 +56,15 @@ impl std::fmt::Display for Version {
 /// Why the version could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
-    #[error("the API server does not tell its version: {0}")]
+    #[error("cannot read the version of the API server: {0}")]
     ApiServer(#[source] kube::Error),
-    #[error("EKS does not tell the version of cluster {cluster}: {error}")]
+    #[error("cannot read the version of cluster {cluster} from EKS: {error}")]
     Eks { cluster: String, error: crate::api::AwsError },
-    #[error("{text:?} is no version of Kubernetes")]
+    #[error("{text:?} is not a Kubernetes version")]
     Unreadable { text: String },
 }
 
-/// Where the version is asked for.
+/// The source of the version.
 #[derive(Clone)]
 pub enum VersionSource {
     ApiServer(Client),
@@ -88,7 +90,7 @@ impl VersionSource {
     }
 }
 
-/// The version last read. Clones share it.
+/// The last version that was read. Clones share it.
 #[derive(Debug, Clone)]
 pub struct KubernetesVersion {
     known: Arc<RwLock<Version>>,
@@ -108,16 +110,16 @@ impl KubernetesVersion {
     }
 }
 
-/// Keeps the version up to date.
+/// Updates the version.
 pub struct VersionController {
     source: VersionSource,
     version: KubernetesVersion,
-    told: Mutex<Option<Version>>,
+    logged: Mutex<Option<Version>>,
 }
 
 impl VersionController {
     pub fn new(source: VersionSource, version: KubernetesVersion) -> Self {
-        Self { source, version, told: Mutex::default() }
+        Self { source, version, logged: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
@@ -126,17 +128,17 @@ impl VersionController {
 }
 
 impl Reconcile for VersionController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let version = match self.source.read().await {
             Ok(version) => version,
             Err(error) => {
-                tracing::error!(%error, "the version of Kubernetes could not be read; the last one holds");
-                return Ok(After::Again(RETRY));
+                tracing::error!(%error, "failed to read kubernetes version, using last known version");
+                return Ok(Requeue::After(RETRY));
             }
         };
         self.version.set(version);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if *told != Some(version) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if *logged != Some(version) {
             tracing::debug!(%version, "discovered kubernetes version");
             if !version.is_supported() {
                 tracing::error!(
@@ -144,9 +146,9 @@ impl Reconcile for VersionController {
                     "karpenter is not compatible with kubernetes version; supported: 1.{MINOR_MIN} to 1.{MINOR_MAX}"
                 );
             }
-            *told = Some(version);
+            *logged = Some(version);
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_servers_write_them() {
+    fn version_strings_are_parsed() {
         let version = |minor| Some(Version { major: 1, minor });
         for (text, expected) in [
             ("1.35", version(35)),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_out_of_range_are_known() {
+    fn unsupported_versions_are_detected() {
         let is_supported = |minor| Version { major: 1, minor }.is_supported();
         assert_eq!([25, 26, 36, 37].map(is_supported), [false, true, true, false]);
         assert!(!Version { major: 2, minor: 30 }.is_supported());

@@ -1,7 +1,9 @@
-//! Zones that the cluster is being shifted away from: what ARC said last, and what follows from it at a moment.
+//! ARC zonal shifts of the cluster: which zones are shifted away, and until when.
 //!
-//! Each answer of ARC replaces what was known, so a shift that was cancelled is over at the next look, whatever else is
-//! still shifted. While ARC does not answer, what it said last holds until it runs out by itself.
+//! Each response of ARC replaces the known shifts, so a cancelled shift ends with the next response. While ARC does
+//! not respond, the last response is used until its shifts expire.
+//!
+//! Upstream: `pkg/providers/arczonalshift`
 
 mod controller;
 mod pools;
@@ -17,11 +19,11 @@ use crate::api::zonal_shift::Shift;
 pub use controller::ZonalShiftController;
 pub use source::ShiftSource;
 
-/// Until when each zone is shifted away from; `None` means until further notice.
+/// The end of the shift of each shifted zone id; `None` means no known end.
 pub type ShiftedUntil = BTreeMap<String, Option<Timestamp>>;
 
-/// What a whole answer of ARC comes to. Of several shifts of one zone the one that lasts longest counts; those that
-/// are not applied do not.
+/// The shifts in a response. Of several shifts of a zone, the one that ends last counts; shifts that are not applied
+/// do not count.
 pub fn shifted_until(shifts: &[Shift]) -> ShiftedUntil {
     let mut until = ShiftedUntil::new();
     for shift in shifts.iter().filter(|shift| shift.is_applied) {
@@ -34,7 +36,7 @@ pub fn shifted_until(shifts: &[Shift]) -> ShiftedUntil {
     until
 }
 
-/// Zone ids that are shifted away from at a moment.
+/// The zone ids that are shifted at a time.
 pub fn shifted_at(until: &ShiftedUntil, now: Timestamp) -> BTreeSet<String> {
     until
         .iter()
@@ -43,14 +45,14 @@ pub fn shifted_at(until: &ShiftedUntil, now: Timestamp) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is known, shared by everybody who launches or calls. Empty where the feature is off.
+/// The known shifts. Clones share them; empty if the option is off.
 #[derive(Debug, Clone, Default)]
 pub struct ZonalShifts {
     until: Arc<RwLock<ShiftedUntil>>,
 }
 
 impl ZonalShifts {
-    /// Takes in a whole answer.
+    /// Replaces the known shifts by a response.
     pub fn replace(&self, shifts: &[Shift]) {
         *self.until.write().unwrap_or_else(PoisonError::into_inner) = shifted_until(shifts);
     }
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn applied_shifts_count_until_they_run_out() {
+    fn applied_shifts_count_until_they_expire() {
         let shifts = [
             shift("use1-az1", true, Some("12:00")),
             shift("use1-az2", false, Some("12:00")),
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_shifts_of_a_zone_the_longest_counts() {
+    fn longest_shift_of_a_zone_counts() {
         let short_then_long = [shift("a", true, Some("12:00")), shift("a", true, Some("13:00"))];
         let long_then_short = [shift("a", true, Some("13:00")), shift("a", true, Some("12:00"))];
         let with_lost = [shift("a", true, Some("12:00")), shift("a", false, Some("13:00"))];
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_shift_is_over_although_another_one_goes_on() {
+    fn cancelled_shift_ends_independently_of_others() {
         let known = ZonalShifts::default();
         let shared = known.clone();
         known.replace(&[shift("a", true, Some("12:00")), shift("b", true, Some("12:00"))]);

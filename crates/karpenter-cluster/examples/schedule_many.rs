@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::Stop;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::Shutdown;
 use karpenter_cluster::scheduler::{Decision, Settings, Snapshot, Sources, run, schedule_one};
+use karpenter_cluster::store::ObjectKey;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
@@ -82,10 +82,10 @@ async fn through_the_server(nodes: usize, pods: usize) -> Result<(), Error> {
         pods_api.create(&PostParams::default(), &pod(index)).await?;
     }
     let (sources, watches) = Sources::watch(&client);
-    let stop = Stop::default();
+    let shutdown = Shutdown::default();
     let started = Instant::now();
     let scheduler =
-        tokio::spawn(run(client, sources.clone(), Clock::system(), Settings::default(), stop.clone()));
+        tokio::spawn(run(client, sources.clone(), Clock::system(), Settings::default(), shutdown.clone()));
     let settled = |pod: &Arc<Pod>| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     while sources.pods.list().iter().filter(|pod| settled(pod)).count() < pods {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -97,7 +97,7 @@ async fn through_the_server(nodes: usize, pods: usize) -> Result<(), Error> {
     let bound =
         pods_api.list(&ListParams::default()).await?.items.into_iter().map(Arc::new).filter(settled).count();
     println!("through the API server: {bound} of {pods} pods on {nodes} nodes bound in {took:.2?}");
-    stop.stop();
+    shutdown.request();
     let _ = scheduler.await;
     watches.iter().for_each(|watch| watch.abort());
     Ok(())

@@ -4,7 +4,7 @@
 //! default `default-scheduler`.
 
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::Stop;
+use karpenter_cluster::reconcile::Shutdown;
 use karpenter_cluster::scheduler::{Settings, Sources, run};
 
 #[tokio::main]
@@ -15,16 +15,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let client = kube::Client::try_default().await?;
     let (sources, watches) = Sources::watch(&client);
-    let stop = Stop::default();
-    let interrupted = stop.clone();
+    let shutdown = Shutdown::default();
+    let interrupted = shutdown.clone();
     tokio::spawn(async move {
         // Without a signal handler the process exits on interrupt.
         if tokio::signal::ctrl_c().await.is_ok() {
-            interrupted.stop();
+            interrupted.request();
         }
     });
     eprintln!("scheduling pods with schedulerName {}", settings.name);
-    run(client, sources, Clock::system(), settings, stop).await;
+    run(client, sources, Clock::system(), settings, shutdown).await;
     watches.iter().for_each(|watch| watch.abort());
     Ok(())
 }

@@ -20,10 +20,10 @@ use crate::controllers::replicaset::ReplicaSets;
 use crate::controllers::service_accounts::ServiceAccounts;
 use crate::controllers::statefulset::StatefulSets;
 use crate::controllers::volumes::{Attachments, Claims, Volumes};
-use crate::harness::{self, Queue, Reconcile, Stop};
 use crate::kubelet::{self, NodeKubelets, PodKubelets};
-use crate::mirrors::Mirrors;
+use crate::reconcile::{self, Queue, Reconcile, Shutdown};
 use crate::scheduler;
+use crate::stores::Stores;
 
 /// Which parts run, and their settings.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl Default for Options {
 /// A running control plane.
 pub struct Cluster {
     context: Context,
-    stop: Stop,
+    shutdown: Shutdown,
     workers: Vec<JoinHandle<()>>,
     watches: Vec<JoinHandle<()>>,
 }
@@ -66,10 +66,10 @@ pub struct Cluster {
 impl Cluster {
     /// Starts all parts; returns when all stores are synced.
     pub async fn start(client: Client, options: Options) -> Self {
-        let (mirrors, watches) = Mirrors::watch(&client);
-        mirrors.synced().await;
-        let context = Context { client, mirrors, clock: options.clock };
-        let mut cluster = Self { context, stop: Stop::default(), workers: Vec::new(), watches };
+        let (stores, watches) = Stores::watch(&client);
+        stores.synced().await;
+        let context = Context { client, stores, clock: options.clock };
+        let mut cluster = Self { context, shutdown: Shutdown::default(), workers: Vec::new(), watches };
         if options.controllers {
             cluster.start_controllers(options.nodes.clone());
         }
@@ -83,13 +83,13 @@ impl Cluster {
     }
 
     /// The stores that all parts share.
-    pub fn mirrors(&self) -> &Mirrors {
-        &self.context.mirrors
+    pub fn stores(&self) -> &Stores {
+        &self.context.stores
     }
 
     /// Stops all workers after their current reconcile.
     pub async fn stop(self) {
-        self.stop.stop();
+        self.shutdown.request();
         for worker in self.workers {
             // A worker that panicked has stopped too.
             let _ = worker.await;
@@ -123,17 +123,17 @@ impl Cluster {
 
         let garbage = Arc::new(GarbageCollector::new(context));
         let queue = Queue::default();
-        let follow = garbage.clone().watch_kinds(queue.clone(), self.stop.clone());
+        let follow = garbage.clone().watch_kinds(queue.clone(), self.shutdown.clone());
         self.workers.push(tokio::spawn(follow));
-        let collect = harness::run(garbage, queue, 8, self.context.clock, self.stop.clone());
+        let collect = reconcile::run(garbage, queue, 8, self.context.clock, self.shutdown.clone());
         self.workers.push(tokio::spawn(collect));
     }
 
     fn start_scheduler(&mut self, settings: scheduler::Settings) {
-        let Context { client, mirrors, clock } = self.context.clone();
-        let (sources, watch) = scheduler::Sources::shared(&client, &mirrors);
+        let Context { client, stores, clock } = self.context.clone();
+        let (sources, watch) = scheduler::Sources::shared(&client, &stores);
         self.watches.push(watch);
-        let running = scheduler::run(client, sources, clock, settings, self.stop.clone());
+        let running = scheduler::run(client, sources, clock, settings, self.shutdown.clone());
         self.workers.push(tokio::spawn(running));
     }
 
@@ -146,7 +146,8 @@ impl Cluster {
     fn spawn<R: Reconcile>(&mut self, work: R, watch: fn(&R, &Queue), workers: usize) {
         let queue = Queue::default();
         watch(&work, &queue);
-        let running = harness::run(Arc::new(work), queue, workers, self.context.clock, self.stop.clone());
+        let running =
+            reconcile::run(Arc::new(work), queue, workers, self.context.clock, self.shutdown.clone());
         self.workers.push(tokio::spawn(running));
     }
 }

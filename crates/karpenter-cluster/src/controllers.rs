@@ -1,6 +1,6 @@
 //! The controllers of kube-controller-manager that affect a node autoscaler.
 //!
-//! Each reads the stores, decides in a pure function, and writes through the client; [`crate::harness`] runs it.
+//! Each reads the stores, decides in a pure function, and writes through the client; [`crate::reconcile`] runs it.
 //! Controllers do not call each other; they communicate through the API server only.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/controller

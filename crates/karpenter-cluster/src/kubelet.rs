@@ -23,9 +23,9 @@ use serde_json::json;
 use self::script::NodeScript;
 use crate::controllers::context::{Context, is_already_exists, is_conflict, namespace_of};
 use crate::controllers::pods::node_name;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_NODE, claims_of};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_NODE, claims_of};
 
 /// The namespace with the Leases of nodes.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -83,7 +83,7 @@ pub struct NodeKubelets {
 impl NodeKubelets {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -92,15 +92,15 @@ impl NodeKubelets {
 }
 
 impl Reconcile for NodeKubelets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key).filter(|node| self.options.manages(node)) else {
-            return Ok(After::Done);
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key).filter(|node| self.options.manages(node)) else {
+            return Ok(Requeue::No);
         };
-        let lease = mirrors.leases.get(LEASE_NAMESPACE, &key.name);
+        let lease = stores.leases.get(LEASE_NAMESPACE, &key.name);
         let decision = node::decide(&node, lease.as_deref(), &self.options, self.context.clock.now());
         if let Some(patch) = decision.status {
-            self.context.strategic_status(&mirrors.nodes, &*node, patch).await?;
+            self.context.strategic_status(&stores.nodes, &*node, patch).await?;
         }
         if !decision.untaint.is_empty() {
             let spec = node.spec.clone().unwrap_or_default();
@@ -110,7 +110,7 @@ impl Reconcile for NodeKubelets {
                 .into_iter()
                 .filter(|taint| !decision.untaint.contains(&taint.key))
                 .collect();
-            self.context.merge_unchanged(&mirrors.nodes, &*node, json!({"spec": {"taints": left}})).await?;
+            self.context.merge_unchanged(&stores.nodes, &*node, json!({"spec": {"taints": left}})).await?;
         }
         if decision.renew {
             match &lease {
@@ -120,11 +120,11 @@ impl Reconcile for NodeKubelets {
                         "renewTime": self.context.clock.micro_time(),
                         "leaseDurationSeconds": self.options.lease_duration.as_secs(),
                     }});
-                    self.context.merge(&mirrors.leases, &**lease, patch).await?;
+                    self.context.merge(&stores.leases, &**lease, patch).await?;
                 }
                 None => {
                     let lease = node::new_lease(&node, &self.options, self.context.clock.micro_time());
-                    match self.context.create(&mirrors.leases, &lease).await {
+                    match self.context.create(&stores.leases, &lease).await {
                         Err(error) if is_already_exists(&error) => {}
                         outcome => drop(outcome?),
                     }
@@ -148,16 +148,16 @@ impl PodKubelets {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.pods.observe(move |change: &Change<Pod>| {
             if !change.is_deleted() && node_name(change.object()).is_some() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
         // A node that is created, or whose script changes, affects its pods.
-        let (to, pods) = (queue.clone(), mirrors.pods.clone());
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        let (to, pods) = (queue.clone(), stores.pods.clone());
+        stores.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old, new } = change else { return };
             let before = old.as_ref().map(|node| (&node.metadata.uid, &node.metadata.annotations));
             if before != Some((&new.metadata.uid, &new.metadata.annotations)) {
@@ -167,10 +167,10 @@ impl PodKubelets {
             }
         });
         // A pod waits for its claims.
-        let (to, pods) = (queue.clone(), mirrors.pods.clone());
-        mirrors.claims.observe(move |change| {
+        let (to, pods) = (queue.clone(), stores.pods.clone());
+        stores.claims.observe(move |change| {
             let key = ObjectKey::of(&change.object().metadata);
-            for pod in pods.by(crate::mirrors::BY_CLAIM, &key.to_string()) {
+            for pod in pods.by(crate::stores::BY_CLAIM, &key.to_string()) {
                 if node_name(&pod).is_some() {
                     to.add(ObjectKey::of(&pod.metadata));
                 }
@@ -186,7 +186,7 @@ impl PodKubelets {
 
     fn claims_bound(&self, pod: &Pod) -> bool {
         claims_of(pod).iter().all(|claim| {
-            let claim = self.context.mirrors.claims.get(namespace_of(pod), claim);
+            let claim = self.context.stores.claims.get(namespace_of(pod), claim);
             claim.is_some_and(|claim| {
                 claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
             })
@@ -195,34 +195,34 @@ impl PodKubelets {
 }
 
 impl Reconcile for PodKubelets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(pod) = mirrors.pods.get_key(key) else { return Ok(After::Done) };
-        let Some(node) = node_name(&pod).and_then(|name| mirrors.nodes.get("", name)) else {
-            return Ok(After::Done);
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(pod) = stores.pods.get_key(key) else { return Ok(Requeue::No) };
+        let Some(node) = node_name(&pod).and_then(|name| stores.nodes.get("", name)) else {
+            return Ok(Requeue::No);
         };
         if !self.options.manages(&node) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let now = self.context.clock.now();
         let boots = NodeScript::of(&node, &self.options).boots_at(&node);
         let ready_to_run = || self.claims_bound(&pod);
         match pod::decide(&pod, &node, boots, ready_to_run, &self.options, now) {
-            pod::Step::Nothing => Ok(After::Done),
-            pod::Step::Wait(wait) => Ok(After::Again(wait)),
+            pod::Step::Nothing => Ok(Requeue::No),
+            pod::Step::Wait(wait) => Ok(Requeue::After(wait)),
             pod::Step::Write(change) => {
                 let patch = pod::status_patch(&pod, &node, &change, || self.next_address(), now);
-                match self.context.strategic_status(&mirrors.pods, &*pod, patch).await {
+                match self.context.strategic_status(&stores.pods, &*pod, patch).await {
                     // Another pod has the name now; its own event enqueues it.
-                    Err(error) if is_conflict(&error) => Ok(After::Done),
+                    Err(error) if is_conflict(&error) => Ok(Requeue::No),
                     // The response updates the store, which enqueues the pod again.
-                    outcome => outcome.map(|_| After::Done),
+                    outcome => outcome.map(|_| Requeue::No),
                 }
             }
             pod::Step::Remove => {
                 let gone = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-                self.context.delete_with(&mirrors.pods, &*pod, gone).await?;
-                Ok(After::Done)
+                self.context.delete_with(&stores.pods, &*pod, gone).await?;
+                Ok(Requeue::No)
             }
         }
     }

@@ -7,9 +7,9 @@
 pub mod clock;
 pub mod cluster;
 pub mod controllers;
-pub mod harness;
 pub mod kubelet;
-pub mod mirror;
-pub mod mirrors;
 pub mod proxy;
+pub mod reconcile;
 pub mod scheduler;
+pub mod store;
+pub mod stores;

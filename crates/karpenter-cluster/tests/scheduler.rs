@@ -10,7 +10,7 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::StorageClass;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::Stop;
+use karpenter_cluster::reconcile::Shutdown;
 use karpenter_cluster::scheduler::{Settings, Sources, run};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
@@ -30,7 +30,7 @@ impl karpenter_apiserver::clock::Clock for OnTokio {
 struct World {
     client: Client,
     clock: Clock,
-    stop: Stop,
+    shutdown: Shutdown,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -51,13 +51,13 @@ impl World {
         let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         let (sources, mut tasks) = Sources::watch(&client);
-        let stop = Stop::default();
-        tasks.push(tokio::spawn(run(client.clone(), sources, clock, Settings::default(), stop.clone())));
-        Self { client, clock, stop, tasks }
+        let shutdown = Shutdown::default();
+        tasks.push(tokio::spawn(run(client.clone(), sources, clock, Settings::default(), shutdown.clone())));
+        Self { client, clock, shutdown, tasks }
     }
 
     async fn stop(mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         let scheduler = self.tasks.pop().expect("the scheduler's task");
         scheduler.await.expect("a clean end");
         self.tasks.iter().for_each(|task| task.abort());

@@ -18,8 +18,8 @@ use karpenter_api::types::{
 use karpenter_cluster::controllers::context::{
     difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
 };
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_state::buffers::{self, READY_FOR_PROVISIONING, Resolved, Unresolved, Workloads};
 use karpenter_state::pod::Pod;
 use kube::Resource;
@@ -79,8 +79,8 @@ pub(crate) fn observe_referenced_objects(
 }
 
 fn referred<K>(
-    store: Option<&Mirror<K>>,
-    buffers: &Mirror<CapacityBuffer>,
+    store: Option<&Store<K>>,
+    buffers: &Store<CapacityBuffer>,
     tell: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
     kind: &'static str,
 ) where
@@ -135,15 +135,15 @@ impl Workloads for Stores {
 }
 
 impl Reconcile for CapacityBuffers {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
         let buffer = stores.capacity_buffers.as_ref().and_then(|buffers| buffers.get_key(key));
-        let Some(buffer) = buffer else { return Ok(After::Done) };
+        let Some(buffer) = buffer else { return Ok(Requeue::No) };
         let resolved = buffers::resolve(&buffer, stores);
         let new = decide_status(&buffer, &resolved, self.context.clock.now());
         match write_status(&self.context, &buffer, &new).await {
-            Ok(()) => Ok(After::Again(LOOK_AGAIN_AFTER)),
-            Err(error) if is_conflict(&error) => Ok(After::Again(CONFLICT_RETRY_AFTER)),
+            Ok(()) => Ok(Requeue::After(LOOK_AGAIN_AFTER)),
+            Err(error) if is_conflict(&error) => Ok(Requeue::After(CONFLICT_RETRY_AFTER)),
             Err(error) => Err(error),
         }
     }

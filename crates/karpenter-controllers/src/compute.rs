@@ -1,8 +1,8 @@
-//! Where heavy computing happens, and where its panics end.
+//! Runs CPU-bound work on separate threads and catches its panics.
 //!
-//! Pure work runs in a lane: on a thread of its own, so that it holds up nothing else, and so that the runtime does not
-//! wait for it when it stops. A panic in a lane becomes a value. A panic anywhere else ends the process at once
-//! ([`abort_on_other_panics`]): a task never dies silently.
+//! Pure work runs in a lane: on a thread of its own, so that it neither blocks the async runtime nor delays shutdown.
+//! A panic in a lane becomes an error value. A panic anywhere else aborts the process ([`abort_on_other_panics`]),
+//! because a task that ended silently would stop a controller.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -16,7 +16,7 @@ use karpenter_scheduling::validated::{Planner, PlannerPanic};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-/// What computes.
+/// The kind of work that runs on a thread; it names the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     Provisioning,
@@ -33,36 +33,36 @@ impl Lane {
 }
 
 thread_local! {
-    /// Whether the thread is inside of [`catch`].
+    /// Whether the thread is inside [`catch`].
     static IS_CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Calls of [`catch`] that have not returned.
 static CATCHING: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the last contained panic happened: perhaps on another thread than the one that catches it.
+/// Location of the last caught panic, possibly on another thread than the one that catches it.
 static LAST_LOCATION: Mutex<Option<String>> = Mutex::new(None);
 
-/// Installs the panic hook of the process. To be called first of all.
+/// Installs the panic hook of the process. Call it first.
 pub fn abort_on_other_panics() {
-    let report = std::panic::take_hook();
+    let print_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if is_contained() {
-            note_location(info);
+        if is_caught() {
+            record_location(info);
         } else {
-            report(info);
+            print_panic(info);
             std::process::abort();
         }
     }));
 }
 
-/// Threads of rayon's pool work for the solver only, and pass their panics to the thread that they work for.
-fn is_contained() -> bool {
+/// Rayon's threads work for the solver only, and rayon passes their panics to the calling thread.
+fn is_caught() -> bool {
     let is_work_caught = || CATCHING.load(Ordering::Relaxed) > 0;
     IS_CATCHING.get() || (rayon::current_thread_index().is_some() && is_work_caught())
 }
 
-fn note_location(info: &PanicHookInfo<'_>) {
+fn record_location(info: &PanicHookInfo<'_>) {
     let location = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
     *LAST_LOCATION.lock().unwrap_or_else(PoisonError::into_inner) = location;
 }
@@ -78,17 +78,17 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, PlannerPanic> {
     }
     CATCHING.fetch_add(1, Ordering::Relaxed);
     let _restore = Restore(IS_CATCHING.replace(true));
-    // The work is pure: what it leaves behind half done is dropped with it.
+    // The work is pure, so no half-changed state survives it.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let message = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
         let location = LAST_LOCATION.lock().unwrap_or_else(PoisonError::into_inner).take();
-        PlannerPanic { message, location: location.unwrap_or_else(|| "an unknown place".to_owned()) }
+        PlannerPanic { message, location: location.unwrap_or_else(|| "an unknown location".to_owned()) }
     })
 }
 
-/// Runs work off the event loop, except on a runtime that has only one thread: there it runs in place, so that a simulated
-/// run is the same every time.
+/// Runs work on a separate thread. On a single-threaded runtime it runs in place, so that simulations are
+/// deterministic.
 pub async fn run<T: Send + 'static>(
     lane: Lane,
     work: impl FnOnce() -> T + Send + 'static,
@@ -99,7 +99,7 @@ pub async fn run<T: Send + 'static>(
     let (answer, answered) = oneshot::channel();
     let thread = std::thread::Builder::new().name(lane.thread_name().to_owned());
     let spawned = thread.spawn(move || {
-        // The caller may have been dropped meanwhile.
+        // The receiver may have been dropped.
         let _ = answer.send(catch(work));
     });
     let no_answer = |message: String| Err(PlannerPanic { message, location: "starting a thread".to_owned() });
@@ -109,7 +109,7 @@ pub async fn run<T: Send + 'static>(
     }
 }
 
-/// An engine each of whose attempts ends in a value.
+/// A planner whose panics are caught and returned as errors.
 pub struct CatchPanics<'a>(pub &'a dyn Planner);
 
 impl Planner for CatchPanics<'_> {

@@ -1,5 +1,7 @@
-//! Conditions that changed: what counts as a change, for every kind that has conditions. Metrics count changes, and
-//! [`events`] tells them.
+//! Transitions of status conditions, for every kind with conditions. They are counted by metrics and published by
+//! [`events`].
+//!
+//! Upstream: github.com/awslabs/operatorpkg/status.
 
 pub(crate) mod events;
 #[cfg(test)]
@@ -13,10 +15,10 @@ use karpenter_cluster::clock::since;
 use kube::Resource;
 use kube::api::{DynamicObject, ObjectMeta};
 
-/// The status of what nobody has said anything about yet.
+/// The status of a condition that is not set yet.
 const UNKNOWN: &str = "Unknown";
 
-/// A condition as any kind has it.
+/// The fields that conditions of all kinds have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConditionView<'a> {
     pub(crate) kind: &'a str,
@@ -26,33 +28,33 @@ pub(crate) struct ConditionView<'a> {
     pub(crate) since: Option<Timestamp>,
 }
 
-/// Kinds whose conditions are told.
+/// Kinds whose condition transitions are reported.
 pub(crate) trait Conditional: Resource {
-    fn seen(&self) -> Vec<ConditionView<'_>>;
+    fn condition_views(&self) -> Vec<ConditionView<'_>>;
 }
 
 impl Conditional for NodeClaim {
-    fn seen(&self) -> Vec<ConditionView<'_>> {
+    fn condition_views(&self) -> Vec<ConditionView<'_>> {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
-        complete(NODE_CLAIM_CONDITIONS, ours(conditions), &self.metadata)
+        complete(NODE_CLAIM_CONDITIONS, views_of(conditions), &self.metadata)
     }
 }
 
 impl Conditional for NodePool {
-    fn seen(&self) -> Vec<ConditionView<'_>> {
+    fn condition_views(&self) -> Vec<ConditionView<'_>> {
         let conditions = self.status.iter().flat_map(|status| &status.conditions);
-        complete(NODE_POOL_CONDITIONS, ours(conditions), &self.metadata)
+        complete(NODE_POOL_CONDITIONS, views_of(conditions), &self.metadata)
     }
 }
 
 impl Conditional for CapacityBuffer {
-    fn seen(&self) -> Vec<ConditionView<'_>> {
-        ours(self.status.iter().flat_map(|status| &status.conditions))
+    fn condition_views(&self) -> Vec<ConditionView<'_>> {
+        views_of(self.status.iter().flat_map(|status| &status.conditions))
     }
 }
 
 impl Conditional for Node {
-    fn seen(&self) -> Vec<ConditionView<'_>> {
+    fn condition_views(&self) -> Vec<ConditionView<'_>> {
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
         conditions
             .map(|condition| ConditionView {
@@ -66,9 +68,9 @@ impl Conditional for Node {
     }
 }
 
-/// Node classes are of the provider's kinds, for which there is no type here.
+/// Node classes: the kinds of the provider have no Rust type here.
 impl Conditional for DynamicObject {
-    fn seen(&self) -> Vec<ConditionView<'_>> {
+    fn condition_views(&self) -> Vec<ConditionView<'_>> {
         let conditions = self.data.pointer("/status/conditions").and_then(|list| list.as_array());
         conditions
             .into_iter()
@@ -87,7 +89,7 @@ impl Conditional for DynamicObject {
     }
 }
 
-fn ours<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<ConditionView<'a>> {
+fn views_of<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<ConditionView<'a>> {
     conditions
         .map(|condition| ConditionView {
             kind: &condition.type_,
@@ -99,8 +101,8 @@ fn ours<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<ConditionVie
         .collect()
 }
 
-/// With the conditions that an object of its kind always has: until somebody writes them, they have been unknown since
-/// it was created. So a launch is measured from the creation of its claim, whoever wrote the claim.
+/// Adds the conditions that every object of the kind has: until they are set, they are `Unknown` since its creation. So the
+/// duration of a launch counts from the creation of the claim.
 fn complete<'a>(
     types: ConditionTypes,
     mut seen: Vec<ConditionView<'a>>,
@@ -117,16 +119,16 @@ fn complete<'a>(
     seen
 }
 
-/// A condition that has another status than before. One that was not there counts as Unknown before.
+/// A condition whose status changed. A condition that was missing counts as `Unknown`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Transition<'a> {
     pub(crate) now: ConditionView<'a>,
-    /// The condition as it was, if it was there.
+    /// The previous condition, if there was one.
     pub(crate) before: Option<ConditionView<'a>>,
 }
 
 impl Transition<'_> {
-    /// For how many seconds the condition had the status it had.
+    /// How many seconds the condition had the previous status.
     pub(crate) fn seconds(&self) -> Option<f64> {
         Some(since(self.now.since?, self.before?.since?).as_secs_f64())
     }

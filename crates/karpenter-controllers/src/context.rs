@@ -1,4 +1,5 @@
-//! What every controller is given: the API server, the stores, the cloud, the time, and where to tell about things.
+//! The dependencies of all controllers: the API server, the stores, the cloud provider, the clock, and the recorders
+//! of events, metrics and decisions.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use kube::Client;
 
 use crate::claims::UnconfirmedCreates;
 use crate::decision_journal::DecisionJournal;
-use crate::disruption::standings::Standings;
+use crate::disruption::verdicts::Verdicts;
 use crate::events::Recorder;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::Metrics;
@@ -22,7 +23,7 @@ use crate::state::ClusterState;
 use crate::static_capacity::NodeLimitGrants;
 use crate::stores::Stores;
 
-/// Cheap to clone; clones share everything.
+/// Clones share all state.
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
@@ -30,33 +31,33 @@ pub struct Context {
     pub cloud: Arc<dyn CloudProvider>,
     pub clock: Clock,
     pub recorder: Recorder,
-    /// What no object says: plans, nominations, what is about to go.
+    /// State that no object holds: reservations, nominations, marks for deletion.
     pub state: ClusterState,
-    /// Claims that may or may not have been created.
+    /// NodeClaims whose create request failed without a clear answer.
     pub unconfirmed_creates: UnconfirmedCreates,
     pub journal: DecisionJournal,
-    /// Why nodes are (not) being disrupted.
-    pub standings: Standings,
+    /// Why each node is or is not disrupted.
+    pub verdicts: Verdicts,
     pub metrics: Metrics,
-    /// Whether pods are told their planned node ahead of the scheduler.
+    /// Whether to write the planned node to `status.nominatedNodeName` of pending pods.
     pub nominates_pods: bool,
-    /// Features that are on.
+    /// The enabled feature gates.
     pub gates: FeatureGates,
     pub settings: Arc<Settings>,
-    /// What is known about sick nodes beyond what they say.
+    /// State of node repair that no object holds.
     pub repairs: Repairs,
-    /// Places under limits that are promised to nodes of pools of fixed size.
+    /// Node limits of static NodePools that are granted to NodeClaims being created.
     pub node_limit_grants: NodeLimitGrants,
-    /// Pools whose launches keep failing.
+    /// Back-off of NodePools whose launches fail.
     pub launch_backoff: SharedLaunchBackoff,
-    /// Errors that were logged lately.
+    /// Limits how often the same error is logged.
     pub log_throttle: LogThrottle,
-    /// What NodeOverlays come to; consulted only while their gate is on.
+    /// The evaluated NodeOverlays; used only if their feature gate is on.
     pub overlays: OverlayStore,
 }
 
 impl Context {
-    /// A context that has seen and decided nothing yet.
+    /// A context with empty state.
     pub fn new(client: Client, stores: Stores, cloud: Arc<dyn CloudProvider>, clock: Clock) -> Self {
         let recorder = Recorder::new(client.clone(), clock);
         let metrics = Metrics::of(&*cloud);
@@ -69,7 +70,7 @@ impl Context {
             state: ClusterState::default(),
             unconfirmed_creates: UnconfirmedCreates::default(),
             journal: DecisionJournal::default(),
-            standings: Standings::default(),
+            verdicts: Verdicts::default(),
             metrics,
             nominates_pods: true,
             gates: FeatureGates::default(),
@@ -82,7 +83,7 @@ impl Context {
         }
     }
 
-    /// Whether a claim or pool belongs to this provider; all others are somebody else's business.
+    /// Whether the NodeClaim or NodePool belongs to this provider. Controllers ignore all others.
     pub fn is_managed(&self, reference: &NodeClassReference) -> bool {
         let kinds = self.cloud.node_class_kinds();
         kinds.iter().any(|kind| kind.group == reference.group && kind.kind == reference.kind)

@@ -1,6 +1,6 @@
-//! The last decisions, for people who ask why: what was decided, why, from which state, and what it costs.
+//! The most recent decisions: what was decided, why, from which state, and at what cost. Served by `/debug/decisions`.
 //!
-//! A bounded ring in memory. It explains; nothing is ever decided from it.
+//! A bounded ring buffer in memory. No controller reads it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// How many decisions are kept unless somebody says otherwise.
+/// Default number of entries.
 pub const ENTRIES_DEFAULT: usize = 512;
 
-/// One decision.
+/// An entry as `/debug/decisions` returns it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JournalEntry {
-    /// Counts from 1 and never repeats in a process, so that a reader can ask for what is new.
+    /// Starts at 1 and increases within a process, so that a reader can ask for newer entries.
     pub number: u64,
     pub at: Timestamp,
-    /// Who decided: `provisioning`, …
+    /// The controller that decided, for example `provisioning`.
     pub by: &'static str,
-    /// What was decided, as one sentence.
+    /// The decision, as one sentence.
     pub what: String,
     /// The reasons, most important first.
     pub why: Vec<String>,
-    /// The newest version of the cluster's objects that was looked at.
+    /// The newest resource version that the decision is based on.
     pub revision: u64,
-    /// The price of all nodes whose price is known, before and after, per hour.
+    /// The price per hour of all nodes with a known price, before and after.
     pub cost_before_per_hour: Option<f64>,
     pub cost_after_per_hour: Option<f64>,
-    /// What was planned, where the planner was at fault: manifests that `karpenter plan -f` reads.
+    /// After a planner fault, the input of the planner as manifests that `karpenter plan -f` reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Arc<str>>,
 }
 
-/// A decision before it is numbered.
+/// A decision without its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecisionRecord {
     pub at: Timestamp,
@@ -46,7 +46,7 @@ pub struct DecisionRecord {
     pub cost_after_per_hour: Option<f64>,
 }
 
-/// Inputs of faults that are kept: the newest.
+/// Number of the newest entries that keep their input.
 const INPUTS_MAX: usize = 4;
 
 /// Clones share the ring.
@@ -74,12 +74,12 @@ impl DecisionJournal {
         Self { shared: Arc::new(Mutex::new(ring)) }
     }
 
-    /// Writes a decision down, in the log as well; the oldest makes room.
+    /// Records and logs a decision. The oldest entry is removed if the journal is full.
     pub fn record(&self, decision: DecisionRecord) {
         self.record_with(decision, None);
     }
 
-    /// The same, with the input that led to it.
+    /// Like [`Self::record`], with the input of the planner.
     pub fn record_with(&self, decision: DecisionRecord, input: Option<Arc<str>>) {
         tracing::info!(decision = decision.what, reasons = decision.why.join("; "), "recorded decision");
         let mut ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl DecisionJournal {
         with_input.skip(INPUTS_MAX).for_each(|entry| entry.input = None);
     }
 
-    /// What is kept and newer than `after`, oldest first.
+    /// The entries with a number above `after`, oldest first.
     pub fn entries_after(&self, after: u64) -> Vec<JournalEntry> {
         let ring = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         ring.entries.iter().filter(|entry| entry.number > after).cloned().collect()
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room_and_numbers_go_on() {
+    fn oldest_entry_is_removed_and_numbers_increase() {
         let journal = DecisionJournal::with_capacity(2);
         for what in ["a", "b", "c"] {
             journal.record(DecisionRecord {

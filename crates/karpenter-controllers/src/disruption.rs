@@ -3,47 +3,47 @@
 //!
 //! Two loops share the commands. The one looks at the whole cluster and decides with pure functions what should go and
 //! what takes its place (`karpenter_disruption`). The other leads the commands that have begun to their end
-//! ([`flight`]). Neither waits inside a pass: a delay is a stage with a deadline. The drain itself is the node's business
+//! ([`active`]). Neither waits inside a pass: a delay is a stage with a deadline. The drain itself is the node's business
 //! ([`crate::node`]). Commands live in memory; what is written on the claims of replacements lets a restarted process
 //! take a command up again, and what cannot be taken up is rolled back. How much was moved and when is written down where
 //! a pool bounds it ([`remembered`]).
 //!
 //! Upstream: pkg/controllers/disruption.
 
-mod act;
 mod advance;
-mod changes;
+mod command_queue;
+pub mod command_state;
 mod evaluate;
+mod execute;
 mod faults;
-pub mod flight;
-mod flights;
-mod flux;
-mod gaps;
 pub(crate) mod observe;
-mod order;
-mod remembered;
+mod persist_moves;
+mod pod_churn;
+mod report;
+mod resolved_command;
 mod resume;
-mod second_look;
-pub mod standings;
-mod tell;
+mod trigger;
+mod validate;
+pub mod verdicts;
+mod watchdog;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_disruption::settings::{Mode, Settings as Rules};
 use karpenter_model::problem;
 
-use self::changes::Changes;
-use self::flights::Flights;
-use self::flux::Flux;
-use self::gaps::Gaps;
+use self::command_queue::CommandQueue;
+use self::pod_churn::PodChurn;
+use self::trigger::EvaluationTrigger;
+use self::watchdog::EvaluationWatchdog;
 use crate::context::Context;
 
+pub use self::command_state::VALIDATION_DELAY;
 pub use self::faults::Inspect;
-pub use self::flight::VALIDATION_DELAY;
 pub use self::resume::ANNOTATION_REPLACES;
 pub(crate) use self::resume::created_for;
 
@@ -52,7 +52,7 @@ pub const IDLE_POLL: Duration = Duration::from_secs(10);
 /// Between two looks while something is under way, not known yet, or has to be tried again.
 pub const RETRY_POLL: Duration = Duration::from_secs(1);
 /// A cluster in which nothing changes is looked at again after this long.
-pub const QUIET_MAX: Duration = Duration::from_secs(5 * 60);
+pub const REEVALUATE_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// The condition that says why a claim goes.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
@@ -62,13 +62,13 @@ pub struct Disruption {
     context: Context,
     rules: Rules,
     validation_delay: Duration,
-    flights: Arc<Mutex<Flights>>,
-    changes: Changes,
-    flux: Flux,
-    gaps: Gaps,
+    command_queue: Arc<Mutex<CommandQueue>>,
+    trigger: EvaluationTrigger,
+    pod_churn: PodChurn,
+    watchdog: EvaluationWatchdog,
     commands: OnceLock<Queue>,
     /// Held while moved pods are written down.
-    counting: tokio::sync::Mutex<()>,
+    move_count_lock: tokio::sync::Mutex<()>,
     suspects: Mutex<faults::Suspects>,
     inspect: Option<Inspect>,
 }
@@ -80,18 +80,18 @@ impl Disruption {
             context,
             rules,
             validation_delay: VALIDATION_DELAY,
-            flights: Arc::default(),
-            changes: Changes::default(),
-            flux: Flux::default(),
-            gaps: Gaps::default(),
+            command_queue: Arc::default(),
+            trigger: EvaluationTrigger::default(),
+            pod_churn: PodChurn::default(),
+            watchdog: EvaluationWatchdog::default(),
             commands: OnceLock::new(),
-            counting: tokio::sync::Mutex::new(()),
+            move_count_lock: tokio::sync::Mutex::new(()),
             suspects: Mutex::default(),
             inspect: None,
         }
     }
 
-    /// Calls `inspect` with every fleet that is about to be evaluated.
+    /// Calls `inspect` with every cluster that is about to be evaluated.
     pub fn inspected_by(mut self, inspect: Inspect) -> Self {
         self.inspect = Some(inspect);
         self
@@ -111,12 +111,12 @@ impl Disruption {
     /// Each loop works on a queue of its own.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
-        self.changes.watch(&self.context.stores);
-        self.flux.watch(&self.context.stores, self.context.clock);
-        let changes = self.changes.clone();
-        self.context.overlays.on_change(move || changes.note());
-        let changes = self.changes.clone();
-        self.context.state.on_buffer_hosts_changed(move || changes.note());
+        self.trigger.watch(&self.context.stores);
+        self.pod_churn.watch(&self.context.stores, self.context.clock);
+        let trigger = self.trigger.clone();
+        self.context.overlays.on_change(move || trigger.record_change());
+        let trigger = self.trigger.clone();
+        self.context.state.on_buffer_hosts_changed(move || trigger.record_change());
         commands.add(commands_key());
         evaluations.add(evaluation_key());
         // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.
@@ -130,11 +130,11 @@ impl Disruption {
         });
         // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
         let (to, stores) = (evaluations.clone(), self.context.stores.clone());
-        let (flights, clock) = (self.flights.clone(), self.context.clock);
+        let (command_queue, clock) = (self.command_queue.clone(), self.context.clock);
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_going = |claim: &Arc<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
             if change.is_deleted() {
-                let is_awaited = lock(&flights).hasten(clock.now());
+                let is_awaited = lock(&command_queue).budget_may_be_free(clock.now());
                 if is_awaited || !stores.node_claims.list().iter().any(is_going) {
                     to.add(evaluation_key());
                 }
@@ -143,14 +143,14 @@ impl Disruption {
     }
 
     /// A command has begun, and somebody has to see to it.
-    fn wake(&self) {
+    fn wake_command_loop(&self) {
         if let Some(queue) = self.commands.get() {
             queue.add(commands_key());
         }
     }
 
-    fn flights(&self) -> MutexGuard<'_, Flights> {
-        lock(&self.flights)
+    fn command_queue(&self) -> MutexGuard<'_, CommandQueue> {
+        lock(&self.command_queue)
     }
 
     fn suspects(&self) -> MutexGuard<'_, faults::Suspects> {
@@ -158,14 +158,14 @@ impl Disruption {
     }
 }
 
-fn lock(flights: &Mutex<Flights>) -> MutexGuard<'_, Flights> {
-    flights.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(command_queue: &Mutex<CommandQueue>) -> MutexGuard<'_, CommandQueue> {
+    command_queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reconcile for Disruption {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let wait = if *key == commands_key() { self.advance().await } else { self.evaluate().await };
-        Ok(After::Again(wait))
+        Ok(Requeue::After(wait))
     }
 }
 

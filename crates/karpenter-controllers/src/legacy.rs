@@ -1,8 +1,9 @@
-//! Serves the API before v1: keeps v1 objects behind Provisioners and AWSNodeTemplates, and tells them how they fare.
+//! Serves the v1alpha5 API: derives a NodePool from each Provisioner and an EC2NodeClass from each AWSNodeTemplate, and
+//! writes their status.
 //!
-//! What is derived is decided in `karpenter-legacy`; here it is applied with a field manager of its own, so that revert of
-//! derived objects are undone, and deleted with its owner by the cluster's garbage collection. Objects that were not
-//! derived are never written.
+//! The derived objects are computed in `karpenter-legacy` and applied here with server-side apply, so that manual edits of
+//! derived objects are reverted. They have an owner reference, so the cluster deletes them with their owner. Objects
+//! that were not derived are never written.
 
 pub mod adoption;
 pub mod emptiness;
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::labels::{DERIVED_FROM, provisioner_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey, keep_all};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store, keep_all};
 use karpenter_legacy::{
     Derived, Foreign, Options, Refusal, derive, derived_name, provisioner_status, template_status,
 };
@@ -30,35 +31,35 @@ use crate::context::Context;
 use crate::node::claim_of;
 use crate::operator::Operator;
 
-/// Nodes that are looked at at once.
-const NODES_AT_ONCE: usize = 10;
+/// Nodes that are reconciled concurrently.
+const CONCURRENT_NODES_MAX: usize = 10;
 
-/// Serves the old kinds. To be called once the operator has started; waits until their definitions are there.
+/// Starts the controllers of the v1alpha5 API after the operator has started; waits until their CRDs are installed.
 pub async fn serve(operator: &mut Operator, options: Options) {
     let kinds = LegacyKinds::watch(operator.context());
     serve_kinds(operator, kinds, options).await;
 }
 
-/// The same with kinds that are watched already, so that a process that waits for its turn can say what is missing.
+/// As [`serve`], with watches that run already, so that the readiness of a replica that is not leader names missing CRDs.
 pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: Options) {
     let context = operator.context().clone();
     let derived = LegacyApi::start(context.clone(), kinds, options).await;
     operator.spawn("legacy", derived, LegacyApi::watch, 1);
     let timestamps = EmptinessTimestamps { context: context.clone() };
-    operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, NODES_AT_ONCE);
-    operator.spawn("legacy.adoption", Adoption { context }, Adoption::watch, NODES_AT_ONCE);
+    operator.spawn("legacy.emptiness", timestamps, EmptinessTimestamps::watch, CONCURRENT_NODES_MAX);
+    operator.spawn("legacy.adoption", Adoption { context }, Adoption::watch, CONCURRENT_NODES_MAX);
 }
 
 const MANAGER: &str = "karpenter-legacy";
-/// Changes gather this long before everything is derived anew.
+/// Changes are batched for this time before all objects are derived again.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// The one key of this controller: names and conflicts concern all old objects together.
+/// The only key of this controller: names and conflicts concern all v1alpha5 objects together.
 fn everything() -> ObjectKey {
     ObjectKey::new("", "")
 }
 
-/// What is watched for the old API: the old kinds, and the classes behind them.
+/// The watches of Provisioners, AWSNodeTemplates and EC2NodeClasses.
 pub struct LegacyKinds {
     provisioners: Kind,
     templates: Kind,
@@ -67,7 +68,7 @@ pub struct LegacyKinds {
 }
 
 impl LegacyKinds {
-    /// Begins to watch. Whatever stands in the way is logged, and readiness names it.
+    /// Starts the watches. Failures are logged, and the readiness check names them.
     pub fn watch(context: &Context) -> Self {
         let mut watches = Vec::new();
         let kinds = [
@@ -90,21 +91,21 @@ impl Drop for LegacyKinds {
     }
 }
 
-/// Keeps derived objects as they should be. One pass looks at all of them.
+/// The controller of derived objects. Each pass reconciles all of them.
 pub struct LegacyApi {
     context: Context,
     options: Options,
     kinds: LegacyKinds,
-    /// What was applied last, with the generation that came of it: writes that would change nothing are not made.
+    /// By kind and name: the object that was applied last and the resulting generation, to skip writes without a change.
     applied: Mutex<BTreeMap<(String, String), (Value, i64)>>,
-    /// What was last logged about templates, whose status has no place for it.
+    /// The last logged message by AWSNodeTemplate, whose status has no conditions.
     logged: Mutex<BTreeMap<String, String>>,
 }
 
-/// One kind without a type here: how to speak about it, and what there is of it.
+/// A kind without a Rust type: its API resource and its store.
 struct Kind {
     resource: ApiResource,
-    store: Mirror<DynamicObject>,
+    store: Store<DynamicObject>,
 }
 
 impl Kind {
@@ -116,8 +117,8 @@ impl Kind {
         tasks: &mut Vec<JoinHandle<()>>,
     ) -> Self {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let empty = Mirror::empty(keep_all, &[]);
-        let (store, task) = empty.fed_with(client, &resource, |object: DynamicObject| object);
+        let empty = Store::empty(keep_all, &[]);
+        let (store, task) = empty.watch_resource_into(client, &resource, |object: DynamicObject| object);
         tasks.push(task);
         Self { resource, store }
     }
@@ -128,7 +129,7 @@ impl Kind {
 }
 
 impl LegacyApi {
-    /// Waits until the old kinds were seen.
+    /// Waits until the stores are synced.
     pub async fn start(context: Context, kinds: LegacyKinds, options: Options) -> Self {
         for kind in [&kinds.provisioners, &kinds.templates, &kinds.classes] {
             kind.store.synced().await;
@@ -148,7 +149,7 @@ impl LegacyApi {
         queue.add(everything());
     }
 
-    /// Names of v1 objects that are not ours to write.
+    /// Names of v1 objects that were not derived.
     fn foreign(&self) -> Foreign {
         let pools = self.context.stores.node_pools.list();
         let classes = self.kinds.classes.store.list();
@@ -166,7 +167,7 @@ impl LegacyApi {
         }
     }
 
-    /// The object as it is now, whichever of the two derived kinds it is.
+    /// The stored object of either derived kind.
     fn present(&self, kind: &str, name: &str) -> Option<Value> {
         match kind {
             "NodePool" => self
@@ -205,26 +206,26 @@ impl LegacyApi {
             let by_us = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             written = api.patch(&key.1, &by_us, &Patch::Merge(revert_patch)).await?;
         }
-        let came_of_it = written.metadata.generation.unwrap_or(0);
-        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), came_of_it));
+        let generation = written.metadata.generation.unwrap_or(0);
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (object.clone(), generation));
         Ok(())
     }
 
-    /// Logs why a template is not served, once.
+    /// Logs once why a template is not served.
     fn log(&self, template: &str, refusal: Option<&Refusal>) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         match refusal {
             Some(refusal) if logged.get(template) == Some(&refusal.message) => {}
             Some(Refusal { reason, message }) => {
-                tracing::error!(template, reason, message, "an AWSNodeTemplate is not served");
+                tracing::error!(template, reason, message, "failed serving AWSNodeTemplate");
                 logged.insert(template.to_owned(), message.clone());
             }
             None => drop(logged.remove(template)),
         }
     }
 
-    /// Writes the status of an old object where it differs.
-    async fn tell(&self, kind: &Kind, object: &DynamicObject, status: Value) -> kube::Result<()> {
+    /// Writes the status of a v1alpha5 object if it differs.
+    async fn write_status(&self, kind: &Kind, object: &DynamicObject, status: Value) -> kube::Result<()> {
         let old = object.data.get("status").cloned().unwrap_or(Value::Null);
         if status
             .as_object()
@@ -233,7 +234,7 @@ impl LegacyApi {
             return Ok(());
         }
         let mut patch = json!({"metadata": {"uid": object.uid()}, "status": status});
-        // A merge keeps what it does not name, and a resource that is gone must go.
+        // A merge patch keeps fields that it does not name, so removed resources are set to null.
         let gone = old.pointer("/resources").and_then(Value::as_object).into_iter().flatten();
         for (name, _) in
             gone.filter(|(name, _)| status.pointer("/resources").is_some_and(|now| now.get(*name).is_none()))
@@ -251,14 +252,14 @@ impl LegacyApi {
 }
 
 impl LegacyApi {
-    /// Classes that an old object no longer needs, such as one for kubelet settings that were removed.
+    /// Deletes derived classes that are not needed anymore, such as one for kubelet settings that were removed.
     async fn prune(&self, owners: &BTreeMap<String, usize>, derived: &Derived) -> kube::Result<()> {
         for class in self.kinds.classes.store.list() {
             let owner = class.owner_references().iter().find_map(|owner| owners.get(&owner.uid));
             let is_wanted = derived.objects.iter().any(|(_, object)| {
                 object["kind"] == "EC2NodeClass" && object["metadata"]["name"] == class.name_any()
             });
-            // What an owner in error has is kept: it may be a mistake that is mended soon.
+            // Objects of an owner with an error are kept, because the error may be fixed soon.
             let is_settled = owner.is_some_and(|owner| !derived.refusals.contains_key(owner));
             if is_derived(class.labels()) && is_settled && !is_wanted {
                 self.delete(
@@ -273,7 +274,7 @@ impl LegacyApi {
         Ok(())
     }
 
-    /// Pools whose Provisioner was deleted without them: they go too, and their nodes stay.
+    /// Deletes derived NodePools whose Provisioner was deleted with `--cascade=orphan`. Their nodes stay.
     async fn delete_orphaned_pools(&self, provisioners: &[Arc<DynamicObject>]) -> kube::Result<()> {
         for pool in self.context.stores.node_pools.list() {
             let is_orphan = provisioner_of(&pool.metadata).is_some() && pool.owner_references().is_empty();
@@ -303,7 +304,7 @@ impl LegacyApi {
 }
 
 impl Reconcile for LegacyApi {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let provisioners = self.kinds.provisioners.store.list();
         let templates = self.kinds.templates.store.list();
         let value = |object: &DynamicObject| serde_json::to_value(object).unwrap_or(Value::Null);
@@ -313,7 +314,7 @@ impl Reconcile for LegacyApi {
         for (input, object) in &derived.objects {
             match self.apply(object).await {
                 Ok(()) => {}
-                // What the old rules allowed and v1 refuses is told to the owner; others are served all the same.
+                // The API server rejects what v1alpha5 allowed: reported on the owner; other objects are served.
                 Err(kube::Error::Api(status)) if status.is_invalid() => {
                     let refusal = Refusal { reason: "Invalid", message: status.message.clone() };
                     refused.push((*input, refusal));
@@ -332,7 +333,7 @@ impl Reconcile for LegacyApi {
                 .filter(|pool| is_derived(pool.labels()))
                 .and_then(|pool| serde_json::to_value(&*pool).ok());
             let old = object.data.get("status").cloned().unwrap_or(Value::Null);
-            self.tell(
+            self.write_status(
                 &self.kinds.provisioners,
                 object,
                 provisioner_status(refusal, pool.as_ref(), &old, &now),
@@ -343,13 +344,13 @@ impl Reconcile for LegacyApi {
             self.log(&object.name_any(), derived.refusals.get(&input));
             let class = self.kinds.classes.store.get("", &derived_name(&object.name_any()));
             let class = class.filter(|class| is_derived(class.labels())).map(|class| value(&class));
-            self.tell(&self.kinds.templates, object, template_status(class.as_ref())).await?;
+            self.write_status(&self.kinds.templates, object, template_status(class.as_ref())).await?;
         }
         let uids = provisioners.iter().chain(&templates).enumerate();
         let owners = uids.filter_map(|(input, object)| Some((object.uid()?, input))).collect();
         self.prune(&owners, &derived).await?;
         self.delete_orphaned_pools(&provisioners).await?;
-        first_error.map_or(Ok(After::Done), Err)
+        first_error.map_or(Ok(Requeue::No), Err)
     }
 }
 
@@ -361,7 +362,7 @@ fn is_derived(labels: &BTreeMap<String, String>) -> bool {
     labels.contains_key(DERIVED_FROM)
 }
 
-/// Whether labels, annotations and owners are still what was applied; a change of those makes no new generation.
+/// Whether labels, annotations and owners are as applied; their changes do not increment the generation.
 fn has_metadata_of(present: &Value, wanted: &Value) -> bool {
     let pairs = ["labels", "annotations"].iter().all(|field| {
         let wanted = wanted["metadata"].get(*field).and_then(Value::as_object).into_iter().flatten();

@@ -1,9 +1,9 @@
-//! Karpenter's controllers: each one observes, decides with a pure function, and acts.
+//! Karpenter's controllers. Each one reads the stores, decides with a pure function, and writes.
 //!
-//! They speak to Kubernetes through `kube::Client` and to the cloud through `karpenter_cloud::CloudProvider`, and to
-//! each other not at all: what one writes, the others read from the stores, which take in own writes at once. Objects
-//! that are not Karpenter's are never written, except where a rule names them: nodes of our claims, pods that are
-//! nominated or evicted.
+//! They access Kubernetes through `kube::Client` and the cloud through `karpenter_cloud::CloudProvider`. They do not
+//! call each other: what one controller writes, the others read from the stores, which apply the writes of this
+//! process at once. Objects of other owners are only written where a rule requires it: nodes of NodeClaims, and pods
+//! that are nominated or evicted.
 
 pub mod capacity_buffer;
 pub mod claims;
@@ -38,7 +38,7 @@ pub use context::Context;
 pub use operator::options::FeatureGates;
 pub use settings::Settings;
 
-/// The commit this was built from, as short as upstream prints it, where the build sets KARPENTER_COMMIT.
+/// The commit of the build, as short as upstream prints it; the build sets KARPENTER_COMMIT.
 pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
     None => "unknown",
     Some(commit) if commit.is_empty() => "unknown",
@@ -46,6 +46,6 @@ pub const COMMIT: &str = match option_env!("KARPENTER_COMMIT") {
     Some(commit) => commit,
 };
 
-/// Digits of a commit's hash.
+/// Digits of a commit hash.
 const FULL_HASH_LENGTH: usize = 40;
 const SHORT_HASH_LENGTH: usize = 7;

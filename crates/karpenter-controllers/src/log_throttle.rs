@@ -1,4 +1,4 @@
-//! Errors that come back with every attempt: said when they are new, and then now and then.
+//! Limits how often an error that recurs with every attempt is logged: once, and again after a pause.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use crate::recent::RecentSet;
 
 const LOG_REPEAT_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// What was complained about lately. Clones share it.
+/// The errors that were logged recently. Clones share the state.
 #[derive(Clone)]
 pub struct LogThrottle {
-    said: Arc<RecentSet>,
+    logged: Arc<RecentSet>,
 }
 
 impl Default for LogThrottle {
     fn default() -> Self {
-        Self { said: Arc::new(RecentSet::within(LOG_REPEAT_AFTER)) }
+        Self { logged: Arc::new(RecentSet::within(LOG_REPEAT_AFTER)) }
     }
 }
 
 impl LogThrottle {
-    /// Whether it is worth a line that something failed with an object: the same was not said lately. If it is, the
-    /// caller says so.
-    pub fn is_due(&self, what: &str, object: impl Display, now: Timestamp) -> bool {
-        let key = format!("{what} {object}");
-        if self.said.ago(&key, now).is_some() {
+    /// Whether to log that an operation failed for an object: `false` if it was logged within the last five minutes.
+    /// If `true`, the caller logs it.
+    pub fn is_due(&self, operation: &str, object: impl Display, now: Timestamp) -> bool {
+        let key = format!("{operation} {object}");
+        if self.logged.ago(&key, now).is_some() {
             return false;
         }
-        self.said.note(&key, now);
+        self.logged.record(&key, now);
         true
     }
 }
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_said_once_in_a_while() {
+    fn same_error_is_logged_again_after_five_minutes() {
         let log_throttle = LogThrottle::default();
         let at = |second: i64| Timestamp::from_second(second).expect("a time");
-        let said = [("a", 0), ("b", 1), ("a", 2), ("a", 299), ("a", 300), ("a", 301)]
+        let logged = [("a", 0), ("b", 1), ("a", 2), ("a", 299), ("a", 300), ("a", 301)]
             .map(|(object, second)| log_throttle.is_due("ending", object, at(second)));
-        assert_eq!(said, [true, true, false, false, true, false]);
+        assert_eq!(logged, [true, true, false, false, true, false]);
         assert!(log_throttle.is_due("listing", "a", at(301)));
     }
 }

@@ -1,8 +1,9 @@
-//! What is done with the Nodes of claims: a deleted one is emptied and its machine ended before the object may go, and
-//! every one carries the label of its node class.
+//! The controllers of Nodes: drain and termination of deleted nodes, the label of the node class, node repair.
 //!
-//! Nodes without that label and without a claim of ours are somebody else's and are never written. Deciding that a
-//! node should go is not done here.
+//! Nodes that have neither this label nor a managed NodeClaim are never written. Which nodes are disrupted is decided in
+//! [`crate::disruption`].
+//!
+//! Upstream: pkg/controllers/node.
 
 pub mod eviction;
 pub mod hydration;
@@ -14,15 +15,15 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::label;
 
-pub(crate) use eviction::annotation_notice;
+pub(crate) use eviction::annotation_event;
 pub use eviction::{EvictionQueue, Evictions};
 pub use hydration::NodeHydration;
 pub use legacy_repair::LegacyRepair;
 pub use termination::NodeTermination;
 pub(crate) use termination::claim_of;
 
-/// Whether planning, disruption and limits take notice of a node. Without a provider id a node of a NodePool cannot be
-/// matched with its NodeClaim, so it is ignored until it has one; pods on it are left alone.
+/// Whether provisioning, disruption and limits take a node into account. A node of a NodePool is ignored until it has a
+/// provider id, because it cannot be matched with its NodeClaim before. Upstream: `StateNode` in pkg/controllers/state.
 pub(crate) fn is_tracked(node: &Node) -> bool {
     let is_managed = label(node, labels::NODEPOOL).is_some_and(|pool| !pool.is_empty());
     let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());

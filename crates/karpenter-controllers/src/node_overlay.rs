@@ -13,8 +13,8 @@ use karpenter_api::runtime::runtime_errors;
 use karpenter_api::types::{NodeOverlay, NodeOverlayStatus};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::controllers::context::{is_conflict, is_not_found, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_state::overlays::{self, OfferedPool};
 use kube::Resource;
 
@@ -54,7 +54,7 @@ fn key() -> ObjectKey {
     ObjectKey::new("", "overlays")
 }
 
-fn on_new_generation<K>(store: &Mirror<K>, queue: &Queue)
+fn on_new_generation<K>(store: &Store<K>, queue: &Queue)
 where
     K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -71,11 +71,11 @@ where
 }
 
 impl Reconcile for NodeOverlays {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
         let overlays = listed(context.stores.node_overlays.as_ref());
         let mut pools = Vec::new();
-        let mut after = After::Again(EVALUATED_AGAIN_AFTER);
+        let mut after = Requeue::After(EVALUATED_AGAIN_AFTER);
         for pool in context.stores.node_pools.list() {
             if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
@@ -85,7 +85,7 @@ impl Reconcile for NodeOverlays {
                 Err(error) => {
                     let name = name_of(&*pool);
                     tracing::error!(nodepool = name, %error, "overlays cannot be evaluated for the nodepool");
-                    after = after.earlier(After::Again(POOL_FAILED_RETRY_AFTER));
+                    after = after.earlier(Requeue::After(POOL_FAILED_RETRY_AFTER));
                 }
             }
         }
@@ -108,7 +108,7 @@ impl Reconcile for NodeOverlays {
             };
             if !self.write(overlay, problem, now).await? {
                 // It changed meanwhile, and so may have what it comes to.
-                return Ok(After::Again(Duration::ZERO));
+                return Ok(Requeue::After(Duration::ZERO));
             }
         }
         let evaluated: BTreeSet<String> = pools.iter().map(|one| name_of(&*one.pool).to_owned()).collect();

@@ -1,8 +1,10 @@
-//! What happens to NodeClaims: from the wish for a machine to a node that takes pods, and to the end of both.
+//! The controllers of NodeClaims: launch, registration, initialization, conditions, expiration, garbage collection,
+//! termination.
 //!
-//! One controller per concern, each with its decision as a pure function. Only claims whose node class is the
-//! provider's are looked at; all others are somebody else's. Draining is the node controller's business, and which
-//! claims are wanted at all is provisioning's and disruption's.
+//! Each controller has its decision as a pure function. NodeClaims whose node class is of another provider are ignored.
+//! Draining is in [`crate::node`]; which NodeClaims are created is decided by provisioning and disruption.
+//!
+//! Upstream: pkg/controllers/nodeclaim.
 
 pub mod consistency;
 pub mod disruption;
@@ -20,8 +22,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::conditions::{ConditionSet, NODE_CLAIM_CONDITIONS};
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim};
-use karpenter_cluster::harness::Queue;
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::Queue;
+use karpenter_cluster::store::{Change, ObjectKey};
 
 use crate::context::Context;
 use crate::stores::BY_PROVIDER_ID;
@@ -33,7 +35,7 @@ pub const INSTANCE_TERMINATING: &str = "InstanceTerminating";
 pub const CONSISTENT_STATE_FOUND: &str = "ConsistentStateFound";
 pub const REBOOTING: &str = "Rebooting";
 
-/// A condition as it is stored; whoever needs the current generation asks [`ConditionSet`].
+/// A condition as stored, whatever its observed generation; [`ConditionSet`] takes the generation into account.
 pub fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Condition> {
     claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
 }
@@ -50,12 +52,12 @@ pub fn provider_id(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-/// Whether the cloud was asked to end the claim's machine.
+/// Whether the provider was asked to terminate the instance.
 pub fn is_instance_terminating(claim: &NodeClaim) -> bool {
     is_true(claim, INSTANCE_TERMINATING)
 }
 
-/// How patient the end of a claim is, as metrics call it.
+/// The metric label `termination_mode`: by the termination grace period of the claim.
 pub fn termination_mode(claim: &NodeClaim) -> &'static str {
     match claim.spec.termination_grace_period {
         None => "graceful",
@@ -64,7 +66,7 @@ pub fn termination_mode(claim: &NodeClaim) -> &'static str {
     }
 }
 
-/// Changes the conditions of a copy of the claim.
+/// Changes the conditions of a claim in memory; the caller writes them.
 pub(crate) fn change_conditions<T>(
     claim: &mut NodeClaim,
     now: Timestamp,
@@ -74,7 +76,7 @@ pub(crate) fn change_conditions<T>(
     change(&mut ConditionSet::open(NODE_CLAIM_CONDITIONS, &claim.metadata, &mut status.conditions, now))
 }
 
-/// The nodes of a claim's machine: one, unless something is very wrong.
+/// The Nodes with the provider id of a claim: none or one, unless two Nodes state the same id.
 pub(crate) fn nodes_of(context: &Context, claim: &NodeClaim) -> Vec<Arc<Node>> {
     provider_id(claim).map(|id| context.stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default()
 }
@@ -85,7 +87,7 @@ pub(crate) fn managed_claim(context: &Context, key: &ObjectKey) -> Option<Arc<No
     context.is_managed(&claim.spec.node_class_ref).then_some(claim)
 }
 
-/// Every change of a claim is a reason to look at it.
+/// Reconciles a claim after each of its changes.
 pub(crate) fn watch_claims(context: &Context, queue: &Queue) {
     let to = queue.clone();
     context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
@@ -93,7 +95,7 @@ pub(crate) fn watch_claims(context: &Context, queue: &Queue) {
     });
 }
 
-/// Whether the node's kubelet says that it is ready.
+/// Whether the node's condition `Ready` is `True`.
 pub(crate) fn is_node_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

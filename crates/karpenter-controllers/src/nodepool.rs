@@ -1,7 +1,9 @@
-//! What is kept up to date on a NodePool: its conditions, the count of what it owns, and the hash of its template.
+//! The controllers of NodePools: conditions, the sum of the resources of its nodes, and the hash of its template.
 //!
-//! Nothing here creates, drains or deletes anything, and a pool whose node class is of another provider is never
-//! written.
+//! They write NodePools and annotations of NodeClaims; they create and delete nothing. A NodePool whose node class is of
+//! another provider is never written.
+//!
+//! Upstream: pkg/controllers/nodepool.
 
 mod conditions;
 pub mod counter;

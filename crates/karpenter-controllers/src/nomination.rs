@@ -31,10 +31,10 @@ use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_cluster::harness::Queue;
-use karpenter_cluster::mirror::ObjectKey;
-use karpenter_cluster::mirror::lean::Lean;
-use karpenter_disruption::fleet::Reason;
+use karpenter_cluster::reconcile::Queue;
+use karpenter_cluster::store::ObjectKey;
+use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
+use karpenter_disruption::cluster::Reason;
 use karpenter_model::problem::Mode;
 use karpenter_state::pod::{Pod, PodFields};
 use kube::api::{Api, Patch, PatchParams};
@@ -292,7 +292,10 @@ async fn write(
     may: impl Fn(&Pod) -> bool,
     node: Option<&str>,
 ) -> kube::Result<bool> {
-    let api = Api::<Lean<PodFields>>::namespaced(context.client.clone(), &reservation.pod.namespace);
+    let api = Api::<WithoutManagedFields<PodFields>>::namespaced(
+        context.client.clone(),
+        &reservation.pod.namespace,
+    );
     let mut pod = context.stores.pods.get(&reservation.pod.namespace, &reservation.pod.name);
     for _ in 0..CONFLICT_ATTEMPTS_MAX {
         let Some(current) = pod.filter(|pod| pods::uid_of(pod) == reservation.uid) else { return Ok(false) };
@@ -308,13 +311,16 @@ async fn write(
         });
         let patch = Patch::Merge(patch);
         match api.patch_status(&reservation.pod.name, &PatchParams::default(), &patch).await {
-            Ok(Lean(written)) => {
+            Ok(WithoutManagedFields(written)) => {
                 context.stores.pods.apply(written.into());
                 return Ok(true);
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(false),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                pod = api.get_opt(&reservation.pod.name).await?.map(|Lean(pod)| Arc::new(pod.into()));
+                pod = api
+                    .get_opt(&reservation.pod.name)
+                    .await?
+                    .map(|WithoutManagedFields(pod)| Arc::new(pod.into()));
             }
             Err(error) => return Err(error),
         }

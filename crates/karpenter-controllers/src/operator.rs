@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use kube::Client;
 use tokio::task::JoinHandle;
 
@@ -60,7 +60,7 @@ pub struct Operator {
     options: Options,
     offerings: Arc<Offerings>,
     health: RegistrationHealth,
-    stop: Stop,
+    shutdown: Shutdown,
     queues: Arc<Mutex<Vec<(&'static str, Queue)>>>,
     pass_ids: PassIds,
     workers: Vec<JoinHandle<()>>,
@@ -102,7 +102,7 @@ impl Operator {
             options,
             offerings,
             health: RegistrationHealth::default(),
-            stop: Stop::default(),
+            shutdown: Shutdown::default(),
             queues: Arc::default(),
             pass_ids: PassIds::new(clock.now()),
             workers: Vec::new(),
@@ -138,7 +138,7 @@ impl Operator {
 
     /// Lets what is under way finish, then ends all of it.
     pub async fn stop(self) {
-        self.stop.stop();
+        self.shutdown.request();
         for worker in self.workers {
             // A worker that panicked is over too.
             let _ = worker.await;
@@ -157,16 +157,16 @@ impl Operator {
         let (doors, holding) = (RegistrationGate::default(), self.context.clone());
         let (opening, connected) = (doors.clone(), doors.clone());
         Hooks {
-            hold_closed: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
-            connect: Arc::new(move |claims| connected.connect(claims)),
-            before_opening: Arc::new(move |claim, _| {
+            hold_registration: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
+            set_queue: Arc::new(move |claims| connected.connect(claims)),
+            before_schedulable: Arc::new(move |claim, _| {
                 let (context, doors) = (nominating.clone(), opening.clone());
                 Box::pin(async move { doors.open(&context, name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.reservations_on(name_of(claim)).into_iter().map(|reservation| reservation.pod).collect()
             }),
-            on_milestone: lifecycle_report::reporter(
+            on_outcome: lifecycle_report::reporter(
                 self.context.metrics.clone(),
                 self.context.stores.clone(),
                 self.context.clock,
@@ -288,7 +288,7 @@ impl Operator {
         let settings = provisioning::Settings {
             batch_idle: self.options.batch_idle_duration,
             batch_max: self.options.batch_max_duration,
-            engine: self.options.planner(),
+            planner: self.options.planner(),
         };
         let provisioner = Provisioner::new(self.context.clone(), settings);
         self.spawn("provisioner", provisioner, Provisioner::watch, 1);
@@ -302,8 +302,8 @@ impl Operator {
     }
 
     /// Tells when this process stops working; for what waits long inside one pass.
-    pub fn stop_signal(&self) -> Stop {
-        self.stop.clone()
+    pub fn shutdown_signal(&self) -> Shutdown {
+        self.shutdown.clone()
     }
 
     /// Starts a controller of the provider's, counted and supervised like all others. To be called once the stores
@@ -328,7 +328,7 @@ impl Operator {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner).push((name, queue.clone()));
         let ids = self.pass_ids.clone();
         let work = Arc::new(Instrumented::new(name, work, &self.context.metrics, ids, workers));
-        let running = harness::run(work, queue, workers, self.context.clock, self.stop.clone());
+        let running = reconcile::run(work, queue, workers, self.context.clock, self.shutdown.clone());
         self.workers.push(tokio::spawn(running));
     }
 }

@@ -17,12 +17,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_model::problem::Mode;
 use karpenter_scheduling::validated::{Cause, Fault};
 use karpenter_state::pod::Pod;
-use karpenter_state::{AssembledFleet, assemble_fleet};
+use karpenter_state::{AssembledCluster, assemble_disruption};
 
 use self::rank::{Cost, Node as Ranked, planned_writes, rank};
 pub use self::writer::{CostQueue, CostWriter};
@@ -52,15 +52,15 @@ impl PodDeletionCosts {
     }
 
     /// Every node of ours with the pods that a ReplicaSet controls.
-    fn nodes(&self, round: &AssembledFleet) -> Vec<Ranked> {
+    fn nodes(&self, assembled: &AssembledCluster) -> Vec<Ranked> {
         let stores = &self.context.stores;
-        let machines = round.fleet.machines.iter().enumerate();
-        let nodes = machines.filter_map(|(machine, seen)| {
+        let state_nodes = assembled.cluster.state_nodes.iter().enumerate();
+        let nodes = state_nodes.filter_map(|(state_node, seen)| {
             let node = stores.nodes.get("", seen.node.as_deref()?)?;
             let pods = stores.pods.by(BY_NODE, name_of(&*node));
             Some(Ranked {
-                machine,
-                is_terminating: seen.is_leaving || is_terminating(&node),
+                state_node,
+                is_terminating: seen.is_marked_for_deletion || is_terminating(&node),
                 is_pinned: pods.iter().any(|pod| is_pinning(pod)),
                 costs: pods
                     .iter()
@@ -74,49 +74,50 @@ impl PodDeletionCosts {
 }
 
 impl Reconcile for PodDeletionCosts {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
         if !context.stores.is_synced() {
-            return Ok(After::Again(UNTIL_SYNCED));
+            return Ok(Requeue::After(UNTIL_SYNCED));
         }
         let claims = context.stores.node_claims.list();
         let coming: BTreeSet<String> = claims.iter().map(|claim| name_of(&**claim).to_owned()).collect();
-        let Some(sight) = observe::observe(context, Vec::new(), &coming).await else {
-            return Ok(After::Again(UNTIL_SYNCED));
+        let Some(facts) = observe::observe(context, Vec::new(), &coming).await else {
+            return Ok(Requeue::After(UNTIL_SYNCED));
         };
-        let revision = sight.input.revision;
+        let revision = facts.input.revision;
         if self.seen.lock().unwrap_or_else(PoisonError::into_inner).replace(revision) == Some(revision) {
-            return Ok(After::Again(EVERY));
+            return Ok(Requeue::After(EVERY));
         }
-        let round = match catch(|| assemble_fleet(&sight.live, &sight.input)) {
-            Ok(round) => round,
+        let assembled = match catch(|| assemble_disruption(&facts.live, &facts.input)) {
+            Ok(assembled) => assembled,
             Err(fault) => {
                 let fault = Fault { mode: Mode::Compat, cause: Cause::Panicked(fault) };
                 report(context, "pod.deletioncost", &[fault], "", "");
-                return Ok(After::Again(EVERY));
+                return Ok(Requeue::After(EVERY));
             }
         };
-        let nodes = self.nodes(&round);
-        let writes = planned_writes(&rank(&round.fleet, &nodes), &nodes);
+        let nodes = self.nodes(&assembled);
+        let writes = planned_writes(&rank(&assembled.cluster, &nodes), &nodes);
         let pending = &context.metrics.pod_deletion_cost_pending;
         pending.reset();
         let mut by_pool: BTreeMap<&str, i64> = BTreeMap::new();
         for (index, cost) in writes {
-            let Some(machine) = nodes.get(index).and_then(|node| round.fleet.machines.get(node.machine))
+            let Some(state_node) =
+                nodes.get(index).and_then(|node| assembled.cluster.state_nodes.get(node.state_node))
             else {
                 continue;
             };
-            let node = machine.node.as_deref().unwrap_or_default();
+            let node = state_node.node.as_deref().unwrap_or_default();
             let pods = context.stores.pods.by(BY_NODE, node).into_iter();
             for pod in pods.filter(|pod| is_controlled_by(pod, &["ReplicaSet"]) && cost_of(pod) != cost) {
                 self.writes.add(&pod, cost);
             }
-            *by_pool.entry(machine.pool.as_deref().unwrap_or_default()).or_default() += 1;
+            *by_pool.entry(state_node.pool.as_deref().unwrap_or_default()).or_default() += 1;
         }
         for (pool, count) in by_pool {
             pending.with_label_values(&[pool]).set(count);
         }
-        Ok(After::Again(EVERY))
+        Ok(Requeue::After(EVERY))
     }
 }
 

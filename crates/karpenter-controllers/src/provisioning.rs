@@ -25,8 +25,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::clock::{since, until};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_model::problem::Options;
 use karpenter_scheduling::validated::{DefaultPlanner, Planner};
 
@@ -54,7 +54,7 @@ pub struct Settings {
     pub batch_idle: Duration,
     /// A batch closes at the latest after this long.
     pub batch_max: Duration,
-    pub engine: Options,
+    pub planner: Options,
 }
 
 impl Default for Settings {
@@ -62,7 +62,7 @@ impl Default for Settings {
         Self {
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
-            engine: Options::default(),
+            planner: Options::default(),
         }
     }
 }
@@ -87,7 +87,7 @@ pub struct Provisioner {
     report_state: Mutex<act::ReportState>,
     last_idle_pass: Mutex<fingerprint::LastIdlePass>,
     suspects: Mutex<faults::Suspects>,
-    engine: Arc<dyn Planner + Send>,
+    planner: Arc<dyn Planner + Send>,
 }
 
 impl Provisioner {
@@ -100,13 +100,13 @@ impl Provisioner {
             report_state: Mutex::default(),
             last_idle_pass: Mutex::default(),
             suspects: Mutex::default(),
-            engine: Arc::new(DefaultPlanner),
+            planner: Arc::new(DefaultPlanner),
         }
     }
 
     /// Replaces the planner, for tests.
-    pub fn with_engine(mut self, engine: Arc<dyn Planner + Send>) -> Self {
-        self.engine = engine;
+    pub fn with_planner(mut self, planner: Arc<dyn Planner + Send>) -> Self {
+        self.planner = planner;
         self
     }
 
@@ -140,7 +140,10 @@ impl Provisioner {
         });
         let trigger = self.trigger(queue);
         let context = self.context.clone();
-        self.context.stores.node_claims.observe(move |change| note_claim(&context, change, &trigger));
+        self.context
+            .stores
+            .node_claims
+            .observe(move |change| record_launch_result(&context, change, &trigger));
         let trigger = self.trigger(queue);
         self.context.stores.node_pools.observe(move |change| {
             if let Change::Applied { old, new } = change
@@ -194,7 +197,7 @@ impl Provisioner {
     }
 
     /// Plans and executes one batch.
-    async fn run_batch(&self) -> kube::Result<After> {
+    async fn run_batch(&self) -> kube::Result<Requeue> {
         let context = &self.context;
         claims::resolve_unconfirmed_creates(context).await?;
         let now = context.clock.now();
@@ -211,23 +214,23 @@ impl Provisioner {
         }
         let revision = observe::revision(&context.stores);
         let pools = observe::launching_pools(context).await;
-        let live = observe::planning_input(context, pods, pools);
-        let fingerprint = fingerprint::Fingerprint::of(&live, &context.stores);
+        let input = observe::planning_input(context, pods, pools);
+        let fingerprint = fingerprint::Fingerprint::of(&input, &context.stores);
         let repeated = self.last_idle_pass().repeats(&fingerprint);
-        if let Some(notices) = repeated {
-            act::publish(context, notices).await;
+        if let Some(events) = repeated {
+            act::publish(context, events).await;
             return Ok(after);
         }
-        let mut options = self.settings.engine.clone();
+        let mut options = self.settings.planner.clone();
         options.reserved_mode = karpenter_model::problem::ReservedMode::Strict;
         let started = context.clock.now();
-        context.metrics.plans.begin(METRIC_LABEL, live.pending.len(), started);
-        let asked = options.mode;
-        options.mode = self.suspects().mode(asked, started);
+        context.metrics.plans.begin(METRIC_LABEL, input.pending.len(), started);
+        let configured = options.mode;
+        options.mode = self.suspects().mode(configured, started);
         let mode = options.mode;
-        let (suspects, engine) = (self.suspects().current(started), self.engine.clone());
-        let names = log_lines::names(&live.pending);
-        let work = move || decide::decide(&live, options, &suspects, &*engine);
+        let (suspects, planner) = (self.suspects().current(started), self.planner.clone());
+        let names = log_lines::names(&input.pending);
+        let work = move || decide::decide(&input, options, &suspects, &*planner);
         let decided = match compute::run(Lane::Provisioning, work).await {
             Ok(decided) => decided,
             // No single pod is known to be the cause; the whole batch is retried.
@@ -254,21 +257,21 @@ impl Provisioner {
     }
 
     /// Requeues while there are pending pods, reservations or terminating nodes, in case no watch event triggers a batch.
-    fn next_pass(&self, pods: &observe::ClassifiedPods) -> After {
+    fn next_pass(&self, pods: &observe::ClassifiedPods) -> Requeue {
         let is_idle = pods.pending.is_empty()
             && pods.expected.is_empty()
             && !pods.is_any_node_terminating
             && !pods.is_preempting;
-        if is_idle { After::Done } else { After::Again(RETRY_AFTER) }
+        if is_idle { Requeue::No } else { Requeue::After(RETRY_AFTER) }
     }
 }
 
 impl Reconcile for Provisioner {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let now = self.context.clock.now();
         let closes_at = self.batcher().closes_at();
         match closes_at {
-            Some(at) if at > now => Ok(After::Again(until(now, at))),
+            Some(at) if at > now => Ok(Requeue::After(until(now, at))),
             Some(_) => {
                 self.batcher().close();
                 self.run_batch().await
@@ -283,7 +286,7 @@ impl Reconcile for Provisioner {
                     batcher.trigger(pods::uid_of(pod), now);
                 }
                 match batcher.closes_at() {
-                    Some(at) => Ok(After::Again(until(now, at))),
+                    Some(at) => Ok(Requeue::After(until(now, at))),
                     None => Ok(self.next_pass(&pods)),
                 }
             }
@@ -307,7 +310,7 @@ fn is_relevant_change(old: &NodePool, new: &NodePool) -> bool {
 }
 
 /// Records successful and failed launches for the back-off, and triggers a batch for the pods of a deleted claim.
-fn note_claim(context: &Context, change: &Change<NodeClaim>, trigger: &impl Fn(&str)) {
+fn record_launch_result(context: &Context, change: &Change<NodeClaim>, trigger: &impl Fn(&str)) {
     context.launch_backoff.note(change, context.clock.now());
     let claim = change.object();
     let name = claim.metadata.name.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! What an administrator set for all controllers, apart from the gates.
+//! Settings of all controllers, apart from the feature gates.
 //!
-//! Values only, read once at start; where they come from (flags, variables) is the operator's business.
+//! They are read once at start; [`crate::operator::options`] reads them from flags and environment variables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,18 +8,17 @@ use std::time::Duration;
 use karpenter_api::scheduler_config::SchedulerConfig;
 use karpenter_model::problem;
 
-/// How the controllers work.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How plans are made, in provisioning and where disruption asks what would happen.
+    /// Options of the planner, for provisioning and for the simulations of disruption.
     pub planner: problem::Options,
-    /// A batch of pods ends when this long nothing new came.
+    /// A batch closes if no pod was added for this long.
     pub batch_idle: Duration,
-    /// A batch of pods ends after this long, whatever comes.
+    /// A batch closes at the latest after this long.
     pub batch_max: Duration,
-    /// Spread constraints of pods that have none.
+    /// The scheduler's defaults, such as spread constraints of pods that have none.
     pub scheduler_config: Arc<SchedulerConfig>,
-    /// Sick nodes are ended by force, as before 1.15.
+    /// Node repair deletes unhealthy nodes forcefully, as upstream did before 1.15.
     pub is_node_repair_legacy: bool,
 }
 

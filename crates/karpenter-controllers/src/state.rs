@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use jiff::Timestamp;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::store::ObjectKey;
 use karpenter_state::pod::Pod;
 
 use self::move_history::MoveHistory;
@@ -292,8 +292,8 @@ impl ClusterState {
     /// Controllers of deleted pods that a command moved to the claim and whose successors are not known yet.
     pub fn owners_of_moved_slots(&self, claim: &str) -> BTreeSet<String> {
         let inner = self.inner();
-        let is_meant = |slot: &SuccessorSlot| slot.is_move && slot.host == claim;
-        let owners = inner.successor_slots.iter().filter(|(_, slots)| slots.iter().any(is_meant));
+        let is_move_to_claim = |slot: &SuccessorSlot| slot.is_move && slot.host == claim;
+        let owners = inner.successor_slots.iter().filter(|(_, slots)| slots.iter().any(is_move_to_claim));
         owners.map(|(owner, _)| owner.clone()).collect()
     }
 

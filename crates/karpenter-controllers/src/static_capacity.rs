@@ -18,8 +18,8 @@ use std::time::Duration;
 use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{is_deleting, label};
-use karpenter_cluster::harness::Queue;
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::Queue;
+use karpenter_cluster::store::{Change, ObjectKey};
 
 pub use self::count::{NodeLimitGrant, NodeLimitGrants, reserve_nodes};
 pub use self::deprovisioning::StaticDeprovisioning;

@@ -14,9 +14,9 @@ use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
 use karpenter_cloud::NodeClassKind;
-use karpenter_cluster::mirror::dense::dense;
-use karpenter_cluster::mirror::trouble::Trouble;
-use karpenter_cluster::mirror::{Identity, Mirror, ObjectKey, keep_all};
+use karpenter_cluster::store::protobuf::protobuf_client;
+use karpenter_cluster::store::watch_failure::WatchFailure;
+use karpenter_cluster::store::{KindSpec, ObjectKey, Store, keep_all};
 use karpenter_state::pod::{Pod, PodFields, PodInterner};
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -46,33 +46,33 @@ pub struct OptionalKinds {
 }
 
 /// A store of somebody else's with the name of its kind.
-type RequiredStore = (&'static str, Mirror<DynamicObject>);
+type RequiredStore = (&'static str, Store<DynamicObject>);
 
 #[derive(Clone)]
 pub struct Stores {
-    pub pods: Mirror<Pod>,
-    pub nodes: Mirror<Node>,
-    pub node_claims: Mirror<NodeClaim>,
-    pub node_pools: Mirror<NodePool>,
-    pub daemon_sets: Mirror<DaemonSet>,
-    pub budgets: Mirror<PodDisruptionBudget>,
-    pub volume_claims: Mirror<PersistentVolumeClaim>,
-    pub volumes: Mirror<PersistentVolume>,
-    pub storage_classes: Mirror<StorageClass>,
-    pub csi_nodes: Mirror<CSINode>,
-    pub attachments: Mirror<VolumeAttachment>,
-    pub namespaces: Mirror<Namespace>,
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub node_claims: Store<NodeClaim>,
+    pub node_pools: Store<NodePool>,
+    pub daemon_sets: Store<DaemonSet>,
+    pub budgets: Store<PodDisruptionBudget>,
+    pub volume_claims: Store<PersistentVolumeClaim>,
+    pub volumes: Store<PersistentVolume>,
+    pub storage_classes: Store<StorageClass>,
+    pub csi_nodes: Store<CSINode>,
+    pub attachments: Store<VolumeAttachment>,
+    pub namespaces: Store<Namespace>,
     // The following are there only as far as `OptionalKinds` asks for them.
-    pub node_overlays: Option<Mirror<NodeOverlay>>,
-    pub capacity_buffers: Option<Mirror<CapacityBuffer>>,
-    pub pod_templates: Option<Mirror<PodTemplate>>,
-    pub deployments: Option<Mirror<Deployment>>,
-    pub replica_sets: Option<Mirror<ReplicaSet>>,
-    pub stateful_sets: Option<Mirror<StatefulSet>>,
-    pub replication_controllers: Option<Mirror<ReplicationController>>,
-    pub services: Option<Mirror<Service>>,
+    pub node_overlays: Option<Store<NodeOverlay>>,
+    pub capacity_buffers: Option<Store<CapacityBuffer>>,
+    pub pod_templates: Option<Store<PodTemplate>>,
+    pub deployments: Option<Store<Deployment>>,
+    pub replica_sets: Option<Store<ReplicaSet>>,
+    pub stateful_sets: Option<Store<StatefulSet>>,
+    pub replication_controllers: Option<Store<ReplicationController>>,
+    pub services: Option<Store<Service>>,
     /// One per kind that the provider understands, in its order.
-    pub node_classes: Vec<(NodeClassKind, Mirror<DynamicObject>)>,
+    pub node_classes: Vec<(NodeClassKind, Store<DynamicObject>)>,
     /// What others watch and cannot do without.
     required: Arc<Mutex<Vec<RequiredStore>>>,
 }
@@ -90,7 +90,7 @@ impl Stores {
         extras: OptionalKinds,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
-        let dense = dense(client, |error| {
+        let protobuf = protobuf_client(client, |error| {
             tracing::warn!(error, "pods and nodes are read as JSON from now on, which takes longer");
         });
         let has_workloads = extras.capacity_buffers || extras.default_spreads;
@@ -98,10 +98,10 @@ impl Stores {
         let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
         let stores = Self {
-            pods: keep(watch_pods(&dense), &mut tasks),
+            pods: keep(watch_pods(&protobuf), &mut tasks),
             nodes: keep(
-                Mirror::of(
-                    Identity { is_same: trim::is_same_node, ..Identity::of_objects() },
+                Store::of(
+                    KindSpec { is_equivalent: trim::is_same_node, ..KindSpec::of_objects() },
                     trim::node,
                     &[
                         (BY_PROVIDER_ID, node_provider_id),
@@ -109,11 +109,11 @@ impl Stores {
                         (BY_POOL, pool_of::<Node>),
                     ],
                 )
-                .fed_by(&dense, |node: Node| node),
+                .watch_into(&protobuf, |node: Node| node),
                 &mut tasks,
             ),
             node_claims: keep(
-                Mirror::watch(
+                Store::watch(
                     client,
                     keep_all,
                     &[
@@ -124,18 +124,18 @@ impl Stores {
                 ),
                 &mut tasks,
             ),
-            node_pools: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            daemon_sets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            budgets: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            volume_claims: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            volumes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            storage_classes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
-            csi_nodes: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            node_pools: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            daemon_sets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            budgets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            volume_claims: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            volumes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            storage_classes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            csi_nodes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
             attachments: keep(
-                Mirror::watch(client, keep_all, &[(BY_ATTACHED_NODE, attached_node)]),
+                Store::watch(client, keep_all, &[(BY_ATTACHED_NODE, attached_node)]),
                 &mut tasks,
             ),
-            namespaces: keep(Mirror::watch(client, keep_all, &[]), &mut tasks),
+            namespaces: keep(Store::watch(client, keep_all, &[]), &mut tasks),
             node_overlays: keep_if(extras.node_overlays, client, keep_all, &mut tasks),
             capacity_buffers: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
             pod_templates: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
@@ -158,17 +158,18 @@ impl Stores {
                 .collect(),
             required: Arc::default(),
         };
-        stores
-            .each(&mut |kind, store| store.on_trouble(Box::new(watch_failure_log::log_watch_failure(kind))));
+        stores.each(&mut |kind, store| {
+            store.on_watch_failure(Box::new(watch_failure_log::log_watch_failure(kind)))
+        });
         (stores, tasks)
     }
 
     /// Lets a store of somebody else's count where it is told what is missing, once per kind.
-    pub fn require_synced(&self, kind: &'static str, store: &Mirror<DynamicObject>) {
+    pub fn require_synced(&self, kind: &'static str, store: &Store<DynamicObject>) {
         if self.node_classes.iter().any(|(known, _)| known.kind == kind) {
             return;
         }
-        store.on_trouble(watch_failure_log::log_watch_failure(kind));
+        store.on_watch_failure(watch_failure_log::log_watch_failure(kind));
         let mut required = self.required.lock().unwrap_or_else(PoisonError::into_inner);
         required.retain(|(known, _)| *known != kind);
         required.push((kind, store.clone()));
@@ -213,7 +214,7 @@ impl Stores {
         let mut unsynced = Vec::new();
         self.each(&mut |kind, store| {
             if !store.is_synced() {
-                unsynced.push((kind, store.trouble().map(|trouble| trouble.message)));
+                unsynced.push((kind, store.watch_failure().map(|failure| failure.message)));
             }
         });
         unsynced
@@ -263,19 +264,19 @@ impl Stores {
 }
 
 /// Pods are kept as [`Pod`]s, siblings together.
-fn watch_pods(client: &Client) -> (Mirror<Pod>, JoinHandle<()>) {
-    let identity = Identity {
+fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
+    let kind = KindSpec {
         key: key_of_pod,
         version: |pod| pod.version,
         uid: |pod| Some(&pod.uid),
         is_deleting: |pod| pod.deleted_at.is_some(),
         strip: keep_all,
-        is_same: Pod::is_equal_for_us,
-        share: Pod::reuse_shared_parts,
+        is_equivalent: Pod::is_equal_for_us,
+        reuse_shared_parts: Pod::reuse_shared_parts,
     };
     let mut family = PodInterner::default();
-    let store = Mirror::of(identity, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
-    store.fed_by(client, move |PodFields(raw)| family.keep(raw))
+    let store = Store::of(kind, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
+    store.watch_into(client, move |PodFields(raw)| family.keep(raw))
 }
 
 /// Namespace and name of a pod.
@@ -284,18 +285,18 @@ pub fn key_of_pod(pod: &Pod) -> ObjectKey {
 }
 
 /// Kinds that this process has no type for.
-fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Mirror<DynamicObject>, JoinHandle<()>) {
+fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Store<DynamicObject>, JoinHandle<()>) {
     let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
-    Mirror::empty(keep_all, &[]).fed_with(client, &resource, |object: DynamicObject| object)
+    Store::empty(keep_all, &[]).watch_resource_into(client, &resource, |object: DynamicObject| object)
 }
 
 /// Everything of a kind, or nothing where it is not watched.
-pub fn listed<K>(store: Option<&Mirror<K>>) -> Vec<Arc<K>>
+pub fn listed<K>(store: Option<&Store<K>>) -> Vec<Arc<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    store.map(Mirror::list).unwrap_or_default()
+    store.map(Store::list).unwrap_or_default()
 }
 
 fn keep_if<K>(
@@ -303,40 +304,40 @@ fn keep_if<K>(
     client: &Client,
     trim: fn(&mut K),
     tasks: &mut Vec<JoinHandle<()>>,
-) -> Option<Mirror<K>>
+) -> Option<Store<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    is_wanted.then(|| keep(Mirror::watch(client, trim, &[]), tasks))
+    is_wanted.then(|| keep(Store::watch(client, trim, &[]), tasks))
 }
 
 /// What can be asked of a store of any kind.
 trait Watched {
     fn is_synced(&self) -> bool;
-    fn trouble(&self) -> Option<Trouble>;
-    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>);
+    fn watch_failure(&self) -> Option<WatchFailure>;
+    fn on_watch_failure(&self, listener: Box<dyn Fn(&WatchFailure) + Send + Sync>);
 }
 
-impl<K: Send + Sync + 'static> Watched for Mirror<K> {
+impl<K: Send + Sync + 'static> Watched for Store<K> {
     fn is_synced(&self) -> bool {
-        Mirror::is_synced(self)
+        Store::is_synced(self)
     }
 
-    fn trouble(&self) -> Option<Trouble> {
-        Mirror::trouble(self)
+    fn watch_failure(&self) -> Option<WatchFailure> {
+        Store::watch_failure(self)
     }
 
-    fn on_trouble(&self, listener: Box<dyn Fn(&Trouble) + Send + Sync>) {
-        Mirror::on_trouble(self, listener);
+    fn on_watch_failure(&self, listener: Box<dyn Fn(&WatchFailure) + Send + Sync>) {
+        Store::on_watch_failure(self, listener);
     }
 }
 
-fn watched<K: Send + Sync + 'static>(store: &Option<Mirror<K>>) -> Option<&dyn Watched> {
+fn watched<K: Send + Sync + 'static>(store: &Option<Store<K>>) -> Option<&dyn Watched> {
     store.as_ref().map(|store| store as &dyn Watched)
 }
 
-async fn synced_if<K>(store: Option<&Mirror<K>>)
+async fn synced_if<K>(store: Option<&Store<K>>)
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -364,7 +365,7 @@ fn trim_replication_controller(controller: &mut ReplicationController) {
     }
 }
 
-fn keep<K>((store, task): (Mirror<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Mirror<K> {
+fn keep<K>((store, task): (Store<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Store<K> {
     tasks.push(task);
     store
 }

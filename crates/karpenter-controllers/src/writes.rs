@@ -8,8 +8,8 @@ use std::fmt::Debug;
 use karpenter_cluster::controllers::context::{
     difference, is_conflict, is_not_found, name_of, namespace_of, uid_of,
 };
-use karpenter_cluster::mirror::Mirror;
-use karpenter_cluster::mirror::lean::Lean;
+use karpenter_cluster::store::Store;
+use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Resource};
 use serde::Serialize;
@@ -30,11 +30,11 @@ impl ClusterKind for karpenter_api::types::NodeOverlay {}
 /// Merges `patch` into the object. `None` if it is gone.
 pub async fn merge<K: ClusterKind>(
     client: &Client,
-    store: &Mirror<K>,
+    store: &Store<K>,
     object: &K,
     patch: Value,
 ) -> kube::Result<Option<K>> {
-    let api = Api::<Lean<K>>::all(client.clone());
+    let api = Api::<WithoutManagedFields<K>>::all(client.clone());
     let patch = Patch::Merge(with_uid(object, patch));
     apply_answer(store, api.patch(name_of(object), &PatchParams::default(), &patch).await)
 }
@@ -43,7 +43,7 @@ pub async fn merge<K: ClusterKind>(
 /// replaces whole.
 pub async fn merge_unchanged<K: ClusterKind>(
     client: &Client,
-    store: &Mirror<K>,
+    store: &Store<K>,
     object: &K,
     patch: Value,
 ) -> kube::Result<Option<K>> {
@@ -54,19 +54,19 @@ pub async fn merge_unchanged<K: ClusterKind>(
 /// `None` if nothing differs or the object is gone.
 pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     client: &Client,
-    store: &Mirror<K>,
+    store: &Store<K>,
     object: &K,
     old: &S,
     new: &S,
 ) -> kube::Result<Option<K>> {
     let Some(difference) = difference(old, new) else { return Ok(None) };
-    let api = Api::<Lean<K>>::all(client.clone());
+    let api = Api::<WithoutManagedFields<K>>::all(client.clone());
     let patch = Patch::Merge(with_version(object, with_uid(object, json!({ "status": difference }))));
     apply_answer(store, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
 }
 
 /// Asks for the object's end.
-pub async fn delete<K: ClusterKind>(client: &Client, store: &Mirror<K>, object: &K) -> kube::Result<()> {
+pub async fn delete<K: ClusterKind>(client: &Client, store: &Store<K>, object: &K) -> kube::Result<()> {
     match delete_if(client, store, object, None).await {
         Err(error) if is_conflict(&error) => {
             let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
@@ -81,7 +81,7 @@ pub async fn delete<K: ClusterKind>(client: &Client, store: &Mirror<K>, object: 
 /// The same, but refused with a conflict if the object has changed since it was read.
 pub async fn delete_unchanged<K: ClusterKind>(
     client: &Client,
-    store: &Mirror<K>,
+    store: &Store<K>,
     object: &K,
 ) -> kube::Result<()> {
     delete_if(client, store, object, object.meta().resource_version.clone()).await
@@ -89,7 +89,7 @@ pub async fn delete_unchanged<K: ClusterKind>(
 
 async fn delete_if<K: ClusterKind>(
     client: &Client,
-    store: &Mirror<K>,
+    store: &Store<K>,
     object: &K,
     resource_version: Option<String>,
 ) -> kube::Result<()> {
@@ -115,9 +115,12 @@ async fn delete_if<K: ClusterKind>(
     }
 }
 
-fn apply_answer<K: ClusterKind>(store: &Mirror<K>, answer: kube::Result<Lean<K>>) -> kube::Result<Option<K>> {
+fn apply_answer<K: ClusterKind>(
+    store: &Store<K>,
+    answer: kube::Result<WithoutManagedFields<K>>,
+) -> kube::Result<Option<K>> {
     match answer {
-        Ok(Lean(object)) => {
+        Ok(WithoutManagedFields(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
                 // Nothing holds it any longer: this write was its end.

@@ -14,9 +14,9 @@ mod bench {
 
 use std::time::Instant;
 
-use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::Reason;
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Reason;
+use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::{Mode, Settings};
 
 fn cpu_secs() -> f64 {
@@ -44,41 +44,41 @@ fn main() {
         if !seeds.contains(&case.seed) || !filter.iter().any(|one| case.name == *one) {
             continue;
         }
-        let first = case.fleet();
+        let first = case.cluster();
         let bound = bench::fleets::lower_bound(&first);
-        let price = |fleet: &karpenter_disruption::fleet::Fleet| -> f64 {
-            fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+        let price = |cluster: &karpenter_disruption::cluster::Cluster| -> f64 {
+            cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
         };
         for planner in &planners {
-            let mut fleet = first.clone();
+            let mut cluster = first.clone();
             let settings = Settings {
                 mode: if *planner == "COMPAT" { Mode::Compat } else { Mode::Cost },
                 is_old_planner: *planner == "OLD",
                 ..Settings::default()
             };
-            let (mut passes, mut moved, mut launched, mut longest, mut now) = (0, 0, 0, 0.0_f64, price(&fleet));
+            let (mut passes, mut moved, mut launched, mut longest, mut now) = (0, 0, 0, 0.0_f64, price(&cluster));
             let (mut longest_cpu, mut largest, mut again) = (0.0_f64, 0, 0);
             let levels = [1.2, 1.15, 1.1, 1.07, 1.05, 1.03, 1.02];
             let mut reached: Vec<Option<usize>> = vec![None; levels.len()];
             let cpu = cpu_secs();
             let began = Instant::now();
             while passes < 400 {
-                case.allow(&mut fleet);
+                case.allow(&mut cluster);
                 if let Some(percent) = budget {
-                    let most = (fleet.machines.len() as u32 * percent).div_ceil(100);
-                    for pool in fleet.pools.values_mut() {
+                    let most = (cluster.state_nodes.len() as u32 * percent).div_ceil(100);
+                    for pool in cluster.pools.values_mut() {
                         pool.allowed.insert(Reason::Underutilized, most);
                     }
                 }
                 let (started, cpu) = (Instant::now(), cpu_secs());
-                let proposal = propose(&fleet, &settings);
+                let evaluation = evaluate(&cluster, &settings);
                 longest = longest.max(started.elapsed().as_secs_f64());
                 longest_cpu = longest_cpu.max(cpu_secs() - cpu);
                 passes += 1;
-                if proposal.commands.is_empty() {
+                if evaluation.commands.is_empty() {
                     break;
                 }
-                for command in &proposal.commands {
+                for command in &evaluation.commands {
                     now -= command.saving_per_hour();
                     moved += command.pods_moved();
                     launched += command.replacements.len();
@@ -87,8 +87,8 @@ fn main() {
                         .moves
                         .iter()
                         .filter(|(pod, _)| {
-                            let machine = fleet.machines.iter().find(|one| one.at == Some(pod.node as usize));
-                            let pod = machine.and_then(|one| one.occupants.get(pod.pod as usize));
+                            let state_node = cluster.state_nodes.iter().find(|one| one.at == Some(pod.node as usize));
+                            let pod = state_node.and_then(|one| one.pods.get(pod.pod as usize));
                             pod.is_some_and(|pod| pod.moved_at_secs.is_some())
                         })
                         .count();
@@ -98,17 +98,17 @@ fn main() {
                         }
                     }
                 }
-                fleet = carried_out::after(&fleet, &proposal.commands);
+                cluster = apply::after(&cluster, &evaluation.commands);
                 if std::env::var("VERBOSE").is_ok() {
-                    println!("    pass {passes}: {moved} {:.2} launched {launched}", price(&fleet));
+                    println!("    pass {passes}: {moved} {:.2} launched {launched}", price(&cluster));
                 }
             }
             let levels: Vec<String> =
                 reached.iter().map(|one| one.map_or("-".to_owned(), |one| one.to_string())).collect();
             println!(
                 "{:24} seed {} {:6} bound {:8.2} | {} | rest {:6} {:8.2} {:5.2} % | again {again} launched {launched} largest {largest} nodes {} passes {passes} cpu {:.1} wall {:.1} longest {:.2}/{:.2} rss {:.0}",
-                case.name, case.seed, planner, bound, levels.join(" "), moved, price(&fleet),
-                (price(&fleet) / bound - 1.0) * 100.0, fleet.machines.len(), cpu_secs() - cpu,
+                case.name, case.seed, planner, bound, levels.join(" "), moved, price(&cluster),
+                (price(&cluster) / bound - 1.0) * 100.0, cluster.state_nodes.len(), cpu_secs() - cpu,
                 began.elapsed().as_secs_f64(), longest, longest_cpu, peak_mib()
             );
         }

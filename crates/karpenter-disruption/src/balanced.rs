@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::candidate::reschedule_cost;
+use crate::cluster::{Cluster, ConsolidationPolicy, NodePoolView};
 use crate::command::{Candidate, Command};
-use crate::explain::Why;
-use crate::fleet::{ConsolidationPolicy, Fleet, Pool};
+use crate::verdict::Verdict;
 
 /// What a whole pool costs, and what it would be to disrupt all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -58,24 +58,24 @@ impl Score {
 }
 
 /// Every node of a pool counts, candidate or not.
-pub fn totals(fleet: &Fleet) -> BTreeMap<Arc<str>, Totals> {
+pub fn totals(cluster: &Cluster) -> BTreeMap<Arc<str>, Totals> {
     let mut by_pool: BTreeMap<Arc<str>, Totals> = BTreeMap::new();
-    for machine in &fleet.machines {
-        let Some(pool) = &machine.pool else { continue };
+    for state_node in &cluster.state_nodes {
+        let Some(pool) = &state_node.pool else { continue };
         let totals = by_pool.entry(pool.clone()).or_default();
-        totals.price_per_hour += machine.price_per_hour;
-        totals.reschedule_cost += reschedule_cost(machine);
+        totals.price_per_hour += state_node.price_per_hour;
+        totals.reschedule_cost += reschedule_cost(state_node);
     }
     by_pool
 }
 
-fn is_balanced(pool: &Pool) -> bool {
+fn is_balanced(pool: &NodePoolView) -> bool {
     pool.policy == ConsolidationPolicy::Balanced
 }
 
 /// The verdicts of all pools with this policy that the move takes nodes from.
 pub fn scores(
-    fleet: &Fleet,
+    cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
     command: &Command,
 ) -> BTreeMap<Arc<str>, Score> {
@@ -88,42 +88,42 @@ pub fn scores(
     let is_shared = by_pool.len() > 1 && command.price_before_per_hour > 0.0;
     let mut scores = BTreeMap::new();
     for (name, (price, cost)) in by_pool {
-        let Some(pool) = fleet.pools.get(name).filter(|pool| is_balanced(pool)) else { continue };
+        let Some(pool) = cluster.pools.get(name).filter(|pool| is_balanced(pool)) else { continue };
         let share = if is_shared { price / command.price_before_per_hour } else { 1.0 };
         let saving = command.saving_per_hour() * share;
         let totals = totals.get(name).copied().unwrap_or_default();
-        scores.insert(name.clone(), Score::new(saving, cost, totals, pool.controls.balanced_k));
+        scores.insert(name.clone(), Score::new(saving, cost, totals, pool.pool_policy.balanced_k));
     }
     scores
 }
 
 /// Whether every pool agrees; the lowest score otherwise.
 pub(crate) fn approve(
-    fleet: &Fleet,
+    cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
     command: &Command,
-) -> Result<(), Why> {
-    let rejected = scores(fleet, totals, command).into_values().filter(|score| !score.is_approved());
+) -> Result<(), Verdict> {
+    let rejected = scores(cluster, totals, command).into_values().filter(|score| !score.is_approved());
     match rejected.min_by(|a, b| a.value().total_cmp(&b.value())) {
-        Some(score) => Err(Why::Unbalanced { score: score.value(), threshold: score.threshold() }),
+        Some(score) => Err(Verdict::Unbalanced { score: score.value(), threshold: score.threshold() }),
         None => Ok(()),
     }
 }
 
 /// Whether the best there could be, the node gone for nothing, would be approved.
-pub(crate) fn could_approve(
-    pool: &Pool,
+pub(crate) fn check_best_case(
+    pool: &NodePoolView,
     totals: &BTreeMap<Arc<str>, Totals>,
     candidate: &Candidate,
-) -> Result<(), Why> {
+) -> Result<(), Verdict> {
     let of_pool = totals.get(&candidate.pool).copied().unwrap_or_default();
     if !is_balanced(pool) || of_pool.price_per_hour <= 0.0 {
         return Ok(());
     }
     let (saving, cost) = (candidate.price_per_hour, candidate.reschedule_cost);
-    let score = Score::new(saving, cost, of_pool, pool.controls.balanced_k);
+    let score = Score::new(saving, cost, of_pool, pool.pool_policy.balanced_k);
     if score.is_approved() {
         return Ok(());
     }
-    Err(Why::Unbalanced { score: score.value(), threshold: score.threshold() })
+    Err(Verdict::Unbalanced { score: score.value(), threshold: score.threshold() })
 }

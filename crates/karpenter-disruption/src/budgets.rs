@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::fleet::{Fleet, Reason};
+use crate::cluster::{Cluster, Reason};
 
 /// One pool's budget for one reason at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,17 +32,17 @@ impl Remaining {
 }
 
 /// The budgets of all pools, by name.
-pub fn remaining(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, Remaining> {
-    remaining_besides(fleet, reason, &BTreeSet::new())
+pub fn remaining(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, Remaining> {
+    remaining_excluding(cluster, reason, &BTreeSet::new())
 }
 
 /// The same, where these claims are not counted for waiting in a proposal.
-pub(crate) fn remaining_besides(
-    fleet: &Fleet,
+pub(crate) fn remaining_excluding(
+    cluster: &Cluster,
     reason: Reason,
     own: &BTreeSet<Arc<str>>,
 ) -> BTreeMap<Arc<str>, Remaining> {
-    let mut pools: BTreeMap<Arc<str>, Remaining> = fleet
+    let mut pools: BTreeMap<Arc<str>, Remaining> = cluster
         .pools
         .iter()
         .map(|(name, pool)| {
@@ -50,18 +50,18 @@ pub(crate) fn remaining_besides(
             (name.clone(), Remaining { allowed, ..Remaining::default() })
         })
         .collect();
-    for machine in &fleet.machines {
-        let Some(pool) = machine.pool.as_ref().and_then(|name| pools.get_mut(name)) else { continue };
+    for state_node in &cluster.state_nodes {
+        let Some(pool) = state_node.pool.as_ref().and_then(|name| pools.get_mut(name)) else { continue };
         // A node that comes up runs nothing that a budget protects; one that reboots does.
-        if machine.is_instance_terminating || !(machine.is_initialized || machine.is_rebooting) {
+        if state_node.is_instance_terminating || !(state_node.is_initialized || state_node.is_rebooting) {
             continue;
         }
         pool.nodes += 1;
         // Sick nodes do not use up the budget that pays for their own repair.
-        let is_sick = !machine.is_ready && reason != Reason::Unhealthy;
-        if machine.is_leaving || machine.is_rebooting || is_sick {
+        let is_unhealthy = !state_node.is_ready && reason != Reason::Unhealthy;
+        if state_node.is_marked_for_deletion || state_node.is_rebooting || is_unhealthy {
             pool.disrupting += 1;
-        } else if !own.contains(&machine.claim) && fleet.is_proposed(&machine.claim) {
+        } else if !own.contains(&state_node.claim) && cluster.has_budget_share(&state_node.claim) {
             pool.proposed += 1;
         }
     }
@@ -69,13 +69,13 @@ pub(crate) fn remaining_besides(
 }
 
 /// What is left by pool, to be taken from.
-pub fn left(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
-    remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
+pub fn left(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
+    remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
 }
 
 /// What will be left by pool once nothing is under way any more.
-pub(crate) fn allowed(fleet: &Fleet, reason: Reason) -> BTreeMap<Arc<str>, u32> {
-    remaining(fleet, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
+pub(crate) fn allowed(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
+    remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
 }
 
 /// Takes one node of a pool if its budget allows.

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cluster::{Cluster, NodePod, Reason, StateNode};
 use crate::command::Candidate;
-use crate::fleet::{Fleet, Machine, Occupant, Reason};
 
 /// How much a method has to respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum DisruptionClass {
     /// Every pod's wishes count.
     Graceful,
     /// Pods' wishes count unless the claim bounds its drain.
@@ -110,108 +110,119 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// The machine as a candidate, or what stands against it first.
-pub fn candidate(fleet: &Fleet, machine: usize, class: Class, reason: Reason) -> Result<Candidate, Blocked> {
-    candidate_besides(fleet, machine, class, reason, &BTreeSet::new())
+/// The node as a candidate, or what stands against it first.
+pub fn candidate(
+    cluster: &Cluster,
+    state_node: usize,
+    class: DisruptionClass,
+    reason: Reason,
+) -> Result<Candidate, Blocked> {
+    candidate_excluding(cluster, state_node, class, reason, &BTreeSet::new())
 }
 
 /// The same, where it does not matter that these claims wait in a proposal already.
-pub(crate) fn candidate_besides(
-    fleet: &Fleet,
+pub(crate) fn candidate_excluding(
+    cluster: &Cluster,
     index: usize,
-    class: Class,
+    class: DisruptionClass,
     reason: Reason,
     own: &BTreeSet<Arc<str>>,
 ) -> Result<Candidate, Blocked> {
-    let Some(machine) = fleet.machines.get(index) else { return Err(Blocked::NoNode) };
-    let is_proposed = !own.contains(&machine.claim) && fleet.waits_in(&machine.claim).is_some();
-    if is_proposed || fleet.in_commands.contains(&machine.claim) {
+    let Some(state_node) = cluster.state_nodes.get(index) else { return Err(Blocked::NoNode) };
+    let has_budget_share =
+        !own.contains(&state_node.claim) && cluster.proposing_method(&state_node.claim).is_some();
+    if has_budget_share || cluster.disrupting_claims.contains(&state_node.claim) {
         return Err(Blocked::InCommand);
     }
     // What failed for one reason says nothing about another: a node that falls sick does not wait for its drift.
-    if fleet.resting.get(&machine.claim).is_some_and(|failed| failed.contains(&reason)) {
+    if cluster.held_off.get(&state_node.claim).is_some_and(|failed| failed.contains(&reason)) {
         return Err(Blocked::Resting);
     }
-    if class == Class::Repair && machine.pool.is_none() {
+    if class == DisruptionClass::Repair && state_node.pool.is_none() {
         return Err(Blocked::RepairWithoutPool);
     }
-    let node = machine.node.as_ref().ok_or(Blocked::NoNode)?;
-    check_node(machine, class)?;
-    let name = machine.pool.as_ref().ok_or(Blocked::NoPoolLabel)?;
-    if !fleet.pools.contains_key(name) {
+    let node = state_node.node.as_ref().ok_or(Blocked::NoNode)?;
+    check_node(state_node, class)?;
+    let name = state_node.pool.as_ref().ok_or(Blocked::NoPoolLabel)?;
+    if !cluster.pools.contains_key(name) {
         return Err(Blocked::NoPool(name.clone()));
     }
     // Repair knows only later whether its drain is bounded.
-    let is_bounded = machine.termination_grace_period_secs.is_some();
-    let is_waived = class == Class::Repair || (class == Class::Eventual && is_bounded);
-    if !is_waived && let Some(blocked) = blocking_pod(fleet, machine, class) {
+    let is_bounded = state_node.termination_grace_period_secs.is_some();
+    let is_waived = class == DisruptionClass::Repair || (class == DisruptionClass::Eventual && is_bounded);
+    if !is_waived && let Some(blocked) = blocking_pod(cluster, state_node, class) {
         return Err(blocked);
     }
     // A node that the engine does not know cannot be planned without.
-    if machine.at.is_none_or(|at| at >= fleet.problem.nodes.len()) {
+    if state_node.at.is_none_or(|at| at >= cluster.problem.nodes.len()) {
         return Err(Blocked::NoNode);
     }
-    let reschedule_cost = reschedule_cost(machine);
+    let reschedule_cost = reschedule_cost(state_node);
     Ok(Candidate {
-        machine: index,
-        claim: machine.claim.clone(),
-        uid: machine.uid.clone(),
+        state_node: index,
+        claim: state_node.claim.clone(),
+        uid: state_node.uid.clone(),
         node: node.clone(),
         pool: name.clone(),
-        price_per_hour: machine.price_per_hour,
+        price_per_hour: state_node.price_per_hour,
         reschedule_cost,
         is_empty: reschedule_cost <= NODE_COST,
     })
 }
 
-fn check_node(machine: &Machine, class: Class) -> Result<(), Blocked> {
-    if machine.is_rebooting {
+fn check_node(state_node: &StateNode, class: DisruptionClass) -> Result<(), Blocked> {
+    if state_node.is_rebooting {
         return Err(Blocked::Rebooting);
     }
-    if machine.is_leaving {
+    if state_node.is_marked_for_deletion {
         return Err(Blocked::Leaving);
     }
-    if !machine.is_initialized {
-        if !machine.is_registered {
+    if !state_node.is_initialized {
+        if !state_node.is_registered {
             return Err(Blocked::NotRegistered);
         }
         // Nothing else replaces a node that never comes up, and pods that wait for it keep it nominated.
-        return if class == Class::Repair { Ok(()) } else { Err(Blocked::NotInitialized) };
+        return if class == DisruptionClass::Repair { Ok(()) } else { Err(Blocked::NotInitialized) };
     }
-    if machine.is_nominated {
+    if state_node.is_nominated {
         return Err(Blocked::Nominated);
     }
-    if machine.is_kept && class != Class::Repair {
+    if state_node.is_do_not_disrupt && class != DisruptionClass::Repair {
         return Err(Blocked::Annotated);
     }
     Ok(())
 }
 
 /// The first pod that may not be evicted now, and why. Daemons count: whoever annotates them means their node.
-pub(crate) fn blocking_pod(fleet: &Fleet, machine: &Machine, class: Class) -> Option<Blocked> {
-    let kept = machine.occupants.iter().find(|one| one.is_active && one.is_kept);
+pub(crate) fn blocking_pod(
+    cluster: &Cluster,
+    state_node: &StateNode,
+    class: DisruptionClass,
+) -> Option<Blocked> {
+    let kept = state_node.pods.iter().find(|one| one.is_active && one.is_do_not_disrupt);
     if let Some(pod) = kept {
         return Some(Blocked::PodAnnotated(pod.name.clone()));
     }
-    if class == Class::Emptied {
+    if class == DisruptionClass::Emptied {
         return None;
     }
-    let pool = machine.pool.as_ref().and_then(|name| fleet.pools.get(name));
-    let has_old_rules = pool.is_some_and(|pool| pool.old_rules.is_some());
-    let held = machine.occupants.iter().find(|one| one.is_active && one.is_held).filter(|_| has_old_rules);
+    let pool = state_node.pool.as_ref().and_then(|name| cluster.pools.get(name));
+    let has_legacy_rules = pool.is_some_and(|pool| pool.legacy_rules.is_some());
+    let held =
+        state_node.pods.iter().find(|one| one.is_active && one.is_do_not_evict).filter(|_| has_legacy_rules);
     if let Some(pod) = held {
         return Some(Blocked::PodHeld(pod.name.clone()));
     }
-    machine.occupants.iter().filter(|one| one.is_evictable).find_map(|one| blocking_budget(fleet, one))
+    state_node.pods.iter().filter(|one| one.is_evictable).find_map(|one| blocking_budget(cluster, one))
 }
 
-fn blocking_budget(fleet: &Fleet, occupant: &Occupant) -> Option<Blocked> {
+fn blocking_budget(cluster: &Cluster, node_pod: &NodePod) -> Option<Blocked> {
     let budgets: Vec<_> =
-        occupant.budgets.iter().filter_map(|index| fleet.pod_budgets.get(*index as usize)).collect();
+        node_pod.budgets.iter().filter_map(|index| cluster.pod_budgets.get(*index as usize)).collect();
     match budgets.as_slice() {
         [] => None,
         [only] => {
-            let lets_go = only.lets_unready_go && occupant.is_unready;
+            let lets_go = only.always_allows_unready && node_pod.is_unready;
             (only.disruptions_allowed == 0 && !lets_go).then(|| Blocked::PodBudget(only.name.clone()))
         }
         // The eviction API refuses such pods whatever the budgets say.
@@ -223,7 +234,7 @@ fn blocking_budget(fleet: &Fleet, occupant: &Occupant) -> Option<Blocked> {
 pub(crate) const NODE_COST: f64 = 1.0;
 
 /// One for the node itself, and what each pod adds that would have to run somewhere else.
-pub fn reschedule_cost(machine: &Machine) -> f64 {
-    let moving = machine.occupants.iter().filter(|one| one.is_reschedulable);
+pub fn reschedule_cost(state_node: &StateNode) -> f64 {
+    let moving = state_node.pods.iter().filter(|one| one.is_reschedulable);
     NODE_COST + moving.map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
 }

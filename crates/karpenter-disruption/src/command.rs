@@ -5,7 +5,7 @@ use std::sync::Arc;
 use karpenter_model::plan::PlannedNode;
 use karpenter_scheduling::simulate::BoundAt;
 
-use crate::fleet::Reason;
+use crate::cluster::Reason;
 
 /// A way to find nodes that may go, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +20,7 @@ pub enum Method {
     MultiNodeConsolidation,
     /// One node for none or one, as upstream.
     SingleNodeConsolidation,
-    /// m nodes for the cheapest n, planned for the whole fleet.
+    /// m nodes for the cheapest n, planned for the whole cluster.
     Rebalance,
 }
 
@@ -99,8 +99,8 @@ impl Decision {
 /// A node that may go.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Index into `Fleet::machines`.
-    pub machine: usize,
+    /// Index into `Cluster::state_nodes`.
+    pub state_node: usize,
     pub claim: Arc<str>,
     pub uid: Arc<str>,
     pub node: Arc<str>,
@@ -121,7 +121,7 @@ impl Candidate {
 /// Where a pod that has to move is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Destination {
-    /// Index into `Fleet::problem.nodes`.
+    /// Index into `Cluster::problem.nodes`.
     Existing(usize),
     /// Index into `Command::replacements`.
     New(usize),
@@ -132,7 +132,7 @@ pub struct Command {
     pub method: Method,
     pub decision: Decision,
     pub candidates: Vec<Candidate>,
-    /// Pool and catalog indexes are those of `Fleet::problem`. Their `pods` are empty; see `moves`.
+    /// Pool and catalog indexes are those of `Cluster::problem`. Their `pods` are empty; see `moves`.
     pub replacements: Vec<PlannedNode>,
     /// Set when one node per candidate is made from this static pool's template; then `replacements` are empty.
     pub static_pool: Option<Arc<str>>,
@@ -142,7 +142,7 @@ pub struct Command {
     /// Bound for the drain that the command itself sets (repair).
     pub termination_grace_period_secs: Option<i64>,
     /// Much is moved for little: not to be done again and again.
-    pub is_thorough: bool,
+    pub is_low_yield: bool,
 }
 
 impl Command {

@@ -6,37 +6,37 @@ use karpenter_model::labels::{CAPACITY_TYPE, CAPACITY_TYPE_ON_DEMAND, CAPACITY_T
 use karpenter_model::plan::PlannedNode;
 use karpenter_scheduling::simulate::Simulator;
 
-use crate::candidate::{Blocked, Class};
+use crate::candidate::{Blocked, DisruptionClass};
+use crate::cluster::{ConsolidationPolicy, NodePoolView, Reason, StateNode};
 use crate::command::{Candidate, Command, Decision, Method};
-use crate::controls::{cool_down_until, is_worth_it};
+use crate::context::{EvaluationContext, MethodCandidates, by_savings_ratio};
 use crate::emptiness::settling;
-use crate::explain::Why;
-use crate::fleet::{ConsolidationPolicy, Machine, Pool, Reason};
-use crate::pass::{Eligible, Pass, by_savings_ratio};
+use crate::pool_policy::{check_saving, cool_down_until};
 use crate::prices::{
-    TooFew, allows_capacity_type, catalog_of, cheapest, force_capacity_type, keep_cheaper_than,
+    MinValuesUnmet, allows_capacity_type, catalog_of, cheapest, force_capacity_type, keep_cheaper_than,
     needed_for_min_values, refresh, total_per_hour,
 };
-use crate::simulation::{Manner, Placement, read, simulation_request};
+use crate::simulation::{Placement, SimulationOptions, read, simulation_request};
+use crate::verdict::Verdict;
 
 /// A spot node is replaced by spot only with this many cheaper types to choose from, and by no more than these: a
 /// launch that picks any of them is then among the cheapest, and not replaced again at once.
 pub(crate) const SPOT_TO_SPOT_TYPES: usize = 15;
 
-pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
-    let mut eligible = Eligible::default();
-    for (index, machine, pool) in pass.machines() {
-        let candidate = match pass.candidate(index, Class::Graceful, Reason::Underutilized) {
+pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
+    let mut eligible = MethodCandidates::default();
+    for (index, state_node, pool) in context.state_nodes() {
+        let candidate = match context.candidate(index, DisruptionClass::Graceful, Reason::Underutilized) {
             Ok(candidate) => candidate,
-            Err(why) => {
-                eligible.refused.push((index, why));
+            Err(verdict) => {
+                eligible.rejected.push((index, verdict));
                 continue;
             }
         };
         // Static pools do not consolidate, and empty nodes are the business of another method.
         let Some(pool) = pool.filter(|pool| pool.replicas.is_none() && !candidate.is_empty) else { continue };
-        match refusal(pass, machine, pool) {
-            Some(why) => eligible.refused.push((index, why)),
+        match verdict_of(context, state_node, pool) {
+            Some(verdict) => eligible.rejected.push((index, verdict)),
             None => eligible.candidates.push(candidate),
         }
     }
@@ -44,51 +44,60 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
     eligible
 }
 
-fn refusal(pass: &Pass<'_>, machine: &Machine, pool: &Pool) -> Option<Why> {
-    if machine.is_instance_type_unknown || !pass.knows_type_of(machine, pool) {
-        return Some(Why::UnknownInstanceType { name: machine.instance_type.clone().unwrap_or_default() });
+fn verdict_of(
+    context: &EvaluationContext<'_>,
+    state_node: &StateNode,
+    pool: &NodePoolView,
+) -> Option<Verdict> {
+    if state_node.is_instance_type_unknown || !context.knows_type_of(state_node, pool) {
+        return Some(Verdict::UnknownInstanceType {
+            name: state_node.instance_type.clone().unwrap_or_default(),
+        });
     }
-    if machine.capacity_type.is_none() {
-        return Some(Why::MissingLabel { key: CAPACITY_TYPE });
+    if state_node.capacity_type.is_none() {
+        return Some(Verdict::MissingLabel { key: CAPACITY_TYPE });
     }
-    if machine.zone.is_none() {
-        return Some(Why::MissingLabel { key: ZONE });
+    if state_node.zone.is_none() {
+        return Some(Verdict::MissingLabel { key: ZONE });
     }
-    let is_kept = machine.old_marks.is_kept_from_consolidation.filter(|_| pool.old_rules.is_some());
-    match is_kept {
-        Some(true) => return Some(Why::Blocked(Blocked::Unconsolidated)),
+    let is_do_not_disrupt =
+        state_node.legacy_marks.do_not_consolidate.filter(|_| pool.legacy_rules.is_some());
+    match is_do_not_disrupt {
+        Some(true) => return Some(Verdict::Blocked(Blocked::Unconsolidated)),
         // Offered by its own annotation, whatever its pool says.
         Some(false) => return None,
         None => {}
     }
     if pool.consolidate_after_secs.is_none() {
-        return Some(Why::NeverConsolidated { pool: pool.name.clone() });
+        return Some(Verdict::NeverConsolidated { pool: pool.name.clone() });
     }
     if pool.policy == ConsolidationPolicy::WhenEmpty {
-        return Some(Why::OnlyWhenEmpty { pool: pool.name.clone() });
+        return Some(Verdict::OnlyWhenEmpty { pool: pool.name.clone() });
     }
-    settling(pass.fleet, machine, pool).or_else(|| {
-        let until_secs = cool_down_until(machine, pool, pass.fleet.now_secs)?;
-        Some(Why::CoolDown { until_secs })
+    settling(context.cluster, state_node, pool).or_else(|| {
+        let until_secs = cool_down_until(state_node, pool, context.cluster.now_secs)?;
+        Some(Verdict::CoolDown { until_secs })
     })
 }
 
 /// The candidates gone together, for none or one new node, if that is cheaper.
 pub(crate) fn consolidate(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
     method: Method,
     candidates: &[Candidate],
-) -> Result<Command, Why> {
-    let removed_nodes = pass.nodes_of(candidates);
-    let outcome = pass.ask(simulator, &simulation_request(pass, &removed_nodes, Manner::ORDINARY, None));
-    let placement = read(pass, simulator, &outcome).map_err(|unplaced| Why::WouldNotFit { unplaced })?;
+) -> Result<Command, Verdict> {
+    let removed_nodes = context.nodes_of(candidates);
+    let outcome = context
+        .ask(simulator, &simulation_request(context, &removed_nodes, SimulationOptions::ORDINARY, None));
+    let placement =
+        read(context, simulator, &outcome).map_err(|unschedulable| Verdict::WouldNotFit { unschedulable })?;
     let price_now = price_of(candidates);
     let Placement { moves, mut replacements } = placement;
     match replacements.as_mut_slice() {
         [] => {}
-        [only] => make_cheaper(pass, candidates, only, price_now)?,
-        several => return Err(Why::NeedsSeveralNodes { count: several.len() }),
+        [only] => make_cheaper(context, candidates, only, price_now)?,
+        several => return Err(Verdict::NeedsSeveralNodes { count: several.len() }),
     }
     let command = Command {
         method,
@@ -100,9 +109,9 @@ pub(crate) fn consolidate(
         static_pool: None,
         moves,
         termination_grace_period_secs: None,
-        is_thorough: false,
+        is_low_yield: false,
     };
-    is_worth_it(pass.fleet, &command)?;
+    check_saving(context.cluster, &command)?;
     Ok(command)
 }
 
@@ -112,26 +121,27 @@ pub(crate) fn price_of(candidates: &[Candidate]) -> f64 {
 
 /// Leaves only options that are cheaper than what goes.
 fn make_cheaper(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     candidates: &[Candidate],
     node: &mut PlannedNode,
     price_now: f64,
-) -> Result<(), Why> {
-    let problem = &pass.fleet.problem;
-    let cheapest_replacement = cheapest_price(pass, node);
-    let is_spot =
-        |candidate: &Candidate| pass.machine(candidate).capacity_type.as_deref() == Some(CAPACITY_TYPE_SPOT);
+) -> Result<(), Verdict> {
+    let problem = &context.cluster.problem;
+    let cheapest_replacement = cheapest_price(context, node);
+    let is_spot = |candidate: &Candidate| {
+        context.state_node(candidate).capacity_type.as_deref() == Some(CAPACITY_TYPE_SPOT)
+    };
     let is_spot_to_spot = candidates.iter().all(is_spot) && allows_capacity_type(node, CAPACITY_TYPE_SPOT);
     if is_spot_to_spot {
-        if !pass.settings.spot_to_spot {
-            return Err(Why::SpotToSpotOff);
+        if !context.settings.spot_to_spot {
+            return Err(Verdict::SpotToSpotOff);
         }
         force_capacity_type(node, CAPACITY_TYPE_SPOT);
     }
     refresh(problem, node);
     keep_cheaper_than(problem, node, price_now).map_err(too_few)?;
     if node.instance_type_options.is_empty() {
-        return Err(Why::NotCheaper {
+        return Err(Verdict::NotCheaper {
             price_now_per_hour: price_now,
             cheapest_replacement_per_hour: cheapest_replacement,
         });
@@ -139,22 +149,22 @@ fn make_cheaper(
     if is_spot_to_spot && candidates.len() == 1 {
         let found = node.instance_type_options.len();
         if found < SPOT_TO_SPOT_TYPES {
-            return Err(Why::SpotToSpotInflexible { wanted: SPOT_TO_SPOT_TYPES, found });
+            return Err(Verdict::SpotToSpotInflexible { wanted: SPOT_TO_SPOT_TYPES, found });
         }
         let needed = needed_for_min_values(problem, node).map_err(too_few)?;
         node.instance_type_options.truncate(SPOT_TO_SPOT_TYPES.max(needed));
     }
     // Options were judged by their spot price; a launch on demand instead would undo the saving.
     if allows_capacity_type(node, CAPACITY_TYPE_SPOT) && allows_capacity_type(node, CAPACITY_TYPE_ON_DEMAND) {
-        force_spot_if_offered(pass, node);
+        force_spot_if_offered(context, node);
     }
     refresh(problem, node);
     Ok(())
 }
 
 /// A requirement that says nothing about capacity types is no promise that spot exists.
-pub(crate) fn force_spot_if_offered(pass: &Pass<'_>, node: &mut PlannedNode) {
-    let problem = &pass.fleet.problem;
+pub(crate) fn force_spot_if_offered(context: &EvaluationContext<'_>, node: &mut PlannedNode) {
+    let problem = &context.cluster.problem;
     let mut forced = node.clone();
     force_capacity_type(&mut forced, CAPACITY_TYPE_SPOT);
     let catalog = catalog_of(problem, node);
@@ -167,8 +177,8 @@ pub(crate) fn force_spot_if_offered(pass: &Pass<'_>, node: &mut PlannedNode) {
     }
 }
 
-fn cheapest_price(pass: &Pass<'_>, node: &PlannedNode) -> Option<f64> {
-    let problem = &pass.fleet.problem;
+fn cheapest_price(context: &EvaluationContext<'_>, node: &PlannedNode) -> Option<f64> {
+    let problem = &context.cluster.problem;
     let catalog = catalog_of(problem, node);
     let types = node.instance_type_options.iter().filter_map(|option| catalog.get(*option));
     types
@@ -177,6 +187,6 @@ fn cheapest_price(pass: &Pass<'_>, node: &PlannedNode) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-pub(crate) fn too_few(short: TooFew) -> Why {
-    Why::TooFewTypes { key: short.key, wanted: short.wanted, found: short.found }
+pub(crate) fn too_few(short: MinValuesUnmet) -> Verdict {
+    Verdict::TooFewTypes { key: short.key, wanted: short.wanted, found: short.found }
 }

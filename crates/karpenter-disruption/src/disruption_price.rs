@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::balanced::Totals;
 use crate::candidate::NODE_COST;
 use crate::command::Candidate;
-use crate::fleet::{ConsolidationPolicy, Fleet};
+use crate::cluster::{ConsolidationPolicy, Cluster};
 
 /// Prices of disruption, by NodePool.
 pub(crate) struct DisruptionPrices {
@@ -18,19 +18,19 @@ impl DisruptionPrices {
     /// `saving_ratio` is the share of a NodePool's price that moving all its pods has to save, unless the NodePool says
     /// otherwise.
     pub(crate) fn new(
-        fleet: &Fleet,
+        cluster: &Cluster,
         totals: &BTreeMap<Arc<str>, Totals>,
         saving_ratio: f64,
     ) -> Self {
         let mut nodes: BTreeMap<&Arc<str>, f64> = BTreeMap::new();
-        for pool in fleet.machines.iter().filter_map(|machine| machine.pool.as_ref()) {
+        for pool in cluster.state_nodes.iter().filter_map(|state_node| state_node.pool.as_ref()) {
             *nodes.entry(pool).or_default() += NODE_COST;
         }
         let of_pool = |(name, totals): (&Arc<str>, &Totals)| {
-            let pool = fleet.pools.get(name)?;
+            let pool = cluster.pools.get(name)?;
             let (ratio, counts_nodes) = match pool.policy {
                 // Upstream's test: the share of the price that is saved is at least 1/k of the share of the disruption cost.
-                ConsolidationPolicy::Balanced => (1.0 / pool.controls.balanced_k, true),
+                ConsolidationPolicy::Balanced => (1.0 / pool.pool_policy.balanced_k, true),
                 _ => (saving_ratio, false),
             };
             let of_nodes = if counts_nodes { 0.0 } else { nodes.get(name).copied().unwrap_or(0.0) };

@@ -6,24 +6,24 @@
 
 use std::sync::Arc;
 
-use crate::candidate::Class;
+use crate::candidate::DisruptionClass;
+use crate::cluster::{NodePoolView, Reason, StateNode};
 use crate::command::{Candidate, Command, Decision, Method};
-use crate::explain::Why;
-use crate::fleet::{Machine, Pool, Reason};
-use crate::pass::{Eligible, Found, Pass};
-use crate::simulation::{Manner, read_in_part, simulation_request};
+use crate::context::{EvaluationContext, MethodCandidates, MethodResult};
+use crate::simulation::{SimulationOptions, partial_placement, simulation_request};
+use crate::verdict::Verdict;
 
-pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
+pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
     let mut due: Vec<(i64, Arc<str>, Candidate)> = Vec::new();
-    let mut eligible = Eligible::default();
-    for (index, machine, pool) in pass.machines() {
-        let Some(at) = pool.and_then(|pool| expires_at(machine, pool)) else { continue };
-        if at > pass.fleet.now_secs || machine.is_leaving {
+    let mut eligible = MethodCandidates::default();
+    for (index, state_node, pool) in context.state_nodes() {
+        let Some(at) = pool.and_then(|pool| expires_at(state_node, pool)) else { continue };
+        if at > context.cluster.now_secs || state_node.is_marked_for_deletion {
             continue;
         }
-        match pass.candidate(index, Class::Graceful, Reason::Expired) {
+        match context.candidate(index, DisruptionClass::Graceful, Reason::Expired) {
             Ok(candidate) => due.push((at, candidate.claim.clone(), candidate)),
-            Err(why) => eligible.refused.push((index, why)),
+            Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
     due.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
@@ -32,33 +32,34 @@ pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
 }
 
 /// When a node's time is up.
-fn expires_at(machine: &Machine, pool: &Pool) -> Option<i64> {
-    let after = pool.old_rules?.expires_after_secs?;
-    machine.old_marks.node_created_at_secs.map(|created| created.saturating_add(after))
+fn expires_at(state_node: &StateNode, pool: &NodePoolView) -> Option<i64> {
+    let after = pool.legacy_rules?.expires_after_secs?;
+    state_node.legacy_marks.node_created_at_secs.map(|created| created.saturating_add(after))
 }
 
 /// The oldest of them, unless one is on its way out already.
-pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
-    let mut found = Found::default();
+pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
+    let mut found = MethodResult::default();
     let mut candidates = candidates.into_iter();
-    let is_going = |(_, machine, pool): (usize, &Machine, Option<&Pool>)| {
-        let at = pool.and_then(|pool| expires_at(machine, pool));
-        machine.is_leaving && at.is_some_and(|at| at <= pass.fleet.now_secs)
+    let is_going = |(_, state_node, pool): (usize, &StateNode, Option<&NodePoolView>)| {
+        let at = pool.and_then(|pool| expires_at(state_node, pool));
+        state_node.is_marked_for_deletion && at.is_some_and(|at| at <= context.cluster.now_secs)
     };
-    if !pass.machines().any(is_going)
+    if !context.state_nodes().any(is_going)
         && let Some(first) = candidates.next()
     {
-        found.commands.push(command(pass, first));
+        found.commands.push(command(context, first));
     }
-    found.refused.extend(candidates.map(|candidate| (candidate.machine, Why::NotNow)));
+    found.rejected.extend(candidates.map(|candidate| (candidate.state_node, Verdict::NotNow)));
     found
 }
 
-fn command(pass: &Pass<'_>, candidate: Candidate) -> Command {
-    let simulator = pass.forceful_simulator();
-    let removed_nodes = pass.nodes_of([&candidate]);
-    let outcome = pass.ask(&simulator, &simulation_request(pass, &removed_nodes, Manner::ORDINARY, None));
-    let (placement, _) = read_in_part(pass, &simulator, &outcome);
+fn command(context: &EvaluationContext<'_>, candidate: Candidate) -> Command {
+    let simulator = context.unrestricted_simulator();
+    let removed_nodes = context.nodes_of([&candidate]);
+    let outcome = context
+        .ask(&simulator, &simulation_request(context, &removed_nodes, SimulationOptions::ORDINARY, None));
+    let (placement, _) = partial_placement(context, &simulator, &outcome);
     let is_replaced = !placement.replacements.is_empty();
     Command {
         method: Method::Expiration,
@@ -70,6 +71,6 @@ fn command(pass: &Pass<'_>, candidate: Candidate) -> Command {
         static_pool: None,
         moves: placement.moves,
         termination_grace_period_secs: None,
-        is_thorough: false,
+        is_low_yield: false,
     }
 }

@@ -1,36 +1,36 @@
 //! Which nodes may go, which should, and what would take their place: pure functions over one snapshot of a cluster.
 //!
-//! Observe, decide, act: somebody else builds a [`fleet::Fleet`], somebody else carries a [`command::Command`] out. No
-//! I/O, no clock, no logging; the same fleet gives the same commands, on however many threads.
+//! Observe, decide, act: somebody else builds a [`cluster::Cluster`], somebody else carries a [`command::Command`] out. No
+//! I/O, no clock, no logging; the same cluster gives the same commands, on however many threads.
 //!
 //! Upstream: pkg/controllers/disruption.
 
+mod admission;
+pub mod apply;
 pub mod balanced;
-pub mod bound;
 pub mod budgets;
 pub mod candidate;
-pub mod carried_out;
+pub mod cluster;
 pub mod command;
 mod consolidation;
-pub mod controls;
+mod context;
 mod disruption_price;
 mod drift;
 mod emptiness;
+pub mod evaluate;
 mod expiration;
-pub mod explain;
-pub mod fleet;
-mod gate;
-mod multi;
-mod pass;
+pub mod lower_bound;
+mod multi_node;
 pub mod pod_budgets;
+pub mod pool_policy;
 pub mod prices;
-pub mod propose;
 pub mod rebalance;
+mod rebalance_commands;
 mod repair;
-mod savings;
 pub mod settings;
 mod simulation;
-mod single;
+mod single_node;
 pub mod static_drift;
 pub mod validate;
-mod whole_fleet;
+pub mod verdict;
+mod whole_cluster;

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::cluster::{Cluster, StateNode};
 use crate::command::Candidate;
-use crate::explain::Why;
-use crate::fleet::{Fleet, Machine};
+use crate::verdict::Verdict;
 
 /// Evictions asked for so far, by index of the budget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,20 +16,20 @@ pub struct PodBudgetUse {
 
 /// How strict to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Jointly {
+pub enum JointEvictions {
     /// All evictions have to be allowed at this moment.
-    Strictly,
+    AllNow,
     /// Who comes first may take his pods one after the other; others have to fit in beside him.
-    FirstMayQueue,
+    FirstMayWait,
 }
 
 /// What a node's drain would ask of each budget.
-fn needs(fleet: &Fleet, machine: &Machine) -> BTreeMap<u32, u32> {
+fn needs(cluster: &Cluster, state_node: &StateNode) -> BTreeMap<u32, u32> {
     let mut needs = BTreeMap::new();
-    for occupant in machine.occupants.iter().filter(|one| one.is_active && one.is_evictable) {
-        for index in &occupant.budgets {
-            let Some(budget) = fleet.pod_budgets.get(*index as usize) else { continue };
-            if !(budget.lets_unready_go && occupant.is_unready) {
+    for node_pod in state_node.pods.iter().filter(|one| one.is_active && one.is_evictable) {
+        for index in &node_pod.budgets {
+            let Some(budget) = cluster.pod_budgets.get(*index as usize) else { continue };
+            if !(budget.always_allows_unready && node_pod.is_unready) {
                 *needs.entry(*index).or_insert(0) += 1;
             }
         }
@@ -38,9 +38,12 @@ fn needs(fleet: &Fleet, machine: &Machine) -> BTreeMap<u32, u32> {
 }
 
 /// The same for several nodes.
-fn together<'m>(fleet: &Fleet, machines: impl IntoIterator<Item = &'m Machine>) -> BTreeMap<u32, u32> {
+fn together<'m>(
+    cluster: &Cluster,
+    state_nodes: impl IntoIterator<Item = &'m StateNode>,
+) -> BTreeMap<u32, u32> {
     let mut all = BTreeMap::new();
-    for (index, count) in machines.into_iter().flat_map(|machine| needs(fleet, machine)) {
+    for (index, count) in state_nodes.into_iter().flat_map(|state_node| needs(cluster, state_node)) {
         *all.entry(index).or_insert(0) += count;
     }
     all
@@ -48,14 +51,17 @@ fn together<'m>(fleet: &Fleet, machines: impl IntoIterator<Item = &'m Machine>) 
 
 impl PodBudgetUse {
     /// What nodes on their way out will still ask for.
-    pub fn new(fleet: &Fleet) -> Self {
-        let going = fleet.machines.iter().filter(|machine| machine.is_leaving || machine.is_rebooting);
-        Self { used: together(fleet, going) }
+    pub fn new(cluster: &Cluster) -> Self {
+        let going = cluster
+            .state_nodes
+            .iter()
+            .filter(|state_node| state_node.is_marked_for_deletion || state_node.is_rebooting);
+        Self { used: together(cluster, going) }
     }
 
     /// Counts a node whose pods are evicted in any case, because its drain is bounded.
-    pub fn count(&mut self, fleet: &Fleet, candidate: &Candidate) {
-        for (index, count) in together(fleet, fleet.machines.get(candidate.machine)) {
+    pub fn count(&mut self, cluster: &Cluster, candidate: &Candidate) {
+        for (index, count) in together(cluster, cluster.state_nodes.get(candidate.state_node)) {
             *self.used.entry(index).or_insert(0) += count;
         }
     }
@@ -63,20 +69,20 @@ impl PodBudgetUse {
     /// Counts the pods of these nodes too if they can be evicted beside all others, or says which budget refuses.
     pub fn admit<'c>(
         &mut self,
-        fleet: &Fleet,
+        cluster: &Cluster,
         candidates: impl IntoIterator<Item = &'c Candidate>,
-        jointly: Jointly,
-    ) -> Result<(), Why> {
-        let machines = candidates.into_iter().filter_map(|one| fleet.machines.get(one.machine));
-        let more = together(fleet, machines);
+        jointly: JointEvictions,
+    ) -> Result<(), Verdict> {
+        let state_nodes = candidates.into_iter().filter_map(|one| cluster.state_nodes.get(one.state_node));
+        let more = together(cluster, state_nodes);
         for (index, count) in &more {
-            let Some(budget) = fleet.pod_budgets.get(*index as usize) else { continue };
+            let Some(budget) = cluster.pod_budgets.get(*index as usize) else { continue };
             let used = self.used.get(index).copied().unwrap_or(0);
             let wanted = used.saturating_add(*count);
-            let may_queue = jointly == Jointly::FirstMayQueue && used == 0;
+            let may_queue = jointly == JointEvictions::FirstMayWait && used == 0;
             if wanted > budget.disruptions_allowed && !may_queue {
                 let allowed = budget.disruptions_allowed;
-                return Err(Why::PodBudgetJoint { name: budget.name.clone(), wanted, allowed });
+                return Err(Verdict::PodBudgetJoint { name: budget.name.clone(), wanted, allowed });
             }
         }
         for (index, count) in more {

@@ -16,7 +16,7 @@ use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
 /// minValues that fewer types than asked for can meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TooFew {
+pub struct MinValuesUnmet {
     pub key: Arc<str>,
     pub wanted: u32,
     pub found: u32,
@@ -82,7 +82,7 @@ pub fn keep_cheaper_than(
     problem: &Problem,
     node: &mut PlannedNode,
     limit_per_hour: f64,
-) -> Result<(), TooFew> {
+) -> Result<(), MinValuesUnmet> {
     let catalog = catalog_of(problem, node);
     let requirements = &node.requirements;
     node.instance_type_options.retain(|option| {
@@ -95,7 +95,7 @@ pub fn keep_cheaper_than(
 
 /// How many of the options, in their order, meet the minValues of the pool, or what is left of them where they were
 /// lowered; zero if it asks for none.
-pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, TooFew> {
+pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, MinValuesUnmet> {
     let Some(pool) = problem.pools.get(node.pool) else { return Ok(0) };
     // Narrowed requirements count: what they exclude cannot be launched.
     let asked: Vec<(&Requirement, u32)> = pool
@@ -129,7 +129,7 @@ pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<us
     }
     let short = asked.iter().find_map(|(requirement, wanted)| {
         let found = seen.get(&*requirement.key).map_or(0, BTreeSet::len) as u32;
-        (found < *wanted).then(|| TooFew { key: requirement.key.clone(), wanted: *wanted, found })
+        (found < *wanted).then(|| MinValuesUnmet { key: requirement.key.clone(), wanted: *wanted, found })
     });
     short.map_or(Ok(node.instance_type_options.len()), Err)
 }

@@ -24,10 +24,10 @@ use karpenter_model::problem::{EFFORT_DEFAULT, Mobility, Mode};
 use karpenter_scheduling::simulate::Simulator;
 use rayon::prelude::*;
 
+use crate::cluster::{Cluster, StateNode};
 use crate::command::{Candidate, Command, Decision, Method};
-use crate::explain::Why;
-use crate::fleet::{Fleet, Machine};
 use crate::settings::Settings;
+use crate::verdict::Verdict;
 use accept::Rules;
 use deletes::Deletions;
 use draft::{Draft, Move};
@@ -55,7 +55,7 @@ pub struct Rebalancing {
     /// The way to `price_after_all_per_hour`, in the order of the commands.
     pub steps: Vec<Step>,
     /// Candidates, by position, that would be part of a move if owners of pools asked for less.
-    pub refused: BTreeMap<usize, Why>,
+    pub refused: BTreeMap<usize, Verdict>,
 }
 
 /// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
@@ -108,25 +108,25 @@ const THOROUGH_NODES_LEAST: u32 = 16;
 const THOROUGH_SECS: i64 = 300;
 
 pub fn plan(
-    fleet: &Fleet,
+    cluster: &Cluster,
     simulator: &Simulator<'_>,
     candidates: &[Candidate],
     budget_left: &BTreeMap<Arc<str>, u32>,
     settings: &Settings,
 ) -> Rebalancing {
-    let mut draft = Draft::new(fleet, simulator, candidates);
-    let rules = Rules::new(fleet);
-    let worths = Worths::of(&fleet.problem, settings.effort);
-    let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&fleet.problem, *node)).collect();
+    let mut draft = Draft::new(cluster, simulator, candidates);
+    let rules = Rules::new(cluster);
+    let worths = Worths::of(&cluster.problem, settings.effort);
+    let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&cluster.problem, *node)).collect();
     let waste = candidates.iter().zip(&worth).map(|(one, worth)| one.price_per_hour - worth).collect();
     let mut moves: Vec<Move> = Vec::new();
     // What is on its way out is paid for no longer, and what takes its place is.
-    let staying = fleet.machines.iter().filter(|machine| !machine.is_leaving);
-    let price_now: f64 = staying.map(|machine| machine.price_per_hour).sum();
+    let staying = cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion);
+    let price_now: f64 = staying.map(|state_node| state_node.price_per_hour).sum();
     let mut zones = Zones::new(&draft);
     let mut refused = BTreeMap::new();
     let windows =
-        Windows::new(fleet, simulator.problem(), candidates, &draft.node_of, waste, !zones.is_empty());
+        Windows::new(cluster, simulator.problem(), candidates, &draft.node_of, waste, !zones.is_empty());
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     let least_possible = worths.lower_bound_per_hour * DEAR;
@@ -176,10 +176,10 @@ pub fn plan(
             let is_wanted = may_be_thorough
                 && price_now - price_then < LITTLE * price_now
                 && price_then <= least_possible * NEARLY_DEAR;
-            let anew = || price_of_all_anew(fleet, simulator, candidates, price_now, settings.effort);
+            let anew = || price_of_all_anew(cluster, simulator, candidates, price_now, settings.effort);
             is_wanted.then(anew).flatten()
         };
-        let find_likely_least = || worths.estimated_optimum_per_hour(&fleet.problem);
+        let find_likely_least = || worths.estimated_optimum_per_hour(&cluster.problem);
         let mut fair = Vec::new();
         let find_fair =
             || replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
@@ -187,7 +187,7 @@ pub fn plan(
         // The longest one first: the threads that are left share what can be divided.
         (anew, (likely_least, why)) = rayon::join(find_anew, || rayon::join(find_likely_least, find_fair));
         good_enough =
-            good_enough.max(likely_least * if is_apart(fleet) { LIKELY_DEAR_APART } else { LIKELY_DEAR });
+            good_enough.max(likely_least * if is_apart(cluster) { LIKELY_DEAR_APART } else { LIKELY_DEAR });
         if is_dear(price_then, good_enough) {
             merge(&mut refused, why);
             moves.extend(as_far_as(good_enough, price_then, fair));
@@ -206,15 +206,15 @@ pub fn plan(
         let is_anew = zones.has_closed() || !is_draft_of_moves;
         if is_anew {
             // What was found keeps other nodes where they are.
-            draft = Draft::new(fleet, simulator, candidates);
+            draft = Draft::new(cluster, simulator, candidates);
             zones = Zones::new(&draft);
         }
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
-            *is_open &= has_rested(fleet, &fleet.machines[candidate.machine]);
+            *is_open &= has_rested(cluster, &cluster.state_nodes[candidate.state_node]);
         }
         let wanted = price_now - if is_anew { 0.0 } else { saved } - good_enough;
-        let manner = if is_apart(fleet) { &replacing::THOROUGH_APART } else { &replacing::THOROUGH };
-        let effort = thorough_effort(fleet, settings.effort);
+        let manner = if is_apart(cluster) { &replacing::THOROUGH_APART } else { &replacing::THOROUGH };
+        let effort = thorough_effort(cluster, settings.effort);
         let why = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut poor);
         merge(&mut refused, why);
         if is_anew && saving_per_hour(&poor) > saved {
@@ -234,17 +234,17 @@ pub fn plan(
     all.extend(poor.into_iter().map(|one| (one, true)));
     all.sort_by(|(a, _), (b, _)| best_first(a, b));
     let (mut price, mut pods_moved) = (price_now, 0);
-    for (one, is_thorough) in all {
+    for (one, is_low_yield) in all {
         price -= one.saving_per_hour();
         pods_moved += one.moves.len();
         rebalancing.steps.push(Step { pods_moved, price_per_hour: price });
-        rebalancing.commands.push(command(candidates, one, is_thorough));
+        rebalancing.commands.push(command(candidates, one, is_low_yield));
     }
     rebalancing.price_after_all_per_hour = price;
     rebalancing
 }
 
-fn merge(refused: &mut BTreeMap<usize, Why>, more: BTreeMap<usize, Why>) {
+fn merge(refused: &mut BTreeMap<usize, Verdict>, more: BTreeMap<usize, Verdict>) {
     for (position, why) in more {
         refused.entry(position).or_insert(why);
     }
@@ -256,20 +256,20 @@ fn saving_per_hour(moves: &[Move]) -> f64 {
 
 /// What the fleet would cost if all candidates of a pool were replaced at once by what their pods need, pool by pool.
 fn price_of_all_anew(
-    fleet: &Fleet,
+    cluster: &Cluster,
     simulator: &Simulator<'_>,
     candidates: &[Candidate],
     price_now_per_hour: f64,
     effort: u64,
 ) -> Option<f64> {
-    let draft = Draft::new(fleet, simulator, candidates);
+    let draft = Draft::new(cluster, simulator, candidates);
     let mut by_pool: BTreeMap<&Arc<str>, Vec<usize>> = BTreeMap::new();
     for (number, candidate) in candidates.iter().enumerate().filter(|(number, _)| draft.is_open[*number]) {
         by_pool.entry(&candidate.pool).or_default().push(number);
     }
     let pools: Vec<Vec<usize>> = by_pool.into_values().collect();
     let open: usize = pools.iter().map(Vec::len).sum();
-    let effort = thorough_effort(fleet, effort);
+    let effort = thorough_effort(cluster, effort);
     let saving = |own: &Vec<usize>| {
         let effort = (effort * ANEW_POOLS * own.len() as u64 / open as u64).clamp(1, effort);
         Some(draft.ask(own, &[], Mode::Cost, effort)?.one.saving_per_hour())
@@ -300,18 +300,18 @@ fn best_first(a: &Move, b: &Move) -> Ordering {
 
 /// Large sets are few, and well packed only with all the effort there is. Where Deployments keep their pods apart on nodes a
 /// second look at each takes too long.
-fn thorough_effort(fleet: &Fleet, effort: u64) -> u64 {
-    if is_apart(fleet) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
+fn thorough_effort(cluster: &Cluster, effort: u64) -> u64 {
+    if is_apart(cluster) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
 }
 
 /// Whether pods that could move are kept apart from others on nodes.
-fn is_apart(fleet: &Fleet) -> bool {
+fn is_apart(cluster: &Cluster) -> bool {
     let is_apart = |spec: &PodSpec| {
         let spreads = spec.spread.iter().filter(|one| one.hard).map(|one| &one.key);
         let mut keys = spreads.chain(spec.anti_affinity.iter().map(|one| &one.key));
         keys.any(|key| &**key == labels::HOSTNAME)
     };
-    let mut pods = fleet.problem.nodes.iter().flat_map(|node| &node.pods);
+    let mut pods = cluster.problem.nodes.iter().flat_map(|node| &node.pods);
     pods.any(|pod| pod.mobility != Mobility::Stays && is_apart(&pod.spec))
 }
 
@@ -324,17 +324,17 @@ fn may_be_thorough(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u3
 
 /// Whether pods may be moved away from here for a poor yield. Pods do not always land where they were planned, and putting
 /// that right for little again and again would never end: it is done for a while, each pod once, and then not for long.
-fn has_rested(fleet: &Fleet, machine: &Machine) -> bool {
-    let Some(thorough) = fleet.thorough else { return true };
-    if fleet.now_secs.saturating_sub(thorough.last_secs) >= REST_SECS {
+fn has_rested(cluster: &Cluster, state_node: &StateNode) -> bool {
+    let Some(thorough) = cluster.low_yield else { return true };
+    if cluster.now_secs.saturating_sub(thorough.last_secs) >= REST_SECS {
         return true;
     }
-    let moved = machine.occupants.iter().filter_map(|occupant| occupant.moved_at_secs);
-    fleet.now_secs.saturating_sub(thorough.began_secs) < THOROUGH_SECS
-        && moved.chain(machine.moved_onto_at_secs).all(|at| at < thorough.began_secs)
+    let moved = state_node.pods.iter().filter_map(|node_pod| node_pod.moved_at_secs);
+    cluster.now_secs.saturating_sub(thorough.began_secs) < THOROUGH_SECS
+        && moved.chain(state_node.moved_onto_at_secs).all(|at| at < thorough.began_secs)
 }
 
-pub(crate) fn command(candidates: &[Candidate], one: Move, is_thorough: bool) -> Command {
+pub(crate) fn command(candidates: &[Candidate], one: Move, is_low_yield: bool) -> Command {
     Command {
         method: Method::Rebalance,
         decision: if one.replacements.is_empty() { Decision::Delete } else { Decision::Replace },
@@ -345,21 +345,21 @@ pub(crate) fn command(candidates: &[Candidate], one: Move, is_thorough: bool) ->
         price_before_per_hour: one.price_before_per_hour,
         price_after_per_hour: one.price_after_per_hour,
         termination_grace_period_secs: None,
-        is_thorough,
+        is_low_yield,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::Thorough;
+    use crate::cluster::LowYieldWindow;
 
     #[test]
     fn pods_are_moved_for_little_once_and_then_not_for_long() {
         let allowed = |now_secs, thorough: Option<(i64, i64)>, moved_onto_at_secs| {
-            let thorough = thorough.map(|(began_secs, last_secs)| Thorough { began_secs, last_secs });
-            let fleet = Fleet { now_secs, thorough, ..Fleet::default() };
-            has_rested(&fleet, &Machine { moved_onto_at_secs, ..Machine::default() })
+            let thorough = thorough.map(|(began_secs, last_secs)| LowYieldWindow { began_secs, last_secs });
+            let cluster = Cluster { now_secs, low_yield: thorough, ..Cluster::default() };
+            has_rested(&cluster, &StateNode { moved_onto_at_secs, ..StateNode::default() })
         };
         // Whatever was moved for a better yield does not count.
         assert!(allowed(1000, None, Some(999)));

@@ -1,6 +1,6 @@
 //! Sick nodes: rebooted, or replaced, the worst first, and none while too much of a pool is sick.
 //!
-//! Which policies apply to a node is found out elsewhere and arrives as [`crate::fleet::Repair`].
+//! Which policies apply to a node is found out elsewhere and arrives as [`crate::cluster::Repair`].
 //!
 //! Upstream: pkg/controllers/disruption/repair.go.
 
@@ -11,59 +11,62 @@ use std::sync::Arc;
 use karpenter_scheduling::simulate::Simulator;
 
 use crate::budgets::left;
-use crate::candidate::{Blocked, Class, blocking_pod};
+use crate::candidate::{Blocked, DisruptionClass, blocking_pod};
+use crate::cluster::{Cluster, Reason, StateNode};
 use crate::command::{Candidate, Command, Decision, Method};
+use crate::context::{EvaluationContext, MethodCandidates, MethodResult};
 use crate::drift;
-use crate::explain::Why;
-use crate::fleet::{Fleet, Machine, Reason};
-use crate::pass::{Eligible, Found, Pass};
 use crate::simulation::replace;
 use crate::static_drift;
+use crate::verdict::Verdict;
 
 /// A pool with more than this share of its nodes sick has another problem than its nodes.
 const SICK_PERCENT_MAX: usize = 20;
 
-pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
-    let mut eligible = Eligible::default();
-    for (index, machine, _) in pass.machines() {
-        let Some(repair) = &machine.repair else { continue };
+pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
+    let mut eligible = MethodCandidates::default();
+    for (index, state_node, _) in context.state_nodes() {
+        let Some(repair) = &state_node.repair else { continue };
         let is_bounded =
-            repair.termination_grace_period_secs.or(machine.termination_grace_period_secs).is_some();
-        match pass.candidate(index, Class::Repair, Reason::Unhealthy) {
+            repair.termination_grace_period_secs.or(state_node.termination_grace_period_secs).is_some();
+        match context.candidate(index, DisruptionClass::Repair, Reason::Unhealthy) {
             Ok(_) if repair.is_vetoed => {
-                eligible.refused.push((index, Why::Blocked(Blocked::RepairVetoed)));
+                eligible.rejected.push((index, Verdict::Blocked(Blocked::RepairVetoed)));
             }
-            Ok(_) if !is_bounded && blocking_pod(pass.fleet, machine, Class::Repair).is_some() => {
-                eligible.refused.push((index, Why::Blocked(Blocked::RepairUnbounded)));
+            Ok(_)
+                if !is_bounded
+                    && blocking_pod(context.cluster, state_node, DisruptionClass::Repair).is_some() =>
+            {
+                eligible.rejected.push((index, Verdict::Blocked(Blocked::RepairUnbounded)));
             }
             Ok(candidate) => eligible.candidates.push(candidate),
-            Err(why) => eligible.refused.push((index, why)),
+            Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
     eligible.candidates.sort_by(|one, other| {
-        let (a, b) = (pass.machine(one), pass.machine(other));
+        let (a, b) = (context.state_node(one), context.state_node(other));
         score(b)
             .total_cmp(&score(a))
-            .then_with(|| disruption_cost(pass.fleet, a).total_cmp(&disruption_cost(pass.fleet, b)))
+            .then_with(|| disruption_cost(context.cluster, a).total_cmp(&disruption_cost(context.cluster, b)))
             .then_with(|| one.node.cmp(&other.node))
     });
     eligible
 }
 
-fn score(machine: &Machine) -> f64 {
-    machine.repair.as_ref().map_or(0.0, |repair| repair.score)
+fn score(state_node: &StateNode) -> f64 {
+    state_node.repair.as_ref().map_or(0.0, |repair| repair.score)
 }
 
 /// What all pods of the node cost, scaled by how much of its life is left.
-fn disruption_cost(fleet: &Fleet, machine: &Machine) -> f64 {
-    let pods: f64 = machine.occupants.iter().map(|occupant| occupant.eviction_cost).sum();
-    pods * lifetime_remaining(fleet, machine)
+fn disruption_cost(cluster: &Cluster, state_node: &StateNode) -> f64 {
+    let pods: f64 = state_node.pods.iter().map(|node_pod| node_pod.eviction_cost).sum();
+    pods * lifetime_remaining(cluster, state_node)
 }
 
-fn lifetime_remaining(fleet: &Fleet, machine: &Machine) -> f64 {
-    match machine.expire_after_secs {
+fn lifetime_remaining(cluster: &Cluster, state_node: &StateNode) -> f64 {
+    match state_node.expire_after_secs {
         Some(total) if total > 0 => {
-            let age = fleet.now_secs.saturating_sub(machine.created_at_secs);
+            let age = cluster.now_secs.saturating_sub(state_node.created_at_secs);
             (total.saturating_sub(age) as f64 / total as f64).clamp(0.0, 1.0)
         }
         Some(_) => 0.0,
@@ -72,79 +75,81 @@ fn lifetime_remaining(fleet: &Fleet, machine: &Machine) -> f64 {
 }
 
 /// Pools in which so many nodes are sick that repair would do harm. Rounded up, so that one node never stops it.
-fn halted_pools(fleet: &Fleet) -> BTreeSet<Arc<str>> {
+fn halted_pools(cluster: &Cluster) -> BTreeSet<Arc<str>> {
     let mut counts: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
-    for machine in fleet.machines.iter().filter(|machine| machine.node.is_some()) {
-        let Some(pool) = &machine.pool else { continue };
+    for state_node in cluster.state_nodes.iter().filter(|state_node| state_node.node.is_some()) {
+        let Some(pool) = &state_node.pool else { continue };
         let (nodes, sick) = counts.entry(pool).or_default();
         *nodes += 1;
-        *sick += usize::from(machine.is_sick || machine.repair.is_some());
+        *sick += usize::from(state_node.is_unhealthy || state_node.repair.is_some());
     }
     let is_halted = |(nodes, sick): (usize, usize)| sick > (nodes * SICK_PERCENT_MAX).div_ceil(100);
     counts.into_iter().filter(|(_, counts)| is_halted(*counts)).map(|(pool, _)| pool.clone()).collect()
 }
 
 /// One command per pass.
-pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
-    let left = left(pass.fleet, Reason::Unhealthy);
-    let halted = halted_pools(pass.fleet);
-    let mut found = Found::default();
+pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
+    let left = left(context.cluster, Reason::Unhealthy);
+    let halted = halted_pools(context.cluster);
+    let mut found = MethodResult::default();
     let simulator = OnceCell::new();
     for candidate in candidates {
-        let index = candidate.machine;
+        let index = candidate.state_node;
         let pool = candidate.pool.clone();
         if halted.contains(&pool) {
-            found.refused.push((index, Why::RepairHalted { pool }));
+            found.rejected.push((index, Verdict::RepairHalted { pool }));
             continue;
         }
         // A node that never came up runs nothing that a budget protects.
-        let needs_budget = pass.machine(&candidate).is_initialized;
+        let needs_budget = context.state_node(&candidate).is_initialized;
         if needs_budget && left.get(&pool).is_none_or(|left| *left == 0) {
-            found.refused.push((index, Why::BudgetExhausted { pool, reason: Reason::Unhealthy }));
+            found.rejected.push((index, Verdict::BudgetExhausted { pool, reason: Reason::Unhealthy }));
             continue;
         }
         if !found.commands.is_empty() {
-            found.refused.push((index, Why::NotNow));
+            found.rejected.push((index, Verdict::NotNow));
             continue;
         }
-        match repaired(pass, &simulator, candidate) {
+        match repaired(context, &simulator, candidate) {
             Ok(command) => found.commands.push(command),
-            Err(why) => found.refused.push((index, why)),
+            Err(verdict) => found.rejected.push((index, verdict)),
         }
     }
     found
 }
 
 fn repaired<'p>(
-    pass: &'p Pass<'_>,
+    context: &'p EvaluationContext<'_>,
     simulator: &OnceCell<Simulator<'p>>,
     candidate: Candidate,
-) -> Result<Command, Why> {
-    let machine = pass.machine(&candidate);
-    let pool = pass.pool(&candidate);
-    let gate = pass.settings.terminate_first_repair;
-    let mut command = if machine.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
+) -> Result<Command, Verdict> {
+    let state_node = context.state_node(&candidate);
+    let pool = context.pool(&candidate);
+    let may_terminate_first = context.settings.terminate_first_repair;
+    let mut command = if state_node.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
         // One at a time in every mode: a node that is marked counts until it is being deleted.
-        if let Some(why) = static_drift::scaling_down(pass.fleet, pool, |machine| machine.is_deleting) {
-            return Err(why);
+        if let Some(verdict) =
+            static_drift::scaling_down(context.cluster, pool, |state_node| state_node.is_deleting)
+        {
+            return Err(verdict);
         }
         let mut room = pool.nodes_left.unwrap_or(u32::MAX);
-        let decision = static_drift::replacement(machine, pool, gate, &mut room)?;
+        let decision = static_drift::replacement(state_node, pool, may_terminate_first, &mut room)?;
         static_drift::command(Method::Repair, candidate, decision)
     } else {
         // Its drain decides when blocked pods leave; a place for them is needed all the same.
-        let simulator = simulator.get_or_init(|| pass.forceful_simulator());
-        let (answer, _) = replace(pass, simulator, &candidate, true, gate);
+        let simulator = simulator.get_or_init(|| context.unrestricted_simulator());
+        let (answer, _) = replace(context, simulator, &candidate, true, may_terminate_first);
         drift::command(Method::Repair, &candidate, answer)?
     };
-    command.termination_grace_period_secs = drain_bound_secs(machine);
+    command.termination_grace_period_secs = drain_bound_secs(state_node);
     Ok(command)
 }
 
 /// The policies' bound, or the claim's if that is shorter; `None`: only the claim's own counts.
-fn drain_bound_secs(machine: &Machine) -> Option<i64> {
-    let of_policy = machine.repair.as_ref()?.termination_grace_period_secs?;
-    Some(machine.termination_grace_period_secs.map_or(of_policy, |of_claim| of_claim.min(of_policy)))
+fn drain_bound_secs(state_node: &StateNode) -> Option<i64> {
+    let of_policy = state_node.repair.as_ref()?.termination_grace_period_secs?;
+    Some(state_node.termination_grace_period_secs.map_or(of_policy, |of_claim| of_claim.min(of_policy)))
 }

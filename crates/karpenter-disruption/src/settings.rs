@@ -1,9 +1,9 @@
-//! What the operator chose for the whole process. What a pool's owner chose is in [`crate::fleet::Controls`].
+//! What the operator chose for the whole process. What a pool's owner chose is in [`crate::cluster::PoolPolicy`].
 
 /// Which way savings are sought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// m nodes for the cheapest n, the whole fleet at once, several commands together.
+    /// m nodes for the cheapest n, the whole cluster at once, several commands together.
     #[default]
     Cost,
     /// Upstream's methods, one proposal at a time: while one waits for its second look, nothing else is proposed.

@@ -14,10 +14,10 @@ use karpenter_model::problem::{Mode as EngineMode, Node, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::command::{Candidate, Destination};
-use crate::explain::{Uninitialized, Unplaced};
-use crate::pass::Pass;
+use crate::context::EvaluationContext;
 use crate::prices::total_per_hour;
 use crate::settings::Mode;
+use crate::verdict::{UninitializedNode, UnschedulablePod};
 
 /// A place for every pod that has to move.
 #[derive(Debug, Clone, Default)]
@@ -34,13 +34,13 @@ impl Placement {
 
 /// How to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct SimulationOptions {
     /// Pods that may not be evicted at present are placed as well.
     pub(crate) moves_blocked_pods: bool,
     pub(crate) reserved_mode: ReservedMode,
 }
 
-impl Manner {
+impl SimulationOptions {
     pub(crate) const ORDINARY: Self =
         Self { moves_blocked_pods: false, reserved_mode: ReservedMode::Fallback };
 }
@@ -51,68 +51,73 @@ const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
 static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
 
 pub(crate) fn simulation_request<'q>(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     removed_nodes: &'q [usize],
-    manner: Manner,
+    simulation_options: SimulationOptions,
     reservation_credits: Option<&'q BTreeMap<Arc<str>, u32>>,
 ) -> SimulationRequest<'q> {
     SimulationRequest {
         removed_nodes,
-        moves_blocked_pods: manner.moves_blocked_pods,
-        mode: pass.engine_mode(),
-        effort: pass.settings.effort,
+        moves_blocked_pods: simulation_options.moves_blocked_pods,
+        mode: context.engine_mode(),
+        effort: context.settings.effort,
         prefers_vacated_domains: false,
-        reserved_mode: manner.reserved_mode,
+        reserved_mode: simulation_options.reserved_mode,
         reservation_credits: reservation_credits.unwrap_or(&NO_CREDITS),
     }
 }
 
 /// The answer as places for pods, or the pods that have none. `simulator` is the one that was asked.
 pub(crate) fn read(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
     outcome: &Outcome,
-) -> Result<Placement, Vec<Unplaced>> {
-    let (placement, unplaced) = read_in_part(pass, simulator, outcome);
-    if unplaced.is_empty() { Ok(placement) } else { Err(unplaced) }
+) -> Result<Placement, Vec<UnschedulablePod>> {
+    let (placement, unschedulable) = partial_placement(context, simulator, outcome);
+    if unschedulable.is_empty() { Ok(placement) } else { Err(unschedulable) }
 }
 
 /// The answer as places for those pods that have one, and those that have none.
-pub(crate) fn read_in_part(
-    pass: &Pass<'_>,
+pub(crate) fn partial_placement(
+    context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
     outcome: &Outcome,
-) -> (Placement, Vec<Unplaced>) {
+) -> (Placement, Vec<UnschedulablePod>) {
     let waiting = simulator.problem().pods.len();
     let movers = |group: u32, start: u32, count: u32| -> &[BoundAt] {
         let group = (group as usize).checked_sub(waiting).and_then(|group| outcome.movers.get(group));
         let (start, end) = (start as usize, start as usize + count as usize);
         group.and_then(|pods| pods.get(start..end)).unwrap_or(&[])
     };
-    let mut unplaced = Vec::new();
+    let mut unschedulable = Vec::new();
     for one in &outcome.plan.unschedulable {
         for pod in movers(one.pods.group, one.pods.start, one.pods.count) {
-            let pod = name_of(pass, *pod);
-            unplaced.push(Unplaced { pod, reasons: one.reasons.clone(), uninitialized: None });
+            let pod = name_of(context, *pod);
+            unschedulable.push(UnschedulablePod { pod, reasons: one.reasons.clone(), uninitialized: None });
         }
     }
     let mut placement = Placement::default();
     for existing in &outcome.plan.existing {
-        // Nodes beyond those of the fleet are replacements of another command.
+        // Nodes beyond those of the cluster are replacements of another command.
         let node = simulator.node(existing.node);
-        let is_there = node.is_some_and(|node| node.initialized) && existing.node < pass.machine_at.len();
+        let is_there =
+            node.is_some_and(|node| node.initialized) && existing.node < context.state_node_of.len();
         for run in &existing.pods {
             for pod in movers(run.group, run.start, run.count) {
                 if is_there {
                     placement.moves.push((*pod, Destination::Existing(existing.node)));
                 } else {
-                    let uninitialized = Some(uninitialized(pass, existing.node, node));
-                    unplaced.push(Unplaced { pod: name_of(pass, *pod), reasons: Vec::new(), uninitialized });
+                    let uninitialized = Some(uninitialized(context, existing.node, node));
+                    unschedulable.push(UnschedulablePod {
+                        pod: name_of(context, *pod),
+                        reasons: Vec::new(),
+                        uninitialized,
+                    });
                 }
             }
         }
     }
-    unplaced.sort_by(|one, other| one.pod.cmp(&other.pod));
+    unschedulable.sort_by(|one, other| one.pod.cmp(&other.pod));
     for planned in &outcome.plan.new_nodes {
         let pods: Vec<BoundAt> =
             planned.pods.iter().flat_map(|run| movers(run.group, run.start, run.count)).copied().collect();
@@ -124,43 +129,46 @@ pub(crate) fn read_in_part(
         placement.replacements.push(PlannedNode { pods: Vec::new(), ..planned.clone() });
     }
     placement.moves.sort_unstable();
-    (placement, unplaced)
+    (placement, unschedulable)
 }
 
-/// The machine behind a node that is coming up; a replacement of another command has a name only.
-fn uninitialized(pass: &Pass<'_>, at: usize, node: Option<&Node>) -> Uninitialized {
-    let machine = pass.machine_at.get(at).copied().flatten().map(|index| &pass.fleet.machines[index]);
-    match machine {
-        Some(machine) => Uninitialized { claim: Some(machine.claim.clone()), node: machine.node.clone() },
-        None => Uninitialized { claim: None, node: node.map(|node| node.name.clone()) },
+/// The node behind a node that is coming up; a replacement of another command has a name only.
+fn uninitialized(context: &EvaluationContext<'_>, at: usize, node: Option<&Node>) -> UninitializedNode {
+    let state_node =
+        context.state_node_of.get(at).copied().flatten().map(|index| &context.cluster.state_nodes[index]);
+    match state_node {
+        Some(state_node) => {
+            UninitializedNode { claim: Some(state_node.claim.clone()), node: state_node.node.clone() }
+        }
+        None => UninitializedNode { claim: None, node: node.map(|node| node.name.clone()) },
     }
 }
 
-fn name_of(pass: &Pass<'_>, pod: BoundAt) -> Arc<str> {
-    let machine = pass.machine_at.get(pod.node as usize).copied().flatten();
-    let occupant = machine.and_then(|index| pass.fleet.machines[index].occupants.get(pod.pod as usize));
-    occupant.map(|occupant| occupant.name.clone()).unwrap_or_default()
+fn name_of(context: &EvaluationContext<'_>, pod: BoundAt) -> Arc<str> {
+    let state_node = context.state_node_of.get(pod.node as usize).copied().flatten();
+    let node_pod = state_node.and_then(|index| context.cluster.state_nodes[index].pods.get(pod.pod as usize));
+    node_pod.map(|node_pod| node_pod.name.clone()).unwrap_or_default()
 }
 
 /// Another answer with fewer nodes, if the many of this one do not save enough to be worth their trouble: a node that has to
 /// go is no reason to look after nine.
 fn with_fewer(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
     candidate: &Candidate,
-    manner: Manner,
+    simulation_options: SimulationOptions,
     many: &Placement,
 ) -> Option<(Placement, Outcome)> {
-    if many.replacements.len() < 2 || pass.settings.mode != Mode::Cost {
+    if many.replacements.len() < 2 || context.settings.mode != Mode::Cost {
         return None;
     }
-    let removed_nodes = pass.nodes_of([candidate]);
+    let removed_nodes = context.nodes_of([candidate]);
     let plain = SimulationRequest {
         mode: EngineMode::Compat,
-        ..simulation_request(pass, &removed_nodes, manner, None)
+        ..simulation_request(context, &removed_nodes, simulation_options, None)
     };
-    let outcome = pass.ask(simulator, &plain);
-    let few = read(pass, simulator, &outcome).ok()?;
+    let outcome = context.ask(simulator, &plain);
+    let few = read(context, simulator, &outcome).ok()?;
     let price = |placement: &Placement| {
         let share = SAVING_SHARE_PER_NODE_MORE * placement.replacements.len() as f64;
         placement.price_per_hour() + share * candidate.price_per_hour
@@ -169,46 +177,50 @@ fn with_fewer(
 }
 
 /// How a single node can be replaced.
-pub(crate) enum Replaced {
+pub(crate) enum NodeReplacement {
     /// Replacements first.
     Ordinary(Placement),
     /// Only once it has given its slot of a reservation back.
     TerminateFirst(Placement),
-    Not(Vec<Unplaced>),
+    Not(Vec<UnschedulablePod>),
 }
 
 /// Asks about one node that has to go, and once more with its own reservation freed if that is allowed.
 ///
 /// An ordinary answer is given back too, so that a simulator can go on from it.
 pub(crate) fn replace(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
     candidate: &Candidate,
     moves_blocked_pods: bool,
     may_terminate_first: bool,
-) -> (Replaced, Option<Outcome>) {
-    let removed_nodes = pass.nodes_of([candidate]);
-    let manner = Manner { moves_blocked_pods, reserved_mode: ReservedMode::Fallback };
-    let outcome = pass.ask(simulator, &simulation_request(pass, &removed_nodes, manner, None));
-    let unplaced = match read(pass, simulator, &outcome) {
+) -> (NodeReplacement, Option<Outcome>) {
+    let removed_nodes = context.nodes_of([candidate]);
+    let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Fallback };
+    let outcome =
+        context.ask(simulator, &simulation_request(context, &removed_nodes, simulation_options, None));
+    let unschedulable = match read(context, simulator, &outcome) {
         Ok(placement) => {
             let (placement, outcome) =
-                with_fewer(pass, simulator, candidate, manner, &placement).unwrap_or((placement, outcome));
-            return (Replaced::Ordinary(placement), Some(outcome));
+                with_fewer(context, simulator, candidate, simulation_options, &placement)
+                    .unwrap_or((placement, outcome));
+            return (NodeReplacement::Ordinary(placement), Some(outcome));
         }
-        Err(unplaced) => unplaced,
+        Err(unschedulable) => unschedulable,
     };
-    let machine = pass.machine(candidate);
-    let is_reserved = machine.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
-    let reservation = machine.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
-    let Some(reservation) = reservation else { return (Replaced::Not(unplaced), None) };
+    let state_node = context.state_node(candidate);
+    let is_reserved = state_node.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
+    let reservation = state_node.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
+    let Some(reservation) = reservation else { return (NodeReplacement::Not(unschedulable), None) };
     let reservation_credits = BTreeMap::from([(reservation, 1)]);
     // Pods beyond the freed slot must fail rather than go elsewhere: nothing will be launched for them.
-    let manner = Manner { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
-    let outcome =
-        pass.ask(simulator, &simulation_request(pass, &removed_nodes, manner, Some(&reservation_credits)));
-    match read(pass, simulator, &outcome) {
-        Ok(placement) => (Replaced::TerminateFirst(placement), Some(outcome)),
-        Err(_) => (Replaced::Not(unplaced), None),
+    let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
+    let outcome = context.ask(
+        simulator,
+        &simulation_request(context, &removed_nodes, simulation_options, Some(&reservation_credits)),
+    );
+    match read(context, simulator, &outcome) {
+        Ok(placement) => (NodeReplacement::TerminateFirst(placement), Some(outcome)),
+        Err(_) => (NodeReplacement::Not(unschedulable), None),
     }
 }

@@ -10,70 +10,72 @@ use karpenter_model::labels::CAPACITY_TYPE_RESERVED;
 use karpenter_model::requirements::Requirements;
 
 use crate::budgets::left;
-use crate::candidate::Class;
+use crate::candidate::DisruptionClass;
+use crate::cluster::{Cluster, NodePoolView, Reason, StateNode};
 use crate::command::{Candidate, Command, Decision, Method};
-use crate::explain::Why;
-use crate::fleet::{Fleet, Machine, Pool, Reason};
-use crate::pass::{Eligible, Found, Pass};
+use crate::context::{EvaluationContext, MethodCandidates, MethodResult};
 use crate::settings::Mode;
+use crate::verdict::Verdict;
 
-pub(crate) fn eligible(pass: &Pass<'_>) -> Eligible {
-    let mut eligible = Eligible::default();
-    for (index, machine, pool) in pass.machines() {
+pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
+    let mut eligible = MethodCandidates::default();
+    for (index, state_node, pool) in context.state_nodes() {
         if pool.is_none_or(|pool| pool.replicas.is_none()) {
             continue;
         }
-        if machine.drifted_since_secs.is_none() {
-            eligible.refused.push((index, Why::NotDrifted));
+        if state_node.drifted_since_secs.is_none() {
+            eligible.rejected.push((index, Verdict::NotDrifted));
             continue;
         }
-        match pass.candidate(index, Class::Eventual, Reason::Drifted) {
+        match context.candidate(index, DisruptionClass::Eventual, Reason::Drifted) {
             Ok(candidate) => eligible.candidates.push(candidate),
-            Err(why) => eligible.refused.push((index, why)),
+            Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
     eligible.candidates.sort_by(|one, other| {
-        let since = |candidate: &Candidate| pass.machine(candidate).drifted_since_secs;
+        let since = |candidate: &Candidate| context.state_node(candidate).drifted_since_secs;
         since(one).cmp(&since(other)).then_with(|| one.claim.cmp(&other.claim))
     });
     eligible
 }
 
-pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
-    let left = left(pass.fleet, Reason::Drifted);
-    let mut found = Found::default();
+pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
+    let left = left(context.cluster, Reason::Drifted);
+    let mut found = MethodResult::default();
     let mut by_pool: BTreeMap<Arc<str>, Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates {
         by_pool.entry(candidate.pool.clone()).or_default().push(candidate);
     }
     for (name, mut candidates) in by_pool {
-        let Some(pool) = pass.fleet.pools.get(&name) else { continue };
-        let is_going = |machine: &Machine| match pass.settings.mode {
-            Mode::Compat => machine.is_deleting,
-            Mode::Cost => machine.is_leaving,
+        let Some(pool) = context.cluster.pools.get(&name) else { continue };
+        let is_going = |state_node: &StateNode| match context.settings.mode {
+            Mode::Compat => state_node.is_deleting,
+            Mode::Cost => state_node.is_marked_for_deletion,
         };
-        if let Some(why) = scaling_down(pass.fleet, pool, is_going) {
-            found.refused.extend(candidates.iter().map(|candidate| (candidate.machine, why.clone())));
+        if let Some(verdict) = scaling_down(context.cluster, pool, is_going) {
+            found.rejected.extend(candidates.iter().map(|candidate| (candidate.state_node, verdict.clone())));
             continue;
         }
-        let is_first = |candidate: &Candidate| may_terminate_first(pass.machine(candidate), pool);
-        if pass.settings.terminate_first_drift && pool.full_reservations.is_some() {
+        let is_first = |candidate: &Candidate| may_terminate_first(context.state_node(candidate), pool);
+        if context.settings.terminate_first_drift && pool.full_reservations.is_some() {
             // Those whose slot a successor could have.
             candidates.sort_by_key(|candidate| !is_first(candidate));
         }
         let allowed = left.get(&name).copied().unwrap_or(0) as usize;
         let beyond = candidates.split_off(allowed.min(candidates.len()));
-        let exhausted = Why::BudgetExhausted { pool: name.clone(), reason: Reason::Drifted };
-        found.refused.extend(beyond.into_iter().map(|candidate| (candidate.machine, exhausted.clone())));
+        let exhausted = Verdict::BudgetExhausted { pool: name.clone(), reason: Reason::Drifted };
+        found.rejected.extend(beyond.into_iter().map(|candidate| (candidate.state_node, exhausted.clone())));
         let mut room = pool.nodes_left.unwrap_or(u32::MAX);
         let had_room = room > 0;
         for candidate in candidates {
-            let gate = pass.settings.terminate_first_drift;
-            match replacement(pass.machine(&candidate), pool, gate, &mut room) {
+            let may_terminate_first = context.settings.terminate_first_drift;
+            match replacement(context.state_node(&candidate), pool, may_terminate_first, &mut room) {
                 Ok(decision) => found.commands.push(command(Method::StaticDrift, candidate, decision)),
                 // Others were replaced within the limit; this one has its turn when they are done.
-                Err(Why::StaticAtLimit) if had_room => found.refused.push((candidate.machine, Why::NotNow)),
-                Err(why) => found.refused.push((candidate.machine, why)),
+                Err(Verdict::StaticAtLimit) if had_room => {
+                    found.rejected.push((candidate.state_node, Verdict::NotNow))
+                }
+                Err(verdict) => found.rejected.push((candidate.state_node, verdict)),
             }
         }
     }
@@ -82,28 +84,34 @@ pub(crate) fn find(pass: &Pass<'_>, candidates: Vec<Candidate>) -> Found {
 
 /// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete. Upstream counts
 /// nodes that a command has marked as well, and so begins nothing until all of them are being deleted.
-pub(crate) fn scaling_down(fleet: &Fleet, pool: &Pool, is_going: impl Fn(&Machine) -> bool) -> Option<Why> {
-    let staying = fleet.machines.iter().filter(|machine| {
-        machine.pool.as_ref() == Some(&pool.name) && !is_going(machine) && !machine.is_instance_terminating
+pub(crate) fn scaling_down(
+    cluster: &Cluster,
+    pool: &NodePoolView,
+    is_going: impl Fn(&StateNode) -> bool,
+) -> Option<Verdict> {
+    let staying = cluster.state_nodes.iter().filter(|state_node| {
+        state_node.pool.as_ref() == Some(&pool.name)
+            && !is_going(state_node)
+            && !state_node.is_instance_terminating
     });
-    (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Why::StaticScalingDown)
+    (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Verdict::StaticScalingDown)
 }
 
 /// How a node of a static pool is replaced; takes one of the nodes that the limit leaves if it needs one.
 pub(crate) fn replacement(
-    machine: &Machine,
-    pool: &Pool,
+    state_node: &StateNode,
+    pool: &NodePoolView,
     is_terminate_first_on: bool,
     room: &mut u32,
-) -> Result<Decision, Why> {
-    if pool.is_held {
-        return Err(Why::LaunchesFail { pool: pool.name.clone() });
+) -> Result<Decision, Verdict> {
+    if pool.is_in_launch_backoff {
+        return Err(Verdict::LaunchesFail { pool: pool.name.clone() });
     }
     // The pool that would fill the gap has to be able to.
     let is_refilled = is_terminate_first_on && pool.is_ready;
     if is_terminate_first_on && pool.full_reservations.is_some() {
-        let is_first = is_refilled && may_terminate_first(machine, pool);
-        return if is_first { Ok(Decision::TerminateFirst) } else { Err(Why::StaticReservationsFull) };
+        let is_first = is_refilled && may_terminate_first(state_node, pool);
+        return if is_first { Ok(Decision::TerminateFirst) } else { Err(Verdict::StaticReservationsFull) };
     }
     if *room > 0 {
         *room -= 1;
@@ -111,14 +119,14 @@ pub(crate) fn replacement(
     }
     // The limit was used up by this very pass only if there was room before.
     let was_full = pool.nodes_left == Some(0);
-    if is_refilled && was_full { Ok(Decision::TerminateFirst) } else { Err(Why::StaticAtLimit) }
+    if is_refilled && was_full { Ok(Decision::TerminateFirst) } else { Err(Verdict::StaticAtLimit) }
 }
 
-/// Whether the machine holds a slot of a reservation that its successor could be launched into.
-fn may_terminate_first(machine: &Machine, pool: &Pool) -> bool {
-    let is_reserved = machine.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
+/// Whether the node holds a slot of a reservation that its successor could be launched into.
+fn may_terminate_first(state_node: &StateNode, pool: &NodePoolView) -> bool {
+    let is_reserved = state_node.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
     let offered = pool.full_reservations.as_ref();
-    let id = machine.reservation_id.as_ref();
+    let id = state_node.reservation_id.as_ref();
     is_reserved && offered.zip(id).is_some_and(|(offered, id)| offered.contains(id))
 }
 
@@ -135,7 +143,7 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
         // One like it takes its place.
         price_after_per_hour: price,
         termination_grace_period_secs: None,
-        is_thorough: false,
+        is_low_yield: false,
     }
 }
 
@@ -168,8 +176,8 @@ pub fn full_reservations(
 }
 
 /// Why a node was ended before its successor, as the metric spells it.
-pub fn terminate_first_reason(fleet: &Fleet, command: &Command) -> &'static str {
-    let pools = command.candidates.iter().filter_map(|candidate| fleet.pools.get(&candidate.pool));
+pub fn terminate_first_reason(cluster: &Cluster, command: &Command) -> &'static str {
+    let pools = command.candidates.iter().filter_map(|candidate| cluster.pools.get(&candidate.pool));
     let mut at_limit = pools.filter(|pool| pool.replicas.is_some() && pool.full_reservations.is_none());
     if at_limit.next().is_some() { "static-at-limit" } else { "no-reserved-capacity" }
 }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use karpenter_model::problem::Mode as EngineMode;
 
 use crate::balanced::approve;
-use crate::budgets::{remaining_besides, take};
+use crate::budgets::{remaining_excluding, take};
+use crate::cluster::Cluster;
 use crate::command::{Candidate, Command, Method};
-use crate::controls::MovesLeft;
-use crate::explain::{Unplaced, Why};
-use crate::fleet::Fleet;
-use crate::pass::Pass;
-use crate::pod_budgets::{Jointly, PodBudgetUse};
+use crate::context::EvaluationContext;
+use crate::pod_budgets::{JointEvictions, PodBudgetUse};
+use crate::pool_policy::MoveAllowance;
 use crate::rebalance::accept::{launched_again, pays_for_launches};
 use crate::settings::{Mode, Settings};
-use crate::{emptiness, multi, propose, savings, single};
+use crate::verdict::{UnschedulablePod, Verdict};
+use crate::{emptiness, evaluate, multi_node, rebalance_commands, single_node};
 
 /// How much of what was promised has to be left.
 const SAVING_KEPT: f64 = 0.5;
@@ -32,14 +32,14 @@ pub enum Rejection {
     Nominated,
     /// Budgets of nodes do not allow it any more.
     Budget { pool: Arc<str> },
-    /// Budgets of nodes never let so many go at once any more: the fleet has become smaller since that was planned.
+    /// Budgets of nodes never let so many go at once any more: the cluster has become smaller since that was planned.
     TooMany { pool: Arc<str> },
     /// So many pods of the pool were moved already that no more may be for now.
     MovesExhausted { pool: Arc<str> },
     /// Budgets of pods do not allow it any more.
     PodBudget { name: Arc<str> },
     /// Pods would have no place any more.
-    WouldNotFit { unplaced: Vec<Unplaced> },
+    WouldNotFit { unschedulable: Vec<UnschedulablePod> },
     /// Other nodes would be needed than those that were proposed.
     NewResults,
     /// It does not save enough any more.
@@ -85,7 +85,9 @@ impl fmt::Display for Rejection {
             Self::PodBudget { name } => {
                 write!(f, "PodDisruptionBudget {name} does not allow its evictions together")
             }
-            Self::WouldNotFit { unplaced } => write!(f, "{} pods would not schedule", unplaced.len()),
+            Self::WouldNotFit { unschedulable } => {
+                write!(f, "{} pods would not schedule", unschedulable.len())
+            }
             Self::NewResults => f.write_str("scheduling simulation produced new results"),
             Self::NotCheaper => f.write_str("the command does not save enough any more"),
             Self::PlannerFault => {
@@ -95,33 +97,35 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The command as it may be carried out on the fleet as it is now, indexes and all, or why it may not.
+/// The command as it may be carried out on the cluster as it is now, indexes and all, or why it may not.
 ///
 /// Empty nodes that are no longer candidates are left out one by one; of other commands all nodes have to be. The nodes
 /// to launch are planned anew: in mode Compat they have to be as many and of types that were foreseen, in mode Cost they
 /// have to save at least half of what was promised.
 ///
 /// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
-pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Result<Command, Rejection> {
-    let fleet = &*propose::closed_to_moves(fleet);
+pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> Result<Command, Rejection> {
+    let cluster = &*evaluate::without_move_targets(cluster);
     let own: BTreeSet<Arc<str>> = command.candidates.iter().map(|one| one.claim.clone()).collect();
-    let pass = Pass::besides(fleet, settings, own);
-    let candidates = current_candidates(&pass, command)?;
+    let context = EvaluationContext::excluding(cluster, settings, own);
+    let candidates = current_candidates(&context, command)?;
     match command.method {
         Method::Emptiness => {
-            let candidates = within_budgets(&pass, command.method, candidates, true)?;
+            let candidates = within_budgets(&context, command.method, candidates, true)?;
             Ok(emptiness::command(candidates))
         }
         Method::MultiNodeConsolidation | Method::SingleNodeConsolidation | Method::Rebalance => {
-            let candidates = within_budgets(&pass, command.method, candidates, false)?;
+            let candidates = within_budgets(&context, command.method, candidates, false)?;
             if settings.mode == Mode::Cost {
-                let mut pod_budgets = PodBudgetUse::new(fleet);
-                let admitted = pod_budgets.admit(fleet, &candidates, Jointly::Strictly);
-                admitted.map_err(|why| rejection(why, &pass))?;
+                let mut pod_budgets = PodBudgetUse::new(cluster);
+                let admitted = pod_budgets.admit(cluster, &candidates, JointEvictions::AllNow);
+                admitted.map_err(|verdict| rejection(verdict, &context))?;
             }
-            let fresh = anew(&pass, command, &candidates)?;
-            approve(fleet, &pass.totals, &fresh).map_err(|why| rejection(why, &pass))?;
-            MovesLeft::new(fleet).admit(fleet, &fresh).map_err(|why| rejection(why, &pass))?;
+            let fresh = replan(&context, command, &candidates)?;
+            approve(cluster, &context.totals, &fresh).map_err(|verdict| rejection(verdict, &context))?;
+            MoveAllowance::new(cluster)
+                .admit(cluster, &fresh)
+                .map_err(|verdict| rejection(verdict, &context))?;
             Ok(fresh)
         }
         Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift => {
@@ -131,21 +135,30 @@ pub fn revalidate(command: &Command, fleet: &Fleet, settings: &Settings) -> Resu
 }
 
 /// The command's nodes as they are now, in the command's order.
-fn current_candidates(pass: &Pass<'_>, command: &Command) -> Result<Vec<Candidate>, Rejection> {
-    let index_of: BTreeMap<&str, usize> =
-        pass.fleet.machines.iter().enumerate().map(|(index, machine)| (&*machine.uid, index)).collect();
+fn current_candidates(
+    context: &EvaluationContext<'_>,
+    command: &Command,
+) -> Result<Vec<Candidate>, Rejection> {
+    let index_of: BTreeMap<&str, usize> = context
+        .cluster
+        .state_nodes
+        .iter()
+        .enumerate()
+        .map(|(index, state_node)| (&*state_node.uid, index))
+        .collect();
     let wanted: BTreeSet<usize> =
         command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
     // Pods on their way are worth a word of their own.
-    let is_nominated = |index: &usize| pass.fleet.machines[*index].is_nominated;
+    let is_nominated = |index: &usize| context.cluster.state_nodes[*index].is_nominated;
     if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
         return Err(Rejection::Nominated);
     }
-    let mut eligible = propose::eligible(pass, command.method).candidates;
+    let mut eligible = evaluate::eligible(context, command.method).candidates;
     // Its owner may have thought better of it meanwhile.
-    let is_dry =
-        |candidate: &Candidate| command.method.is_for_savings() && pass.pool(candidate).controls.is_dry_run;
-    eligible.retain(|candidate| wanted.contains(&candidate.machine) && !is_dry(candidate));
+    let is_dry = |candidate: &Candidate| {
+        command.method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run
+    };
+    eligible.retain(|candidate| wanted.contains(&candidate.state_node) && !is_dry(candidate));
     eligible.sort_by_key(|candidate| {
         command.candidates.iter().position(|one| one.uid == candidate.uid).unwrap_or(usize::MAX)
     });
@@ -155,12 +168,12 @@ fn current_candidates(pass: &Pass<'_>, command: &Command) -> Result<Vec<Candidat
 }
 
 fn within_budgets(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     method: Method,
     candidates: Vec<Candidate>,
     may_leave_out: bool,
 ) -> Result<Vec<Candidate>, Rejection> {
-    let remaining = remaining_besides(pass.fleet, method.reason(), pass.own());
+    let remaining = remaining_excluding(context.cluster, method.reason(), context.own());
     let wanted = |pool: &str| candidates.iter().filter(|candidate| &*candidate.pool == pool).count();
     let too_many = remaining
         .iter()
@@ -171,34 +184,39 @@ fn within_budgets(
     let mut left: BTreeMap<Arc<str>, u32> =
         remaining.into_iter().map(|(name, remaining)| (name, remaining.left())).collect();
     let mut within = Vec::new();
-    let mut refused = None;
+    let mut rejected = None;
     for candidate in candidates {
         if take(&mut left, &candidate.pool) {
             within.push(candidate);
         } else {
-            refused = Some(candidate.pool);
+            rejected = Some(candidate.pool);
         }
     }
-    match refused {
+    match rejected {
         Some(pool) if !may_leave_out || within.is_empty() => Err(Rejection::Budget { pool }),
         _ => Ok(within),
     }
 }
 
 /// The same nodes, planned for once more.
-fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<Command, Rejection> {
+fn replan(
+    context: &EvaluationContext<'_>,
+    command: &Command,
+    candidates: &[Candidate],
+) -> Result<Command, Rejection> {
     if command.method == Method::Rebalance {
-        // The cheapest fleet may be more nodes than are wanted, and pods that are placed in another order may need one
+        // The cheapest cluster may be more nodes than are wanted, and pods that are placed in another order may need one
         // more. Deletions and single nodes were planned by upstream's order.
-        let first = rebalanced(pass, command, candidates, pass.engine_mode());
-        return first
-            .or_else(|why| rebalanced(pass, command, candidates, EngineMode::Compat).map_err(|_| why));
+        let first = rebalanced(context, command, candidates, context.engine_mode());
+        return first.or_else(|verdict| {
+            rebalanced(context, command, candidates, EngineMode::Compat).map_err(|_| verdict)
+        });
     }
     let fresh = match (command.method, candidates) {
-        (Method::SingleNodeConsolidation, [only]) => single::one(pass, only),
-        _ => multi::together(pass, candidates),
+        (Method::SingleNodeConsolidation, [only]) => single_node::one(context, only),
+        _ => multi_node::together(context, candidates),
     };
-    let fresh = fresh.map_err(|why| rejection(why, pass))?;
+    let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
     // Fewer nodes than foreseen: there is likely something better to be done.
     if fresh.replacements.len() != command.replacements.len() {
         return Err(Rejection::NewResults);
@@ -214,15 +232,15 @@ fn anew(pass: &Pass<'_>, command: &Command, candidates: &[Candidate]) -> Result<
 
 /// Other nodes than foreseen are as good, as long as the trouble is paid for.
 fn rebalanced(
-    pass: &Pass<'_>,
+    context: &EvaluationContext<'_>,
     command: &Command,
     candidates: &[Candidate],
     mode: EngineMode,
 ) -> Result<Command, Rejection> {
-    let fresh = savings::replan(pass, pass.simulator(), candidates, mode);
-    let mut fresh = fresh.map_err(|why| rejection(why, pass))?;
-    fresh.is_thorough = command.is_thorough;
-    let is_single = |candidate: &Candidate| !pass.pool(candidate).controls.is_many_to_many_enabled;
+    let fresh = rebalance_commands::replan(context, context.simulator(), candidates, mode);
+    let mut fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
+    fresh.is_low_yield = command.is_low_yield;
+    let is_single = |candidate: &Candidate| !context.pool(candidate).pool_policy.is_many_to_many_enabled;
     let launches_max = match (command.replacements.len(), candidates.iter().any(is_single)) {
         (0, _) => 0,
         (_, true) => 1,
@@ -234,19 +252,19 @@ fn rebalanced(
     let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
     let going: Vec<&Candidate> = candidates.iter().collect();
     let is_other = fresh.replacements.is_empty()
-        || launched_again(pass.fleet, &going, &fresh.replacements).len() < candidates.len();
+        || launched_again(context.cluster, &going, &fresh.replacements).len() < candidates.len();
     let is_good = is_enough && is_other && pays_for_launches(&fresh);
     if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) }
 }
 
-fn rejection(why: Why, pass: &Pass<'_>) -> Rejection {
-    match why {
-        Why::WouldNotFit { unplaced } => Rejection::WouldNotFit { unplaced },
-        Why::NeedsSeveralNodes { .. } => Rejection::NewResults,
-        Why::PodBudgetJoint { name, .. } => Rejection::PodBudget { name },
-        Why::BudgetExhausted { pool, .. } => Rejection::Budget { pool },
-        Why::MovesExhausted { pool, .. } => Rejection::MovesExhausted { pool },
-        Why::Blocked(_) => Rejection::Churn { gone: pass.own().len() },
+fn rejection(verdict: Verdict, context: &EvaluationContext<'_>) -> Rejection {
+    match verdict {
+        Verdict::WouldNotFit { unschedulable } => Rejection::WouldNotFit { unschedulable },
+        Verdict::NeedsSeveralNodes { .. } => Rejection::NewResults,
+        Verdict::PodBudgetJoint { name, .. } => Rejection::PodBudget { name },
+        Verdict::BudgetExhausted { pool, .. } => Rejection::Budget { pool },
+        Verdict::MovesExhausted { pool, .. } => Rejection::MovesExhausted { pool },
+        Verdict::Blocked(_) => Rejection::Churn { gone: context.own().len() },
         _ => Rejection::NotCheaper,
     }
 }

@@ -1,11 +1,11 @@
-//! What holds for every fleet: budgets, pods' budgets, falling cost, a valid place for every pod, and an end.
+//! What holds for every cluster: budgets, pods' budgets, falling cost, a valid place for every pod, and an end.
 
 #[path = "support/builders.rs"]
 mod builders;
+#[path = "support/guarantees.rs"]
+mod guarantees;
 #[path = "support/interleavings.rs"]
 mod interleavings;
-#[path = "support/promises.rs"]
-mod promises;
 #[path = "support/replacement.rs"]
 mod replacement;
 #[path = "support/rich.rs"]
@@ -16,23 +16,23 @@ mod upstream;
 use std::collections::{BTreeMap, BTreeSet};
 
 use builders::*;
+use guarantees::{check_commands, check_places};
 use interleavings::{Event, Run};
-use karpenter_disruption::carried_out::after;
+use karpenter_disruption::apply::after;
+use karpenter_disruption::cluster::{Cluster, Reason};
 use karpenter_disruption::command::{Command, Method};
-use karpenter_disruption::fleet::{Fleet, Reason};
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::revalidate;
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
 use karpenter_model::problem::Mobility;
 use karpenter_model::selector::LabelSelector;
-use promises::{check_commands, check_places};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-/// A machine as a strategy draws it.
+/// A node as a strategy draws it.
 #[derive(Debug, Clone)]
 struct Drawn {
     type_index: usize,
@@ -43,7 +43,7 @@ struct Drawn {
 
 #[derive(Debug, Clone)]
 struct World {
-    machines: Vec<Drawn>,
+    state_nodes: Vec<Drawn>,
     /// What each of two pools allows, by reason.
     allowed: Vec<u32>,
     /// What each of three applications' budgets allow.
@@ -55,12 +55,12 @@ const TYPES: [&str; 3] = ["small", "medium", "large"];
 
 fn worlds() -> impl Strategy<Value = World> {
     let pod = (0u8..3, prop::sample::select(vec![100i64, 300, 700, 1200, 1800]));
-    let machine = (0usize..3, 0usize..2, 0u8..12, prop::collection::vec(pod, 0..5))
+    let state_node = (0usize..3, 0usize..2, 0u8..12, prop::collection::vec(pod, 0..5))
         .prop_map(|(type_index, pool, state, pods)| Drawn { type_index, pool, state, pods });
     let allowed = prop::collection::vec(0u32..5, 8);
     let evictions = prop::collection::vec(0u32..6, 3);
-    (prop::collection::vec(machine, 1..12), allowed, evictions)
-        .prop_map(|(machines, allowed, evictions)| World { machines, allowed, evictions })
+    (prop::collection::vec(state_node, 1..12), allowed, evictions)
+        .prop_map(|(state_nodes, allowed, evictions)| World { state_nodes, allowed, evictions })
 }
 
 fn spec(app: u8, cpu_millis: i64) -> PodSpec {
@@ -87,18 +87,18 @@ fn spec(app: u8, cpu_millis: i64) -> PodSpec {
     spec
 }
 
-fn build(world: &World) -> Fleet {
-    let mut fleet = fleet();
-    add_pool(&mut fleet, "mixed", &[labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT]);
-    for (number, drawn) in world.machines.iter().enumerate() {
+fn build(world: &World) -> Cluster {
+    let mut cluster = cluster();
+    add_pool(&mut cluster, "mixed", &[labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT]);
+    for (number, drawn) in world.state_nodes.iter().enumerate() {
         let (pool, kind) = match (drawn.pool, number % 2) {
             (0, _) => ("general", labels::CAPACITY_TYPE_ON_DEMAND),
             (_, 0) => ("mixed", labels::CAPACITY_TYPE_ON_DEMAND),
             (_, _) => ("mixed", labels::CAPACITY_TYPE_SPOT),
         };
         let name = format!("m{number:02}");
-        let machine = add_to(&mut fleet, &name, pool, TYPES[drawn.type_index], kind, &[]);
-        let mut free = fleet.problem.nodes[machine].allocatable.get("cpu");
+        let state_node = add_to(&mut cluster, &name, pool, TYPES[drawn.type_index], kind, &[]);
+        let mut free = cluster.problem.nodes[state_node].allocatable.get("cpu");
         let mut is_apart = false;
         for (app, cpu_millis) in &drawn.pods {
             // Only what could be there: no node holds more than it has, nor two pods that stay apart.
@@ -106,38 +106,38 @@ fn build(world: &World) -> Fleet {
             if *cpu_millis <= free && !is_second {
                 free -= cpu_millis;
                 is_apart |= APPS[*app as usize] == "apart";
-                bind(&mut fleet, machine, spec(*app, *cpu_millis)).budgets.push(u32::from(*app));
+                bind(&mut cluster, state_node, spec(*app, *cpu_millis)).budgets.push(u32::from(*app));
             }
         }
-        set_state(&mut fleet, machine, drawn.state);
+        set_state(&mut cluster, state_node, drawn.state);
     }
     for (number, app) in APPS.iter().enumerate() {
-        guard(&mut fleet, &format!("default/{app}"), world.evictions[number], &[]);
+        guard(&mut cluster, &format!("default/{app}"), world.evictions[number], &[]);
     }
     let reasons = ["general", "mixed"].into_iter().flat_map(|pool| Reason::ALL.map(|reason| (pool, reason)));
     for ((pool, reason), count) in reasons.zip(&world.allowed) {
-        allow(&mut fleet, pool, reason, *count);
+        allow(&mut cluster, pool, reason, *count);
     }
-    fleet
+    cluster
 }
 
-fn set_state(fleet: &mut Fleet, machine: usize, state: u8) {
-    let one = &mut fleet.machines[machine];
+fn set_state(cluster: &mut Cluster, state_node: usize, state: u8) {
+    let one = &mut cluster.state_nodes[state_node];
     match state {
-        0 => one.drifted_since_secs = Some(machine as i64),
+        0 => one.drifted_since_secs = Some(state_node as i64),
         1 => one.is_ready = false,
-        2 => one.is_kept = true,
+        2 => one.is_do_not_disrupt = true,
         3 => one.is_nominated = true,
-        4 => one.repair = sick(machine as f64),
+        4 => one.repair = sick(state_node as f64),
         5 => {
             one.is_initialized = false;
-            fleet.problem.nodes[machine].initialized = false;
+            cluster.problem.nodes[state_node].initialized = false;
         }
         6 => {
-            for (occupant, pod) in
-                one.occupants.iter_mut().zip(&mut fleet.problem.nodes[machine].pods).take(1)
+            for (node_pod, pod) in
+                one.pods.iter_mut().zip(&mut cluster.problem.nodes[state_node].pods).take(1)
             {
-                occupant.is_kept = true;
+                node_pod.is_do_not_disrupt = true;
                 pod.mobility = Mobility::Blocked;
             }
         }
@@ -151,7 +151,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         4 => Just(Event::SecondLook),
         3 => Just(Event::Done),
         1 => (0u8..2, 0u8..4, 0u32..5).prop_map(|(pool, reason, count)| Event::Allow { pool, reason, count }),
-        1 => (0u8..12, any::<bool>()).prop_map(|(machine, is_ready)| Event::Ready { machine, is_ready }),
+        1 => (0u8..12, any::<bool>()).prop_map(|(state_node, is_ready)| Event::Ready { state_node, is_ready }),
     ];
     prop::collection::vec(event, 1..25)
 }
@@ -161,8 +161,8 @@ fn settings() -> [Settings; 2] {
     [Settings { effort, ..compat() }, Settings { effort, ..cost() }]
 }
 
-fn price_of(fleet: &Fleet) -> f64 {
-    fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+fn price_of(cluster: &Cluster) -> f64 {
+    cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
 /// What was decided, whatever the indexes are.
@@ -183,37 +183,37 @@ fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
 }
 
 /// Carries out what is proposed until nothing is: every step is as promised, and what is done for savings saves.
-fn come_to_an_end(fleet: &mut Fleet, settings: &Settings) {
+fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
     for _ in 0..=60 {
-        let commands = propose(fleet, settings).commands;
+        let commands = evaluate(cluster, settings).commands;
         let Some(first) = commands.first() else { return };
-        check_commands(fleet, settings, &commands);
-        check_some_of(fleet, &commands);
-        let next = after(fleet, &commands);
+        check_commands(cluster, settings, &commands);
+        check_some_of(cluster, &commands);
+        let next = after(cluster, &commands);
         let is_saving = first.method.reason() == Reason::Underutilized;
-        assert!(!is_saving || price_of(&next) < price_of(fleet), "the fleet got dearer");
-        *fleet = next;
+        assert!(!is_saving || price_of(&next) < price_of(cluster), "the fleet got dearer");
+        *cluster = next;
     }
-    panic!("no end in sight: {:?}", essence(&propose(fleet, settings).commands));
+    panic!("no end in sight: {:?}", essence(&evaluate(cluster, settings).commands));
 }
 
 /// Budgets leave out some commands and delay others: whichever are carried out, pods of savings have a place.
-fn check_some_of(fleet: &Fleet, commands: &[Command]) {
+fn check_some_of(cluster: &Cluster, commands: &[Command]) {
     if commands.iter().any(|command| command.method.reason() != Reason::Underutilized) {
         return;
     }
     for (number, command) in commands.iter().enumerate() {
-        check_places(fleet, std::slice::from_ref(command));
-        check_places(fleet, &commands[number..]);
-        check_places(fleet, &commands[..number]);
+        check_places(cluster, std::slice::from_ref(command));
+        check_places(cluster, &commands[number..]);
+        check_places(cluster, &commands[..number]);
     }
 }
 
-/// The same fleet with machines listed the other way round.
-fn reversed(fleet: &Fleet) -> Fleet {
-    let mut fleet = fleet.clone();
-    fleet.machines.reverse();
-    fleet
+/// The same cluster with nodes listed the other way round.
+fn reversed(cluster: &Cluster) -> Cluster {
+    let mut cluster = cluster.clone();
+    cluster.state_nodes.reverse();
+    cluster
 }
 
 /// The properties would be worth little if worlds in which something happens were rare.
@@ -224,7 +224,7 @@ fn worlds_have_something_for_every_method() {
     for _ in 0..200 {
         let world = worlds().new_tree(&mut runner).expect("a world").current();
         for settings in settings() {
-            for command in propose(&build(&world), &settings).commands {
+            for command in evaluate(&build(&world), &settings).commands {
                 *seen.entry(command.method).or_default() += 1;
             }
         }
@@ -243,16 +243,16 @@ fn rich_worlds_have_something_for_every_method_and_kind() {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..400 {
         let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
-        let fleet = rich::build(&world);
+        let cluster = rich::build(&world);
         for settings in rich::settings(&world) {
-            let proposal = propose(&fleet, &settings);
-            for command in &proposal.commands {
+            let evaluation = evaluate(&cluster, &settings);
+            for command in &evaluation.commands {
                 *seen.entry(format!("{:?}", command.method)).or_default() += 1;
-                for kind in rich::kinds(&fleet, command) {
+                for kind in rich::kinds(&cluster, command) {
                     *seen.entry(kind.to_owned()).or_default() += 1;
                 }
             }
-            *seen.entry("rehearsal".to_owned()).or_default() += proposal.rehearsals.len();
+            *seen.entry("rehearsal".to_owned()).or_default() += evaluation.dry_run_commands.len();
         }
     }
     let methods = Method::ORDER.into_iter().filter(|method| *method != Method::Expiration);
@@ -267,28 +267,28 @@ fn rich_worlds_have_something_for_every_method_and_kind() {
 /// nodes, here on one that is coming up, which is no place: whoever judges takes them as they were taken.
 #[test]
 fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
-    let machine =
+    let state_node =
         |type_index, pool, state, pods: &[(u8, i64)]| Drawn { type_index, pool, state, pods: pods.to_vec() };
     let (kept, coming, quiet) = (2, 5, 7);
     let world = World {
-        machines: vec![
-            machine(0, 0, quiet, &[]),
-            machine(0, 0, quiet, &[(2, 300), (0, 700)]),
-            machine(1, 0, kept, &[]),
-            machine(0, 1, quiet, &[(0, 1800)]),
-            machine(1, 0, kept, &[]),
-            machine(2, 1, quiet, &[(0, 1800), (2, 1800), (0, 1200)]),
-            machine(0, 0, coming, &[]),
-            machine(1, 0, quiet, &[(2, 300), (0, 1800)]),
-            machine(1, 0, kept, &[]),
+        state_nodes: vec![
+            state_node(0, 0, quiet, &[]),
+            state_node(0, 0, quiet, &[(2, 300), (0, 700)]),
+            state_node(1, 0, kept, &[]),
+            state_node(0, 1, quiet, &[(0, 1800)]),
+            state_node(1, 0, kept, &[]),
+            state_node(2, 1, quiet, &[(0, 1800), (2, 1800), (0, 1200)]),
+            state_node(0, 0, coming, &[]),
+            state_node(1, 0, quiet, &[(2, 300), (0, 1800)]),
+            state_node(1, 0, kept, &[]),
         ],
         allowed: vec![0, 0, 0, 2, 0, 0, 0, 2],
         evictions: vec![1, 0, 1],
     };
-    let fleet = build(&world);
-    let proposal = propose(&fleet, &settings()[0]);
-    assert_eq!(proposal.commands[0].candidates.len(), 4, "{:?}", essence(&proposal.commands));
-    upstream::check(&fleet, &settings()[0], &proposal);
+    let cluster = build(&world);
+    let evaluation = evaluate(&cluster, &settings()[0]);
+    assert_eq!(evaluation.commands[0].candidates.len(), 4, "{:?}", essence(&evaluation.commands));
+    upstream::check(&cluster, &settings()[0], &evaluation);
 }
 
 /// What was planned together is planned by itself for the second look. Pods that are placed in another order may need one
@@ -296,20 +296,20 @@ fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
 #[test]
 fn a_second_look_at_an_unchanged_fleet_refuses_next_to_nothing() {
     let mut runner = TestRunner::deterministic();
-    let (mut looked, mut refused) = (0, 0);
+    let (mut looked, mut rejected) = (0, 0);
     for _ in 0..5_000 {
         let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
-        let fleet = rich::build(&world);
+        let cluster = rich::build(&world);
         for settings in rich::settings(&world) {
             for command in
-                propose(&fleet, &settings).commands.iter().filter(|one| one.method == Method::Rebalance)
+                evaluate(&cluster, &settings).commands.iter().filter(|one| one.method == Method::Rebalance)
             {
                 looked += 1;
-                refused += usize::from(revalidate(command, &fleet, &settings).is_err());
+                rejected += usize::from(revalidate(command, &cluster, &settings).is_err());
             }
         }
     }
-    assert!(looked > 1_000 && refused * 500 <= looked, "{refused} of {looked}");
+    assert!(looked > 1_000 && rejected * 500 <= looked, "{rejected} of {looked}");
 }
 
 /// Zones that count are where later rounds go wrong, so there are the same worlds in every run, and many.
@@ -323,7 +323,7 @@ fn rich_worlds_come_to_an_end() {
         }
         Ok(())
     });
-    ended.unwrap_or_else(|why| panic!("{why}"));
+    ended.unwrap_or_else(|verdict| panic!("{verdict}"));
 }
 
 /// Some of what waited for budgets begins in some of the runs.
@@ -365,51 +365,51 @@ proptest! {
 
     #[test]
     fn promises_hold_together(world in worlds()) {
-        let fleet = build(&world);
+        let cluster = build(&world);
         for settings in settings() {
-            let proposal = propose(&fleet, &settings);
-            prop_assert_eq!(proposal.standings.len(), fleet.machines.len());
-            check_commands(&fleet, &settings, &proposal.commands);
+            let evaluation = evaluate(&cluster, &settings);
+            prop_assert_eq!(evaluation.verdicts.len(), cluster.state_nodes.len());
+            check_commands(&cluster, &settings, &evaluation.commands);
         }
     }
 
     #[test]
     fn mode_compat_does_what_upstream_would(world in worlds()) {
-        let mut fleet = build(&world);
+        let mut cluster = build(&world);
         // Repair has rules of its own, see there.
-        fleet.machines.iter_mut().for_each(|machine| machine.repair = None);
+        cluster.state_nodes.iter_mut().for_each(|state_node| state_node.repair = None);
         let settings = &settings()[0];
-        upstream::check(&fleet, settings, &propose(&fleet, settings));
+        upstream::check(&cluster, settings, &evaluate(&cluster, settings));
     }
 
     #[test]
     fn mode_compat_does_what_upstream_would_in_rich_worlds(world in rich::worlds()) {
-        let mut fleet = rich::build(&world);
-        rich::leave_to_upstream(&mut fleet);
+        let mut cluster = rich::build(&world);
+        rich::leave_to_upstream(&mut cluster);
         let settings = &rich::settings(&world)[0];
-        upstream::check(&fleet, settings, &propose(&fleet, settings));
+        upstream::check(&cluster, settings, &evaluate(&cluster, settings));
     }
 
     #[test]
     fn the_order_of_machines_does_not_matter(world in worlds()) {
-        let fleet = build(&world);
+        let cluster = build(&world);
         for settings in settings() {
-            let (one, other) = (propose(&fleet, &settings), propose(&reversed(&fleet), &settings));
+            let (one, other) = (evaluate(&cluster, &settings), evaluate(&reversed(&cluster), &settings));
             prop_assert_eq!(essence(&one.commands), essence(&other.commands));
-            let words = |standings: &[karpenter_disruption::explain::Standing]| -> BTreeMap<String, String> {
-                let words = standings.iter().map(|one| (one.claim.to_string(), one.why.to_string()));
+            let words = |verdicts: &[karpenter_disruption::verdict::NodeVerdict]| -> BTreeMap<String, String> {
+                let words = verdicts.iter().map(|one| (one.claim.to_string(), one.verdict.to_string()));
                 words.collect()
             };
-            prop_assert_eq!(words(&one.standings), words(&other.standings));
+            prop_assert_eq!(words(&one.verdicts), words(&other.verdicts));
         }
     }
 
     #[test]
     fn a_second_look_without_change_agrees(world in worlds()) {
-        let fleet = build(&world);
+        let cluster = build(&world);
         for settings in settings() {
-            for command in propose(&fleet, &settings).commands.iter().filter(|one| one.method.is_validated()) {
-                let again = revalidate(command, &fleet, &settings);
+            for command in evaluate(&cluster, &settings).commands.iter().filter(|one| one.method.is_validated()) {
+                let again = revalidate(command, &cluster, &settings);
                 prop_assert!(again.is_ok(), "{:?}: {:?}", essence(std::slice::from_ref(command)), again.err());
             }
         }
@@ -437,14 +437,14 @@ proptest! {
 
     #[test]
     fn promises_hold_together_in_rich_worlds(world in rich::worlds()) {
-        let fleet = rich::build(&world);
+        let cluster = rich::build(&world);
         for settings in rich::settings(&world) {
-            let proposal = propose(&fleet, &settings);
-            prop_assert_eq!(proposal.standings.len(), fleet.machines.len());
-            check_commands(&fleet, &settings, &proposal.commands);
+            let evaluation = evaluate(&cluster, &settings);
+            prop_assert_eq!(evaluation.verdicts.len(), cluster.state_nodes.len());
+            check_commands(&cluster, &settings, &evaluation.commands);
             let is_settled = |one: &&Command| one.method.is_validated() && one.method != Method::Rebalance;
-            for command in proposal.commands.iter().filter(is_settled) {
-                let again = revalidate(command, &fleet, &settings);
+            for command in evaluation.commands.iter().filter(is_settled) {
+                let again = revalidate(command, &cluster, &settings);
                 prop_assert!(again.is_ok(), "{:?}: {:?}", essence(std::slice::from_ref(command)), again.err());
             }
         }
@@ -453,8 +453,8 @@ proptest! {
     #[test]
     fn there_is_an_end_and_it_is_quiet(world in worlds()) {
         for settings in settings() {
-            let mut fleet = build(&world);
-            come_to_an_end(&mut fleet, &settings);
+            let mut cluster = build(&world);
+            come_to_an_end(&mut cluster, &settings);
         }
     }
 }

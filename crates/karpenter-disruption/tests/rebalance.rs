@@ -1,4 +1,4 @@
-//! Savings for whole fleets, on fleets that were packed well once and lost pods since.
+//! Savings for whole clusters, on clusters that were packed well once and lost pods since.
 
 #[path = "support/fragmented.rs"]
 mod fragmented;
@@ -6,9 +6,9 @@ mod fragmented;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_disruption::carried_out;
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Cluster;
 use karpenter_disruption::command::{Command, Destination};
-use karpenter_disruption::fleet::Fleet;
 use karpenter_disruption::rebalance::{self, Rebalancing};
 use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::revalidate;
@@ -18,24 +18,24 @@ use karpenter_model::resources::{CPU, NODES};
 use karpenter_scheduling::simulate::{BoundAt, Simulator};
 use karpenter_scheduling::validate::validate;
 
-fn plan(fleet: &Fleet) -> Rebalancing {
-    let candidates = fragmented::candidates(fleet);
-    let simulator = Simulator::new(&fleet.problem);
-    rebalance::plan(fleet, &simulator, &candidates, &BTreeMap::new(), &Settings::default())
+fn plan(cluster: &Cluster) -> Rebalancing {
+    let candidates = fragmented::candidates(cluster);
+    let simulator = Simulator::new(&cluster.problem);
+    rebalance::plan(cluster, &simulator, &candidates, &BTreeMap::new(), &Settings::default())
 }
 
 /// Everything the commands move, as a plan for the nodes that stay; the judge of plans says whether it holds.
-fn violations(fleet: &Fleet, commands: &[Command]) -> Vec<String> {
+fn violations(cluster: &Cluster, commands: &[Command]) -> Vec<String> {
     let gone: BTreeSet<usize> = commands
         .iter()
         .flat_map(|command| &command.candidates)
-        .filter_map(|candidate| fleet.machines[candidate.machine].at)
+        .filter_map(|candidate| cluster.state_nodes[candidate.state_node].at)
         .collect();
-    let kept: Vec<usize> = (0..fleet.problem.nodes.len()).filter(|node| !gone.contains(node)).collect();
+    let kept: Vec<usize> = (0..cluster.problem.nodes.len()).filter(|node| !gone.contains(node)).collect();
     let position: BTreeMap<usize, usize> = kept.iter().enumerate().map(|(at, node)| (*node, at)).collect();
     let mut problem = Problem {
-        nodes: kept.iter().map(|node| fleet.problem.nodes[*node].clone()).collect(),
-        ..fleet.problem.clone()
+        nodes: kept.iter().map(|node| cluster.problem.nodes[*node].clone()).collect(),
+        ..cluster.problem.clone()
     };
     let mut plan = Plan::default();
     let mut received: BTreeMap<usize, Vec<PodRun>> = BTreeMap::new();
@@ -45,7 +45,7 @@ fn violations(fleet: &Fleet, commands: &[Command]) -> Vec<String> {
         for (from, to) in &command.moves {
             let run = PodRun { group: problem.pods.len() as u32, start: 0, count: 1 };
             problem.pods.push(PodGroup {
-                spec: fleet.problem.nodes[from.node as usize].pods[from.pod as usize].spec.clone(),
+                spec: cluster.problem.nodes[from.node as usize].pods[from.pod as usize].spec.clone(),
                 names: PodNames::Listed(vec![Arc::from(format!("pod-{}-{}", from.node, from.pod))]),
                 created_at_secs: 0,
             });
@@ -65,8 +65,8 @@ fn violations(fleet: &Fleet, commands: &[Command]) -> Vec<String> {
     validate(&problem, &plan).iter().map(ToString::to_string).collect()
 }
 
-fn check(fleet: &Fleet, plan: &Rebalancing) {
-    let mut price = fragmented::price(fleet);
+fn check(cluster: &Cluster, plan: &Rebalancing) {
+    let mut price = fragmented::price(cluster);
     assert!((plan.price_now_per_hour - price).abs() < 1e-6);
     for (command, step) in plan.commands.iter().zip(&plan.steps) {
         assert!(command.saving_per_hour() > 0.0);
@@ -78,42 +78,45 @@ fn check(fleet: &Fleet, plan: &Rebalancing) {
         .commands
         .iter()
         .flat_map(|command| &command.candidates)
-        .filter_map(|candidate| fleet.machines[candidate.machine].at)
+        .filter_map(|candidate| cluster.state_nodes[candidate.state_node].at)
         .collect();
     let gone: BTreeSet<usize> = sources.iter().copied().collect();
     assert_eq!(gone.len(), sources.len(), "commands name different nodes");
     let mut moved = BTreeSet::new();
     for command in &plan.commands {
-        let own: BTreeSet<usize> =
-            command.candidates.iter().filter_map(|candidate| fleet.machines[candidate.machine].at).collect();
+        let own: BTreeSet<usize> = command
+            .candidates
+            .iter()
+            .filter_map(|candidate| cluster.state_nodes[candidate.state_node].at)
+            .collect();
         for (from, to) in &command.moves {
             assert!(moved.insert(*from), "no pod moves twice");
             assert!(own.contains(&(from.node as usize)));
             match to {
                 Destination::Existing(node) => {
-                    assert!(*node < fleet.problem.nodes.len() && !gone.contains(node), "it stays");
+                    assert!(*node < cluster.problem.nodes.len() && !gone.contains(node), "it stays");
                 }
                 Destination::New(number) => assert!(*number < command.replacements.len()),
             }
         }
-        let pods: usize = own.iter().map(|node| fleet.problem.nodes[*node].pods.len()).sum();
+        let pods: usize = own.iter().map(|node| cluster.problem.nodes[*node].pods.len()).sum();
         assert_eq!(command.moves.len(), pods, "every pod of a node that goes has a place");
     }
-    assert_eq!(violations(fleet, &plan.commands), Vec::<String>::new());
-    check_each_by_itself(fleet, plan);
+    assert_eq!(violations(cluster, &plan.commands), Vec::<String>::new());
+    check_each_by_itself(cluster, plan);
 }
 
 /// Budgets may leave out any of the commands, so each has to do without the others. Where pods are counted across nodes
 /// the places are others then, and the second look finds them.
-fn check_each_by_itself(fleet: &Fleet, plan: &Rebalancing) {
+fn check_each_by_itself(cluster: &Cluster, plan: &Rebalancing) {
     let is_spread =
         |node: &karpenter_model::problem::Node| node.pods.iter().any(|pod| !pod.spec.spread.is_empty());
-    let is_counted = fleet.problem.nodes.iter().any(is_spread);
+    let is_counted = cluster.problem.nodes.iter().any(is_spread);
     for command in &plan.commands {
         let none = Vec::<String>::new();
         if !is_counted {
             if !command.replacements.is_empty() {
-                assert_eq!(violations(fleet, std::slice::from_ref(command)), none);
+                assert_eq!(violations(cluster, std::slice::from_ref(command)), none);
             }
             continue;
         }
@@ -121,32 +124,32 @@ fn check_each_by_itself(fleet: &Fleet, plan: &Rebalancing) {
         if command.candidates.iter().any(|one| one.is_empty) {
             continue;
         }
-        let alone = revalidate(command, fleet, &Settings::default());
-        let alone = alone.unwrap_or_else(|why| panic!("{:?} by itself: {why}", command.candidates));
+        let alone = revalidate(command, cluster, &Settings::default());
+        let alone = alone.unwrap_or_else(|verdict| panic!("{:?} by itself: {verdict}", command.candidates));
         let pods: usize = alone
             .candidates
             .iter()
-            .filter_map(|one| fleet.machines[one.machine].at)
-            .map(|node| fleet.problem.nodes[node].pods.len())
+            .filter_map(|one| cluster.state_nodes[one.state_node].at)
+            .map(|node| cluster.problem.nodes[node].pods.len())
             .sum();
         assert_eq!(alone.moves.len(), pods, "every pod has a place");
         assert!(alone.saving_per_hour() > 0.0);
-        assert_eq!(violations(fleet, &[alone]), none);
+        assert_eq!(violations(cluster, &[alone]), none);
     }
 }
 
 /// Carries plans out until there is nothing left to do; returns the pods moved.
-fn settle(fleet: &mut Fleet) -> usize {
+fn settle(cluster: &mut Cluster) -> usize {
     let mut pods_moved = 0;
     for _ in 0..20 {
-        let plan = plan(fleet);
+        let plan = plan(cluster);
         if plan.commands.is_empty() {
             return pods_moved;
         }
-        check(fleet, &plan);
+        check(cluster, &plan);
         pods_moved += plan.steps.last().map_or(0, |step| step.pods_moved);
-        *fleet = carried_out::after(fleet, &plan.commands);
-        assert!((fragmented::price(fleet) - plan.price_after_all_per_hour).abs() < 1e-6);
+        *cluster = apply::after(cluster, &plan.commands);
+        assert!((fragmented::price(cluster) - plan.price_after_all_per_hour).abs() < 1e-6);
     }
     panic!("no end after 20 plans");
 }
@@ -154,29 +157,29 @@ fn settle(fleet: &mut Fleet) -> usize {
 #[test]
 fn small_fleets_get_cheaper_step_by_step_and_come_to_rest() {
     for seed in 0..12 {
-        let mut fleet = fragmented::fragmented(60 + 20 * seed as u32, seed);
-        let before = fragmented::price(&fleet);
-        settle(&mut fleet);
-        assert!(fragmented::price(&fleet) < before, "seed {seed}");
+        let mut cluster = fragmented::fragmented(60 + 20 * seed as u32, seed);
+        let before = fragmented::price(&cluster);
+        settle(&mut cluster);
+        assert!(fragmented::price(&cluster) < before, "seed {seed}");
     }
 }
 
 #[test]
 fn spread_pods_stay_spread() {
     for seed in 0..4 {
-        let mut fleet = fragmented::constrained(200 + 50 * seed as u32, seed);
-        let before = fragmented::price(&fleet);
-        settle(&mut fleet);
-        assert!(fragmented::price(&fleet) < before, "seed {seed}");
+        let mut cluster = fragmented::constrained(200 + 50 * seed as u32, seed);
+        let before = fragmented::price(&cluster);
+        settle(&mut cluster);
+        assert!(fragmented::price(&cluster) < before, "seed {seed}");
     }
 }
 
 #[test]
 fn answers_do_not_depend_on_the_number_of_threads() {
-    let fleet = fragmented::fragmented(400, 3);
+    let cluster = fragmented::fragmented(400, 3);
     let with_threads = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        let plan = pool.install(|| plan(&fleet));
+        let plan = pool.install(|| plan(&cluster));
         (told(&plan), plan.price_after_all_per_hour.to_bits())
     };
     assert_eq!(with_threads(1), with_threads(3));
@@ -195,7 +198,7 @@ fn told(plan: &Rebalancing) -> Vec<Told> {
 fn limits_that_are_far_away_change_nothing() {
     // Nodes are deleted first, and looked at again when these are gone.
     let mut free = fragmented::fragmented(2_000, 2);
-    free = carried_out::after(&free, &plan(&free).commands);
+    free = apply::after(&free, &plan(&free).commands);
     let mut limited = free.clone();
     for pool in &mut limited.problem.pools {
         pool.limits.set(CPU, 1_000_000_000);
@@ -209,12 +212,12 @@ fn limits_that_are_far_away_change_nothing() {
 #[test]
 fn about_two_hundred_nodes_end_within_two_percent_of_the_bound() {
     for seed in [1, 2, 4] {
-        let mut fleet = fragmented::fragmented(2_000, seed);
-        let bound = fragmented::lower_bound(&fleet);
-        let before = fragmented::price(&fleet) / bound - 1.0;
+        let mut cluster = fragmented::fragmented(2_000, seed);
+        let bound = fragmented::lower_bound(&cluster);
+        let before = fragmented::price(&cluster) / bound - 1.0;
         assert!(before > 0.6, "seed {seed}: fragmented to begin with, {before}");
-        settle(&mut fleet);
-        let price = fragmented::price(&fleet);
+        settle(&mut cluster);
+        let price = fragmented::price(&cluster);
         assert!(price <= bound * 1.02, "seed {seed}: {price}, bound {bound}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every rule of disruption on small fleets, one table or one case each.
+//! Every rule of disruption on small clusters, one table or one case each.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -9,21 +9,21 @@ mod budgets;
 mod candidates;
 #[path = "rules/compat.rs"]
 mod compat;
-#[path = "rules/controls.rs"]
-mod controls;
 #[path = "rules/drift.rs"]
 mod drift;
 #[path = "rules/emptiness.rs"]
 mod emptiness;
-#[path = "rules/old_rules.rs"]
-mod old_rules;
+#[path = "rules/legacy_rules.rs"]
+mod legacy_rules;
 #[path = "rules/order.rs"]
 mod order;
+#[path = "rules/pool_policy.rs"]
+mod pool_policy;
 #[path = "rules/repair.rs"]
 mod repair;
-#[path = "rules/second_look.rs"]
-mod second_look;
 #[path = "rules/spread_share.rs"]
 mod spread_share;
-#[path = "rules/whole_fleet.rs"]
-mod whole_fleet;
+#[path = "rules/validation.rs"]
+mod validation;
+#[path = "rules/whole_cluster.rs"]
+mod whole_cluster;

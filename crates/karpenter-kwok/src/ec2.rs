@@ -4,8 +4,8 @@
 use karpenter_api::types::EC2NodeClass;
 use karpenter_cloud::NodeClassKind;
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey, keep_all};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store, keep_all};
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -22,24 +22,24 @@ pub const EC2_NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
 pub struct Ec2Classes {
     client: Client,
     clock: Clock,
-    mirror: Mirror<EC2NodeClass>,
+    store: Store<EC2NodeClass>,
     watching: JoinHandle<()>,
 }
 
 impl Ec2Classes {
     /// Starts to watch EC2NodeClasses; their CRD must be installed.
     pub async fn start(client: Client, clock: Clock) -> Self {
-        let (mirror, watching) = Mirror::<EC2NodeClass>::watch(&client, keep_all, &[]);
-        mirror.synced().await;
-        Self { client, clock, mirror, watching }
+        let (store, watching) = Store::<EC2NodeClass>::watch(&client, keep_all, &[]);
+        store.synced().await;
+        Self { client, clock, store, watching }
     }
 
     pub fn watch(&self, queue: &Queue) {
-        for class in self.mirror.list() {
+        for class in self.store.list() {
             queue.add(ObjectKey::of(&class.metadata));
         }
         let to = queue.clone();
-        self.mirror.observe(move |change: &Change<EC2NodeClass>| {
+        self.store.observe(move |change: &Change<EC2NodeClass>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -54,11 +54,11 @@ impl Drop for Ec2Classes {
 }
 
 impl Reconcile for Ec2Classes {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(class) = self.mirror.get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(class) = self.store.get_key(key) else { return Ok(Requeue::No) };
         let conditions = class.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
         if conditions.iter().any(|condition| condition.type_ == "Ready") {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let ready = json!({
             "type": "Ready", "status": "True", "reason": "Ready", "message": "",
@@ -68,10 +68,10 @@ impl Reconcile for Ec2Classes {
         let patch = json!({"metadata": {"uid": class.uid()}, "status": {"conditions": [ready]}});
         let api: Api<EC2NodeClass> = Api::all(self.client.clone());
         match api.patch_status(&class.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(written) => self.mirror.apply(written),
+            Ok(written) => self.store.apply(written),
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
             Err(error) => return Err(error),
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

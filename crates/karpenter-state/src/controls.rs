@@ -17,7 +17,7 @@ use karpenter_api::labels::{
     ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT, ANNOTATION_HOSTNAME_SPREAD_SHARE,
 };
 use karpenter_api::types::NodePool;
-use karpenter_disruption::fleet::Controls;
+use karpenter_disruption::cluster::PoolPolicy;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_model::spread_share::SpreadShare;
 
@@ -83,9 +83,9 @@ pub fn spread_share(pool: &NodePool) -> (Option<SpreadShare>, Option<ControlErro
 }
 
 /// The controls of a NodePool from its annotations, and their errors.
-pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
+pub fn controls(pool: &NodePool) -> (PoolPolicy, Vec<ControlError>) {
     let mut reader = Reader { pool, errors: Vec::new() };
-    let defaults = Controls::default();
+    let defaults = PoolPolicy::default();
     let min_saving_percent = reader.read(
         ANNOTATION_CONSOLIDATION_MIN_SAVING_PERCENT,
         |text| number(text).filter(|percent| (0.0..=100.0).contains(percent)),
@@ -112,7 +112,7 @@ pub fn controls(pool: &NodePool) -> (Controls, Vec<ControlError>) {
         "a whole number, such as 100",
         "consolidation moves no pods",
     );
-    let controls = Controls {
+    let controls = PoolPolicy {
         min_saving_ratio: min_saving_percent
             .flatten()
             .map_or(defaults.min_saving_ratio, |percent| percent / 100.0),

@@ -1,4 +1,4 @@
-//! Reads a dump of a cluster as input for [`crate::fleet::assemble_fleet`].
+//! Reads a dump of a cluster as input for [`crate::disruption::assemble_disruption`].
 //!
 //! A dump lacks what the controller keeps in memory. Pods that are planned for a node are taken from the
 //! nominations in pod status, moved pods from the annotations on NodePools and NodeClaims. Missing objects
@@ -24,7 +24,7 @@ use crate::cluster_input::{ClusterInput, PoolInput};
 use crate::convert::pool::left_out;
 use crate::cost::unreadable_cost;
 use crate::default_spread::DefaultSpreadInput;
-use crate::fleet::FleetInput;
+use crate::disruption::DisruptionInput;
 use crate::move_annotations::{moved_onto_at, pods_moved};
 use crate::notes::Note;
 use crate::objects::Objects;
@@ -39,7 +39,7 @@ pub use captured_at::captured_at;
 #[derive(Debug, Clone, Default)]
 pub struct Dump {
     pub live: ClusterInput,
-    pub input: FleetInput,
+    pub input: DisruptionInput,
     pub notes: Vec<Note>,
 }
 
@@ -47,7 +47,7 @@ pub struct Dump {
 pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) -> Dump {
     let mut notes = Vec::new();
     let (pools, other_pools, well_known) = pools(&objects, catalog, &mut notes);
-    let (moved_last_hour, machines_moved_onto_at_secs) = moved(&objects, now);
+    let (moved_last_hour, claims_moved_onto_at_secs) = moved(&objects, now);
     claims::add_missing(&mut objects, &mut notes);
     let pod_budgets = shared(std::mem::take(&mut objects.pod_disruption_budgets));
     let spreading = DefaultSpreadInput {
@@ -72,13 +72,13 @@ pub fn read_dump(mut objects: Objects, catalog: &CatalogChoice, now: Timestamp) 
         spreading,
         ..ClusterInput::default()
     };
-    let input = FleetInput {
+    let input = DisruptionInput {
         now,
         other_pools,
         pod_budgets,
-        machines_moved_onto_at_secs,
+        claims_moved_onto_at_secs,
         moved_last_hour,
-        ..FleetInput::default()
+        ..DisruptionInput::default()
     };
     sort_pods(shared(objects.pods), &mut live, &input, &mut notes);
     Dump { live, input, notes }
@@ -145,7 +145,7 @@ fn pools(objects: &Objects, choice: &CatalogChoice, notes: &mut Vec<Note>) -> So
 }
 
 /// Classifies pods: bound, pending, and nominated for a node.
-fn sort_pods(all: Vec<Arc<Pod>>, live: &mut ClusterInput, input: &FleetInput, notes: &mut Vec<Note>) {
+fn sort_pods(all: Vec<Arc<Pod>>, live: &mut ClusterInput, input: &DisruptionInput, notes: &mut Vec<Note>) {
     let nodes = NodesByName::of(&live.nodes, &live.node_claims);
     let (mut gated, mut nominated, mut unknown_node, mut displaced) = (0, 0, 0, 0);
     let (mut bound, mut pending, mut expected) = (Vec::new(), Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use karpenter_aws::permissions::{self, Controller, Target, Trust, Wishes};
+use karpenter_aws::permissions::{self, Controller, ResourceOptions, Target, Trust};
 use karpenter_catalog::aws::partition;
 
 use crate::Outcome;
@@ -27,8 +27,8 @@ pub(crate) fn run(arguments: &BootstrapArguments) -> Result<Outcome> {
 }
 
 fn aws(arguments: &BootstrapAwsArguments) -> Result<String> {
-    let wishes = wishes(arguments);
-    check_sizes(&wishes)?;
+    let options = resource_options(arguments);
+    check_sizes(&options)?;
     Ok(match arguments.output {
         BootstrapFormat::Json => {
             let is_for_more =
@@ -38,21 +38,21 @@ fn aws(arguments: &BootstrapAwsArguments) -> Result<String> {
                     "-o json prints policies only: --no-create-node-role, --oidc-provider and --pod-identity are for the other outputs"
                 );
             }
-            format!("{:#}", permissions::json(&target(arguments, wishes)?))
+            format!("{:#}", permissions::json(&target(arguments, options)?))
         }
-        BootstrapFormat::Cloudformation => format!("{:#}", permissions::cloudformation(&wishes)),
-        BootstrapFormat::Terraform => format!("{:#}", permissions::terraform(&wishes)),
-        BootstrapFormat::Cli => permissions::cli(&wishes),
+        BootstrapFormat::Cloudformation => format!("{:#}", permissions::cloudformation(&options)),
+        BootstrapFormat::Terraform => format!("{:#}", permissions::terraform(&options)),
+        BootstrapFormat::Cli => permissions::cli(&options),
     })
 }
 
-fn wishes(arguments: &BootstrapAwsArguments) -> Wishes {
+fn resource_options(arguments: &BootstrapAwsArguments) -> ResourceOptions {
     let trust = match &arguments.oidc_provider {
         Some(provider) => Some(Trust::Oidc(provider.clone())),
         None => arguments.pod_identity.then_some(Trust::PodIdentity),
     };
-    let usual = Wishes::of(&arguments.cluster);
-    Wishes {
+    let usual = ResourceOptions::of(&arguments.cluster);
+    ResourceOptions {
         node_roles: match arguments.node_role.as_slice() {
             [] => usual.node_roles,
             named => named.to_vec(),
@@ -69,7 +69,7 @@ fn wishes(arguments: &BootstrapAwsArguments) -> Wishes {
     }
 }
 
-fn target(arguments: &BootstrapAwsArguments, wishes: Wishes) -> Result<Target> {
+fn target(arguments: &BootstrapAwsArguments, options: ResourceOptions) -> Result<Target> {
     let region = match &arguments.region {
         Some(region) => region.clone(),
         None => {
@@ -85,7 +85,7 @@ fn target(arguments: &BootstrapAwsArguments, wishes: Wishes) -> Result<Target> {
         bail!("--partition {given}: the region {region} belongs to {partition}");
     }
     Ok(Target {
-        wishes,
+        options,
         partition: partition.to_owned(),
         region,
         account,
@@ -94,9 +94,9 @@ fn target(arguments: &BootstrapAwsArguments, wishes: Wishes) -> Result<Target> {
 }
 
 /// However many roles and parameters there are, each policy has to fit.
-fn check_sizes(wishes: &Wishes) -> Result<()> {
+fn check_sizes(options: &ResourceOptions) -> Result<()> {
     let longest = Target {
-        wishes: wishes.clone(),
+        options: options.clone(),
         partition: "aws-us-gov".to_owned(),
         region: "ap-southeast-99".to_owned(),
         account: "111122223333".to_owned(),

@@ -1,4 +1,4 @@
-//! Machines and their health.
+//! InstanceCalls and their health.
 
 use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types as sdk;

@@ -1,4 +1,7 @@
-//! Aliases: which published parameters name the images of a family, and what each image is for.
+//! AMI aliases such as `al2023@latest`: which SSM parameters hold the AMI ids of a family, and for which instance
+//! types each AMI is.
+//!
+//! Upstream: `pkg/providers/amifamily/{al2,al2023,bottlerocket,windows}.go`
 
 use karpenter_catalog::aws::AmiFamily;
 use karpenter_catalog::aws::labels::{INSTANCE_ACCELERATOR_COUNT, INSTANCE_GPU_COUNT};
@@ -8,19 +11,19 @@ use karpenter_model::requirements::{Requirement, Requirements};
 use crate::version::Version;
 
 const LATEST: &str = "latest";
-/// The first version of Kubernetes without images of Amazon Linux 2.
+/// The first minor version of Kubernetes without AL2 AMIs.
 const AL2_ENDS_AT_MINOR: u32 = 33;
 const WINDOWS_2025_STARTS_AT_MINOR: u32 = 35;
 
-/// `family@version`.
+/// A parsed alias: `family@version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alias {
     pub family: AmiFamily,
     pub version: String,
 }
 
-/// A family that has no images for the cluster's version of Kubernetes; only a change of the class or of the cluster
-/// helps.
+/// The family has no AMIs for the cluster's Kubernetes version. Not retried: only a change of the class or of the
+/// cluster helps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnsupportedAlias {
     #[error(
@@ -32,19 +35,19 @@ pub enum UnsupportedAlias {
     Windows2025TooEarly(Version),
 }
 
-/// What an image of a family is for.
+/// The kind of instance types that an AMI is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// Types without accelerators.
+    /// Instance types without accelerators.
     Standard,
     Nvidia,
     Neuron,
-    /// Windows of one build.
+    /// Windows with this build number.
     Windows(&'static str),
 }
 
 impl Variant {
-    /// What a type must be for the image, beyond its architecture.
+    /// The requirements of the AMI besides the architecture.
     pub fn requirements(&self) -> Requirements {
         let requirements = match self {
             Self::Standard => vec![
@@ -61,18 +64,18 @@ impl Variant {
     }
 }
 
-/// A parameter whose value is the id of an image.
+/// An SSM parameter that holds an AMI id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AliasParameter {
     pub name: String,
-    /// Most images are for one kind of type, some for several.
+    /// Most AMIs are for one kind of instance type, some for several.
     pub variants: Vec<Variant>,
-    /// Another image's id will be published under the same name.
+    /// The value changes when a new AMI is released.
     pub is_mutable: bool,
 }
 
 impl Alias {
-    /// `None` if the text names no family or no version; the API server refuses such a class.
+    /// `None` if the text has no family or no version; the API server rejects such a class.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, version) = text.split_once('@')?;
         let is_named =
@@ -81,7 +84,7 @@ impl Alias {
         (!version.is_empty()).then(|| Self { family, version: version.to_owned() })
     }
 
-    /// The parameters to read, in a fixed order. Not all of them need to exist.
+    /// The parameters to read, in a fixed order. Not all of them have to exist.
     pub fn parameters(&self, kubernetes: Version) -> Result<Vec<AliasParameter>, UnsupportedAlias> {
         match self.family {
             AmiFamily::Al2 if kubernetes.minor >= AL2_ENDS_AT_MINOR => Err(UnsupportedAlias::Al2Ended),
@@ -147,7 +150,7 @@ impl Alias {
     }
 
     fn bottlerocket(&self, kubernetes: Version) -> Vec<AliasParameter> {
-        // Releases are called v1.2.3, parameters have the bare number.
+        // Releases are named v1.2.3; parameters have the version without `v`.
         let version = self.version.trim_start_matches('v');
         let kinds: [(&str, &str, &[Variant]); 4] = [
             ("", "x86_64", &[Variant::Standard, Variant::Neuron]),
@@ -165,7 +168,7 @@ impl Alias {
     }
 }
 
-/// Windows has only its latest image, whatever version is asked for.
+/// Only the latest Windows AMI is published, so the version of the alias is ignored.
 fn windows(year: &str, build: &'static str, kubernetes: Version) -> Vec<AliasParameter> {
     let name = format!(
         "/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
@@ -187,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_read() {
+    fn alias_is_parsed() {
         for (text, expected) in [
             ("al2@latest", Some((AmiFamily::Al2, "latest"))),
             ("al2023@v20250101", Some((AmiFamily::Al2023, "v20250101"))),
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_the_latest_images() {
+    fn parameters_of_latest_alias() {
         assert_eq!(
             names("al2@latest", 32),
             [
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_chosen_images() {
+    fn parameters_of_pinned_alias() {
         assert_eq!(
             names("al2@v20240101", 30),
             [
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_images_change_under_their_name() {
+    fn only_parameters_of_latest_alias_are_mutable() {
         for (alias, expected) in [
             ("al2@latest", true),
             ("al2@v20240101", false),
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn families_without_images_for_a_version_are_refused() {
+    fn family_without_amis_for_kubernetes_version_is_unsupported() {
         for (alias, minor, expected) in [
             ("al2@latest", 32, None),
             (

@@ -1,13 +1,15 @@
-//! When the image behind a `latest` parameter is deprecated, the parameter is read again before its time.
+//! Drops cached values of `latest` SSM parameters whose AMI is deprecated, so that they are read again.
 //!
-//! Values hold for a day; an image that its publisher takes back must not be launched for that long.
+//! Values are cached for a day; without this, a withdrawn AMI would be launched for up to a day.
+//!
+//! Upstream: `pkg/controllers/providers/ssm/invalidation`
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use super::Amis;
 use crate::api::AwsError;
@@ -15,7 +17,7 @@ use crate::api::ec2::{Image, ImageQuery};
 
 const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// The parameters, with their values, whose image is deprecated. `parameters` are those that may change.
+/// The parameters whose AMI is deprecated. `parameters`: mutable parameters with their values.
 fn outdated<'a>(
     parameters: &'a BTreeMap<String, String>,
     images: &[Image],
@@ -30,7 +32,7 @@ fn outdated<'a>(
 }
 
 impl Amis {
-    /// How many parameters will be read again.
+    /// Drops the cached values; returns how many.
     pub async fn expire_outdated(&self) -> Result<usize, AwsError> {
         let parameters = self.shared.parameters.mutable();
         let mut ids: Vec<String> = parameters.values().cloned().collect();
@@ -46,7 +48,7 @@ impl Amis {
             tracing::info!(
                 parameter = name,
                 image = value,
-                "the image is deprecated; the parameter is read again"
+                "ami is deprecated, invalidating cached ssm parameter"
             );
             self.shared.parameters.expire(name, value);
         }
@@ -54,7 +56,7 @@ impl Amis {
     }
 }
 
-/// Looks every half hour.
+/// Runs every 30 minutes.
 pub struct AmiInvalidation {
     amis: Amis,
 }
@@ -70,11 +72,11 @@ impl AmiInvalidation {
 }
 
 impl Reconcile for AmiInvalidation {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        // Nothing is lost: what is not looked at now is looked at next time, and values end by themselves.
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
+        // A failure has no consequences: the next run is in 30 minutes, and cached values expire anyway.
         if let Err(error) = self.amis.expire_outdated().await {
-            tracing::error!(%error, "images behind parameters could not be looked at");
+            tracing::error!(%error, "failed to check ssm parameters for deprecated amis");
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

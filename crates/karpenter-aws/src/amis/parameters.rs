@@ -1,8 +1,10 @@
-//! Values of parameters, remembered.
+//! Cache of SSM parameter values.
 //!
-//! A parameter that does not exist is an answer. Any other error is not: as long as a value was ever read, the last
-//! one holds, so that a hiccup of SSM does not make images disappear and nodes drift. A parameter that cannot be read is
-//! logged once, until it is read again.
+//! A parameter that does not exist is a valid result. On any other error the last value is used if there is one, so
+//! that a failure of SSM does not remove AMIs and cause drift. The failure to read a parameter is logged once, until
+//! it can be read again.
+//!
+//! Upstream: `pkg/providers/ssm`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,14 +19,14 @@ use crate::single_flight::SingleFlight;
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const CUSTOM_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// How long a value holds.
+/// How long a value is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Its value never changes.
+    /// The value never changes.
     Fixed,
-    /// Its value changes with every release; see [`super::AmiInvalidation`].
+    /// The value changes with every AMI release; see [`super::AmiInvalidation`].
     Mutable,
-    /// A user's own.
+    /// A parameter of the user.
     Custom,
 }
 
@@ -41,17 +43,17 @@ impl Lifetime {
 struct Entry {
     value: String,
     lifetime: Lifetime,
-    /// From then on it has to be read again; until that works it holds.
+    /// After this time the value is read again; it remains in use until that succeeds.
     expires_at: Timestamp,
 }
 
-/// Parameters by name. Clones share everything.
+/// Parameter values by name. Clones share the cache.
 #[derive(Clone)]
 pub struct Parameters {
     ssm: Arc<dyn Ssm>,
     clock: Clock,
     entries: Arc<Mutex<BTreeMap<String, Entry>>>,
-    /// Parameters whose failure was logged.
+    /// Parameters whose failure has been logged.
     logged: Arc<Mutex<BTreeSet<String>>>,
     flights: SingleFlight<String, Result<String, AwsError>>,
 }
@@ -61,7 +63,7 @@ impl Parameters {
         Self { ssm, clock, entries: Arc::default(), logged: Arc::default(), flights: SingleFlight::default() }
     }
 
-    /// The value; `None` if there is no such parameter.
+    /// The value; `None` if the parameter does not exist.
     pub async fn get(&self, name: &str, lifetime: Lifetime) -> Result<Option<String>, AwsError> {
         let known = self.lock().get(name).cloned();
         if let Some(entry) = &known
@@ -89,7 +91,7 @@ impl Parameters {
                 Some(entry) => {
                     let value = entry.value;
                     if self.is_first_failure(name) {
-                        tracing::warn!(parameter = name, value, %error, "failed to read ssm parameter, the last value holds");
+                        tracing::warn!(parameter = name, value, %error, "failed to read ssm parameter, using last known value");
                     }
                     Ok(Some(value))
                 }
@@ -97,7 +99,7 @@ impl Parameters {
         }
     }
 
-    /// Whether no failure to read this parameter was logged since it was last read. If so, the caller logs it.
+    /// Whether no failure of this parameter was logged since it was last read; if so, the caller logs it.
     pub(super) fn is_first_failure(&self, name: &str) -> bool {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
     }
@@ -108,14 +110,14 @@ impl Parameters {
         self.lock().insert(name.to_owned(), Entry { value: value.to_owned(), lifetime, expires_at });
     }
 
-    /// The values that may change, by parameter.
+    /// The mutable parameters with their values.
     pub(super) fn mutable(&self) -> BTreeMap<String, String> {
         let entries = self.lock();
         let mutable = entries.iter().filter(|(_, entry)| entry.lifetime == Lifetime::Mutable);
         mutable.map(|(name, entry)| (name.clone(), entry.value.clone())).collect()
     }
 
-    /// Has a parameter read again the next time it is asked for, unless its value is another one by now.
+    /// Drops the cached value, unless it has changed in the meantime.
     pub(super) fn expire(&self, name: &str, value: &str) {
         if let Some(entry) = self.lock().get_mut(name).filter(|entry| entry.value == value) {
             entry.expires_at = Timestamp::MIN;
@@ -123,7 +125,7 @@ impl Parameters {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        // No step in here can leave a half-changed map behind.
+        // The map is consistent after every statement, so a poisoned lock can be used.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

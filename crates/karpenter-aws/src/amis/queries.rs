@@ -1,24 +1,24 @@
-//! What to ask for when a class names its images by anything but an alias.
+//! Translates AMI selector terms other than aliases into EC2 queries.
 
 use karpenter_api::types::AmiSelectorTerm;
 
 use crate::api::ec2::ImageQuery;
 use crate::api::tag_filters;
 
-/// Publicly shared images of strangers are found only by those who name the owner.
+/// Without an owner in the term, only AMIs of these owners are found; public AMIs of other accounts need an owner.
 const OWNERS_WITHOUT_OWNER: [&str; 2] = ["self", "amazon"];
 
-/// Everything the terms of a class ask for.
+/// The queries for all terms of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// All ids are asked for at once, whoever owns them.
+    /// All ids share one query, regardless of owner.
     pub ids: Vec<String>,
-    /// Parameters that hold one more id each.
+    /// SSM parameters that hold one more id each.
     pub parameters: Vec<String>,
     pub queries: Vec<ImageQuery>,
 }
 
-/// Every term is an alternative; what a term says must hold together.
+/// Terms are alternatives; the fields of one term must all match.
 pub fn plan(terms: &[AmiSelectorTerm]) -> Plan {
     let mut plan = Plan::default();
     for term in terms {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_become_queries() {
+    fn selector_terms_become_queries() {
         for (terms, expected) in [
             (json!([]), Plan::default()),
             (

@@ -1,4 +1,4 @@
-//! Which of the images that were found are used: one per kind of type, and how they are ordered in a status.
+//! Selects from the AMIs that EC2 returned: the newest one for each set of requirements, in the order of the status.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use karpenter_model::requirements::{Requirement, Requirements};
 
 use crate::api::ec2::Image;
 
-/// An image that a class uses, for the types that its requirements describe.
+/// An AMI of a class, and the requirements of the instance types that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ami {
     pub id: String,
     pub name: String,
     pub created_at: Option<Timestamp>,
-    /// Still usable, but its publisher wants it to be replaced.
+    /// Still usable, but its owner has deprecated it.
     pub is_deprecated: bool,
     pub requirements: Requirements,
 }
 
 impl Ami {
-    /// Greater is better: not deprecated, newer, greater in name. EC2 dates images to the second.
+    /// AMIs that are not deprecated are preferred, then newer ones, then by name. EC2's creation dates have seconds.
     fn rank(&self) -> (bool, i64, &str) {
         (!self.is_deprecated, seconds(self.created_at), &self.name)
     }
@@ -32,15 +32,16 @@ fn seconds(time: Option<Timestamp>) -> i64 {
     time.map_or(i64::MIN, Timestamp::as_second)
 }
 
-/// An image that was found.
+/// An AMI that EC2 returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub image: Image,
-    /// What is known about it beyond what EC2 says; each set makes it an image of its own. Empty: nothing.
+    /// Requirements in addition to those that follow from `DescribeImages`; each set becomes a separate AMI. Empty:
+    /// none.
     pub known: Vec<Requirements>,
 }
 
-/// The best image for each set of requirements, newest first. Images of other architectures are passed over.
+/// The best AMI for each set of requirements, newest first. AMIs of other architectures are skipped.
 pub fn select(candidates: &[Candidate], now: Timestamp) -> Vec<Ami> {
     let mut best: BTreeMap<Requirements, Ami> = BTreeMap::new();
     for Candidate { image, known } in candidates {
@@ -64,7 +65,7 @@ pub fn select(candidates: &[Candidate], now: Timestamp) -> Vec<Ami> {
         }
     }
     let mut amis: Vec<Ami> = best.into_values().collect();
-    // By id for those of one second; one image with several sets keeps the order of the sets.
+    // AMIs of the same second are ordered by id; the sets of one AMI keep their order.
     amis.sort_by(|left, right| {
         let key = |ami: &Ami| Reverse(seconds(ami.created_at));
         key(left).cmp(&key(right)).then_with(|| left.id.cmp(&right.id))
@@ -80,7 +81,7 @@ fn architecture(of_ec2: &str) -> Option<&'static str> {
     }
 }
 
-/// As a status lists them: short keys first.
+/// The entries of the status; keys are sorted by length.
 pub fn statuses(amis: &[Ami]) -> Vec<AmiStatus> {
     amis.iter().map(status).collect()
 }

@@ -1,4 +1,4 @@
-//! Images on the fake cloud: what is found, how often AWS is asked, and what holds when AWS does not answer.
+//! Tests of AMI resolution with the fake: which AMIs are found, number of calls, and behaviour on AWS errors.
 
 use jiff::{SignedDuration, Timestamp};
 use karpenter_catalog::aws::{AmiFamily, AwsNodeClass, catalog};
@@ -18,7 +18,7 @@ fn kubernetes() -> Version {
     Version { major: 1, minor: 34 }
 }
 
-/// The last version with images of Amazon Linux 2.
+/// The last minor version with AL2 AMIs.
 fn kubernetes_of(alias: &str) -> Version {
     if alias.starts_with("al2@") { Version { major: 1, minor: 32 } } else { kubernetes() }
 }
@@ -29,7 +29,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// It is the first of January 2026.
+    /// The clock starts at 2026-01-01.
     fn new(build: impl FnOnce(&mut World)) -> Self {
         let clock = Clock::starting_at(at("2026-01-01T00:00:00Z"));
         let mut world = World::new("us-east-1");
@@ -91,7 +91,7 @@ fn publish(world: &mut World, alias: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_best_image_of_each_kind_is_taken() {
+async fn best_ami_per_set_of_requirements_is_selected() {
     const OLD: &str = "2025-01-01T00:00:00Z";
     const NEW: &str = "2025-02-01T00:00:00Z";
     const PAST: Option<&str> = Some("2025-12-31T23:59:59Z");
@@ -158,7 +158,7 @@ async fn the_best_image_of_each_kind_is_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn terms_find_what_they_say() {
+async fn selector_terms_select_matching_amis() {
     let bench = Bench::new(|world| {
         image(world, ("ami-1", "mine-1", "x86_64", "2025-01-01T00:00:00Z", None));
         image(world, ("ami-2", "mine-2", "arm64", "2025-02-01T00:00:00Z", None));
@@ -199,13 +199,13 @@ async fn terms_find_what_they_say() {
     }
 }
 
-/// Every type of the catalog boots the image that was made for it.
+/// Every instance type of the catalog boots the AMI made for it.
 #[tokio::test(start_paused = true)]
-async fn every_type_boots_the_image_of_its_kind() {
+async fn every_instance_type_boots_ami_of_matching_variant() {
     for (alias, standard, arm, nvidia, nvidia_arm, neuron) in [
         ("al2023@latest", "ami-0", "ami-3", "ami-1", Some("ami-4"), "ami-2"),
         ("bottlerocket@latest", "ami-0", "ami-1", "ami-2", Some("ami-3"), "ami-0"),
-        // One image for GPUs and Neuron devices, and none for GPUs beside arm64.
+        // One AMI serves GPU and Neuron instance types; arm64 has no GPU AMI here.
         ("al2@latest", "ami-0", "ami-1", "ami-2", None, "ami-2"),
     ] {
         let bench = Bench::new(|world| publish(world, alias));
@@ -234,7 +234,7 @@ async fn every_type_boots_the_image_of_its_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn windows_images_are_for_windows_types_only() {
+async fn windows_amis_require_windows_build_label() {
     let bench = Bench::new(|world| publish(world, "windows2022@latest"));
     let statuses = bench.statuses(&json!([{ "alias": "windows2022@latest" }])).await;
     for (family, name, expected) in [
@@ -250,7 +250,7 @@ async fn windows_images_are_for_windows_types_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_lists_images_with_short_keys_first() {
+async fn status_sorts_requirement_keys_by_length() {
     let bench = Bench::new(|world| {
         publish(world, "bottlerocket@latest");
         world.images.get_mut("ami-1").expect("ami-1").deprecated_at = Some(at("2025-07-01T00:00:00Z"));
@@ -272,13 +272,13 @@ async fn a_status_lists_images_with_short_keys_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn variants_that_are_not_published_are_not_missed() {
+async fn unpublished_variant_is_skipped() {
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     assert_eq!(bench.list(&json!([{ "alias": "al2023@latest" }])).await.map(|found| found.len()), Ok(4));
 }
 
 #[tokio::test(start_paused = true)]
-async fn aliases_that_name_nothing_are_errors() {
+async fn alias_without_published_amis_is_an_error() {
     let bench = Bench::new(|_| ());
     for (alias, expected) in [
         (
@@ -304,7 +304,7 @@ async fn aliases_that_name_nothing_are_errors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_are_remembered_per_generation_and_parameters_for_a_day() {
+async fn amis_are_cached_per_generation_and_parameters_for_a_day() {
     let terms = json!([{ "alias": "al2023@latest" }]);
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     bench.list(&terms).await.expect("images");
@@ -321,7 +321,7 @@ async fn answers_are_remembered_per_generation_and_parameters_for_a_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_users_own_parameter_is_read_again_after_five_minutes() {
+async fn custom_parameter_is_cached_for_five_minutes() {
     let terms = json!([{ "ssmParameter": "/my/image" }]);
     let bench = Bench::new(|world| {
         for id in ["ami-1", "ami-2"] {
@@ -338,7 +338,7 @@ async fn a_users_own_parameter_is_read_again_after_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_ask_at_once_and_aws_is_asked_once() {
+async fn concurrent_resolutions_share_one_call() {
     let terms = json!([{ "alias": "al2023@latest" }]);
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     bench.aws.set_latency(Duration::from_millis(100));
@@ -349,7 +349,7 @@ async fn many_ask_at_once_and_aws_is_asked_once() {
     assert_eq!(bench.counts(), (5, 2), "classes share parameters, not images");
 }
 
-/// As in a VPC whose endpoint policy, or an account whose service control policy, allows some paths of SSM only.
+/// As with a VPC endpoint policy or a service control policy that allows only some SSM paths.
 #[tokio::test(start_paused = true)]
 async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let parameter = |arch: &str, variant: &str| {
@@ -364,13 +364,13 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     let found = bench.list(&terms).await.expect("three of five variants");
     assert_eq!(found, ["ami-0", "ami-2", "ami-3"]);
 
-    // Once allowed, the variant is used from the next refresh on.
+    // Once access is allowed, the variant is used after the next refresh.
     bench.aws.world(|world| world.denied_parameters.clear());
     tokio::time::advance(MINUTE).await;
     let found = bench.list(&terms).await.expect("four variants");
     assert_eq!(found, ["ami-0", "ami-1", "ami-2", "ami-3"]);
 
-    // An alias of which no variant can be read is an error that says why.
+    // An alias of which no variant can be read is an error that names the reason.
     let names = ["standard", "nvidia", "neuron"].map(|variant| parameter("x86_64", variant));
     let names = names.into_iter().chain(["standard", "nvidia"].map(|variant| parameter("arm64", variant)));
     let bench = Bench::new(|world| world.denied_parameters.extend(names));
@@ -378,9 +378,9 @@ async fn denied_or_missing_variant_is_skipped_and_the_others_are_used() {
     assert!(error.aws_error().is_some_and(AwsError::is_unauthorized), "{error}");
 }
 
-/// An error that says nothing about the image must not make it disappear: nodes would drift.
+/// An error other than "not found" must not remove the AMI, because nodes would drift.
 #[tokio::test(start_paused = true)]
-async fn busy_ssm_is_no_reason_to_skip_a_variant() {
+async fn throttled_variant_is_an_error_and_not_skipped() {
     let bench = Bench::new(|world| publish(world, "al2023@latest"));
     bench.aws.fail_next(Call::GetParameter, [AwsError::new("ThrottlingException", "slow down")]);
     let terms = json!([{ "alias": "al2023@latest" }]);
@@ -388,9 +388,9 @@ async fn busy_ssm_is_no_reason_to_skip_a_variant() {
     assert_eq!(bench.list(&terms).await.map(|found| found.len()), Ok(5));
 }
 
-/// An error that is not "not found" must not make images disappear: nodes would drift.
+/// An error other than "not found" must not remove AMIs, because nodes would drift.
 #[tokio::test(start_paused = true)]
-async fn parameters_that_cannot_be_read_keep_their_last_value() {
+async fn unreadable_parameter_keeps_last_value() {
     let terms = json!([{ "alias": "al2023@latest" }]);
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     let before = bench.list(&terms).await.expect("images");
@@ -402,7 +402,7 @@ async fn parameters_that_cannot_be_read_keep_their_last_value() {
     ] {
         bench.aws.fail_always(Call::GetParameter, Some(error));
         tokio::time::advance(MINUTE).await;
-        // The variant that never existed has no last value, so this is an error; the rest must survive it.
+        // A variant that never existed has no last value, so it is an error; the other variants must still be used.
         let error = bench.list(&terms).await.expect_err("arm64/nvidia was never read");
         assert!(error.aws_error().is_some(), "{error}");
     }
@@ -422,7 +422,7 @@ async fn parameters_that_cannot_be_read_keep_their_last_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_question_without_an_answer_is_an_error_and_not_remembered() {
+async fn failed_first_resolution_is_an_error_and_not_cached() {
     let terms = json!([{ "alias": "al2023@latest" }]);
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     bench.aws.fail_always(Call::GetParameter, Some(AwsError::new("AccessDeniedException", "no")));
@@ -436,7 +436,7 @@ async fn a_first_question_without_an_answer_is_an_error_and_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parameter_that_is_gone_takes_its_image_along() {
+async fn deleted_parameter_removes_its_ami() {
     let terms = json!([{ "alias": "al2023@latest" }]);
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     bench.list(&terms).await.expect("images");
@@ -446,7 +446,7 @@ async fn a_parameter_that_is_gone_takes_its_image_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deprecated_latest_image_is_looked_up_again_before_its_time() {
+async fn deprecated_latest_ami_expires_cached_parameter() {
     let terms = json!([{ "alias": "windows2022@latest" }]);
     let name = "/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.34/image_id";
     let bench = Bench::new(|world| {
@@ -469,7 +469,7 @@ async fn a_deprecated_latest_image_is_looked_up_again_before_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chosen_versions_and_own_parameters_are_not_looked_at_for_deprecation() {
+async fn pinned_versions_and_custom_parameters_are_not_invalidated() {
     let bench = Bench::new(|world| {
         publish(world, "bottlerocket@v1.40.0");
         for image in world.images.values_mut() {
@@ -486,7 +486,7 @@ async fn chosen_versions_and_own_parameters_are_not_looked_at_for_deprecation() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_fails_expires_nothing() {
+async fn failed_invalidation_expires_nothing() {
     let bench = Bench::new(|world| world.add_al2023_images("1.34"));
     assert_eq!(bench.amis.expire_outdated().await, Ok(0), "nothing has been read yet");
     bench.list(&json!([{ "alias": "al2023@latest" }])).await.expect("images");

@@ -5,7 +5,7 @@ pub mod images;
 pub mod instances;
 pub mod launch_templates;
 pub mod network;
-pub mod offers;
+pub mod offerings;
 pub mod reservations;
 
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ pub use images::*;
 pub use instances::*;
 pub use launch_templates::*;
 pub use network::*;
-pub use offers::*;
+pub use offerings::*;
 pub use reservations::*;
 
 /// The EC2 calls in use. The doc comment of a method states the filters that the implementation always sets.

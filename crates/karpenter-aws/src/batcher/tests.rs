@@ -15,7 +15,7 @@ const WINDOWS: Windows = Windows {
 
 type Calls = Arc<StdMutex<Vec<(&'static str, Vec<u32>, Duration)>>>;
 
-/// Answers each number with its double after a second, and writes down every call with its time.
+/// Answers each number with its double after one second, and records every call with its time.
 fn doubler(windows: Windows) -> (Batcher<&'static str, u32, u32>, Calls) {
     let calls = Calls::default();
     let (written, started) = (Arc::clone(&calls), Instant::now());
@@ -36,7 +36,7 @@ fn millis(number: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_come_together_are_one_call() {
+async fn concurrent_requests_become_one_call() {
     let (batcher, calls) = doubler(WINDOWS);
     let answers = join_all((1..=3).map(|number| batcher.call("a", number))).await;
     assert_eq!(answers, [Ok(2), Ok(4), Ok(6)]);
@@ -44,14 +44,14 @@ async fn requests_that_come_together_are_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn different_keys_are_different_calls() {
+async fn each_key_gets_its_own_call() {
     let (batcher, calls) = doubler(WINDOWS);
     let answers = tokio::join!(batcher.call("a", 1), batcher.call("b", 2));
     assert_eq!(answers, (Ok(2), Ok(4)));
     assert_eq!(calls.lock().unwrap().len(), 2);
 }
 
-/// As when the claims of many pools are launched in turns.
+/// As when NodeClaims of many NodePools are launched alternately.
 #[tokio::test(start_paused = true)]
 async fn request_of_another_key_keeps_the_window_open() {
     let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });
@@ -68,7 +68,7 @@ async fn request_of_another_key_keeps_the_window_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_request_prolongs_the_wait_but_not_beyond_the_longest() {
+async fn each_request_extends_idle_time_up_to_maximum() {
     let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });
     let started = Instant::now();
     let requests = (0..15).map(|number| {
@@ -80,14 +80,15 @@ async fn every_request_prolongs_the_wait_but_not_beyond_the_longest() {
     });
     join_all(requests).await;
     let calls = calls.lock().unwrap();
-    // 90 ms apart never leaves a gap of 100 ms: the first window closes after a second, the second by its gap.
+    // Requests 90 ms apart never leave 100 ms of idle time: the first window closes after one second, the second
+    // after its idle time.
     assert_eq!(calls[0], ("a", (0..=11).collect(), millis(1000)), "from {started:?}");
     assert_eq!(calls[1], ("a", (12..15).collect(), millis(14 * 90 + 100)));
     assert_eq!(calls.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_window_does_not_wait() {
+async fn full_window_closes_immediately() {
     let (batcher, calls) = doubler(WINDOWS);
     let answers = join_all((0..7).map(|number| batcher.call("a", number))).await;
     assert_eq!(answers, (0..7).map(|number| Ok(number * 2)).collect::<Vec<_>>());
@@ -96,7 +97,7 @@ async fn a_full_window_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_calls_are_under_way() {
+async fn concurrent_calls_are_limited() {
     let (batcher, calls) = doubler(WINDOWS);
     let keys = ["a", "b", "c"];
     join_all(keys.map(|key| batcher.call(key, 1))).await;
@@ -105,7 +106,7 @@ async fn only_so_many_calls_are_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_does_not_spoil_the_others() {
+async fn cancelled_caller_does_not_affect_others() {
     let (batcher, calls) = doubler(WINDOWS);
     let first = batcher.call("a", 1);
     let gone = tokio::time::timeout(millis(10), first).await;
@@ -115,7 +116,7 @@ async fn a_caller_that_goes_away_does_not_spoil_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_answer_is_an_error() {
+async fn missing_response_is_an_error() {
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
     let execute = |(): (), _: Vec<u32>| async { vec![Ok(1)] }.boxed();
     let batcher: Batcher<(), u32, u32> = Batcher::new("test", clock, WINDOWS, execute, |_| ());
@@ -125,15 +126,15 @@ async fn a_missing_answer_is_an_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sizes_are_told() {
-    let told = Arc::new(StdMutex::new(Vec::new()));
-    let hears = Arc::clone(&told);
+async fn batch_sizes_are_recorded() {
+    let recorded = Arc::new(StdMutex::new(Vec::new()));
+    let recorder = Arc::clone(&recorded);
     let execute = |(): (), numbers: Vec<u32>| async move { numbers.into_iter().map(Ok).collect() }.boxed();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
     let batcher =
-        Batcher::new("test", clock, WINDOWS, execute, move |batch| hears.lock().unwrap().push(batch));
+        Batcher::new("test", clock, WINDOWS, execute, move |batch| recorder.lock().unwrap().push(batch));
     let (one, two) = tokio::join!(batcher.call((), 1), batcher.call((), 2));
     assert_eq!((one, two), (Ok(1), Ok(2)));
     advance(millis(1)).await;
-    assert_eq!(*told.lock().unwrap(), [BatchTold { batcher: "test", size: 2, waited: millis(100) }]);
+    assert_eq!(*recorded.lock().unwrap(), [BatchRecord { batcher: "test", size: 2, waited: millis(100) }]);
 }

@@ -1,4 +1,4 @@
-//! Drift of a claim's machine, asked of the rest of the provider.
+//! Supplies the inputs of the drift check from the rest of the provider.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use karpenter_cluster::controllers::context::{is_deleting, label};
 use karpenter_controllers::events::{ObjectEvent, Recorder};
 use karpenter_model::instance_type::InstanceType;
 
-use super::{Facts, Machine, find};
+use super::{Facts, InstanceFacts, find};
+use crate::instance_calls::instance_id;
 use crate::instances::{self, Freshness, Instances};
-use crate::machines::instance_id;
 use crate::node_class::Lookup;
 use crate::node_class::readiness::FAILED_RESOLVING;
-use crate::provider::{DriftOf, Objects, cloud_error};
+use crate::provider::{DriftSource, Objects, cloud_error};
 use crate::types::InstanceTypes;
 
-/// What drift is found with.
+/// The dependencies of the drift check.
 #[derive(Clone)]
 pub struct LiveDrift {
     pub objects: Arc<dyn Objects>,
@@ -30,7 +30,7 @@ pub struct LiveDrift {
 }
 
 impl LiveDrift {
-    /// The class of the claim's pool. Without a pool or a class there is nothing to compare with.
+    /// The class of the NodeClaim's NodePool; `None` if the NodePool or the class does not exist.
     async fn class_of(&self, claim: &NodeClaim) -> Option<Arc<EC2NodeClass>> {
         let pool = self.objects.pool(label(claim, labels::NODEPOOL)?)?;
         if is_deleting(&*pool) {
@@ -39,15 +39,15 @@ impl LiveDrift {
         match self.objects.class(&pool.spec.template.spec.node_class_ref.name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
             Lookup::Found(_) | Lookup::Missing => {
-                self.tell_unresolved(&pool).await;
+                self.publish_unresolved(&pool).await;
                 None
             }
-            // It says so itself.
+            // The class's status reports the parse error.
             Lookup::Unreadable { .. } => None,
         }
     }
 
-    async fn tell_unresolved(&self, pool: &NodePool) {
+    async fn publish_unresolved(&self, pool: &NodePool) {
         if let Some(recorder) = &self.recorder {
             let notice = ObjectEvent::warning(pool, "FailedResolvingNodeClass", FAILED_RESOLVING);
             recorder.publish(notice.dedupe_by(pool.metadata.uid.as_deref().unwrap_or_default())).await;
@@ -55,7 +55,7 @@ impl LiveDrift {
     }
 }
 
-impl DriftOf for LiveDrift {
+impl DriftSource for LiveDrift {
     fn drift_reason<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(class) = self.class_of(claim).await else { return Ok(None) };
@@ -80,16 +80,16 @@ impl Facts for LiveDrift {
         .boxed()
     }
 
-    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine> {
+    fn machine<'a>(&'a self, claim: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts> {
         async move {
             let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
             let Some(id) = provider_id.and_then(instance_id) else {
-                return Err(CloudError::NotFound { message: "the claim has no instance".to_owned() });
+                return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
             };
-            let freshness = if is_fresh { Freshness::Now } else { Freshness::Known };
+            let freshness = if is_fresh { Freshness::Fresh } else { Freshness::Cached };
             let found = self.instances.get(id, freshness).await.map_err(cloud_error)?;
             let found = instances::ProviderInstance::from_ec2(&found, self.reserved_capacity);
-            Ok(Machine {
+            Ok(InstanceFacts {
                 security_group_ids: found.security_group_ids.into_iter().collect(),
                 subnet_id: found.subnet_id,
                 reservation_id: found.reservation.map(|reservation| reservation.id),
@@ -101,7 +101,7 @@ impl Facts for LiveDrift {
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(selector) = &class.spec.placement_group_selector else { return Ok(None) };
-            // A group that EC2 does not tell about right now is not a group that is gone.
+            // If EC2 cannot be asked, the group is not considered deleted.
             let group = self.types.placement_groups().find(selector).await.map_err(cloud_error)?;
             Ok(group.map(|group| group.id))
         }

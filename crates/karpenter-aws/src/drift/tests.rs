@@ -51,8 +51,8 @@ fn instance_type() -> InstanceType {
     }
 }
 
-fn machine(groups: &[&str], subnet: Option<&str>, reservation: Option<&str>) -> Machine {
-    Machine {
+fn machine(groups: &[&str], subnet: Option<&str>, reservation: Option<&str>) -> InstanceFacts {
+    InstanceFacts {
         security_group_ids: groups.iter().map(|id| (*id).to_owned()).collect(),
         subnet_id: subnet.map(str::to_owned),
         reservation_id: reservation.map(str::to_owned),
@@ -60,7 +60,7 @@ fn machine(groups: &[&str], subnet: Option<&str>, reservation: Option<&str>) -> 
 }
 
 #[test]
-fn a_spec_has_changed_when_comparable_hashes_differ() {
+fn spec_is_drifted_if_comparable_hashes_differ() {
     let table = [
         (json!({HASH: "1", VERSION: "v6"}), json!({HASH: "2", VERSION: "v6"}), true),
         (json!({HASH: "1", VERSION: "v5"}), json!({HASH: "2", VERSION: "v5"}), true),
@@ -79,7 +79,7 @@ fn a_spec_has_changed_when_comparable_hashes_differ() {
 }
 
 #[test]
-fn an_image_has_changed_when_the_type_would_boot_another() {
+fn ami_is_drifted_if_instance_type_would_boot_another() {
     let known = instance_type();
     let mut without_images = class(json!({}));
     without_images.status.as_mut().expect("a status").amis.clear();
@@ -91,21 +91,21 @@ fn an_image_has_changed_when_the_type_would_boot_another() {
         ("one of another architecture", class(json!({})), json!("ami-arm"), Some(&known), Ok(true)),
         ("one that is gone", class(json!({})), json!("ami-gone"), Some(&known), Ok(true)),
         ("none fits any more", only_arm, json!("ami-new"), Some(&known), Ok(true)),
-        ("no image is known", without_images, json!("ami-new"), Some(&known), Err(Unknown::Images)),
+        ("no image is known", without_images, json!("ami-new"), Some(&known), Err(MissingInput::Images)),
         (
             "the claim's image is not known",
             class(json!({})),
             json!(null),
             Some(&known),
-            Err(Unknown::ImageOfClaim),
+            Err(MissingInput::ImageOfClaim),
         ),
-        ("an empty image", class(json!({})), json!(""), Some(&known), Err(Unknown::ImageOfClaim)),
+        ("an empty image", class(json!({})), json!(""), Some(&known), Err(MissingInput::ImageOfClaim)),
         (
             "the type is not known",
             class(json!({})),
             json!("ami-new"),
             None,
-            Err(Unknown::InstanceType("m5.large".to_owned())),
+            Err(MissingInput::InstanceType("m5.large".to_owned())),
         ),
     ];
     for (case, class, image, known, expected) in table {
@@ -115,19 +115,19 @@ fn an_image_has_changed_when_the_type_would_boot_another() {
 }
 
 #[test]
-fn a_machine_is_compared_with_its_class_in_order() {
+fn drift_reasons_are_checked_in_order() {
     let both = ["sg-1", "sg-2"];
-    let drifted = |drift| Ok(Shown::Drifted(drift));
-    // machine, group on the claim, group of the class, asked just now, answer
+    let drifted = |drift| Ok(Comparison::Drifted(drift));
+    // Instance, group of the NodeClaim, group of the class, whether the instance is fresh, expected result.
     let table = [
-        ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Shown::Same)),
+        ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Comparison::Same)),
         (
             "other subnet of the class",
             machine(&both, Some("subnet-2"), None),
             None,
             None,
             false,
-            Ok(Shown::Same),
+            Ok(Comparison::Same),
         ),
         (
             "a group less",
@@ -161,7 +161,7 @@ fn a_machine_is_compared_with_its_class_in_order() {
             None,
             None,
             false,
-            Ok(Shown::Same),
+            Ok(Comparison::Same),
         ),
         (
             "in another one",
@@ -169,7 +169,7 @@ fn a_machine_is_compared_with_its_class_in_order() {
             None,
             None,
             false,
-            Ok(Shown::LookAgain),
+            Ok(Comparison::ReadFresh),
         ),
         (
             "in another one for sure",
@@ -193,7 +193,7 @@ fn a_machine_is_compared_with_its_class_in_order() {
             Some("pg-1"),
             Some("pg-1"),
             false,
-            Ok(Shown::Same),
+            Ok(Comparison::Same),
         ),
         (
             "in another group",
@@ -227,23 +227,23 @@ fn a_machine_is_compared_with_its_class_in_order() {
 }
 
 #[test]
-fn a_class_that_knows_nothing_makes_nothing_drift() {
+fn class_without_status_causes_no_drift() {
     let claim = claim(json!({}), json!("ami-new"), json!(null));
     let there = machine(&["sg-1", "sg-2"], Some("subnet-1"), None);
     let mut class = class(json!({}));
     class.status.as_mut().expect("a status").subnets.clear();
-    assert_eq!(compare(&claim, &class, &there, None, false), Err(Unknown::Subnets));
+    assert_eq!(compare(&claim, &class, &there, None, false), Err(MissingInput::Subnets));
     class.status.as_mut().expect("a status").security_groups.clear();
-    assert_eq!(compare(&claim, &class, &there, None, false), Err(Unknown::SecurityGroups));
+    assert_eq!(compare(&claim, &class, &there, None, false), Err(MissingInput::SecurityGroups));
     class.status = None;
-    assert_eq!(compare(&claim, &class, &there, None, false), Err(Unknown::SecurityGroups));
+    assert_eq!(compare(&claim, &class, &there, None, false), Err(MissingInput::SecurityGroups));
 }
 
-/// Answers from memory, and remembers what it was asked.
+/// Returns configured values and records the calls.
 struct Script {
     known_type: bool,
-    remembered: Machine,
-    fresh: Machine,
+    remembered: InstanceFacts,
+    fresh: InstanceFacts,
     asked: Mutex<Vec<&'static str>>,
 }
 
@@ -257,7 +257,7 @@ impl Facts for Script {
         std::future::ready(Ok(self.known_type.then(instance_type))).boxed()
     }
 
-    fn machine<'a>(&'a self, _: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, Machine> {
+    fn machine<'a>(&'a self, _: &'a NodeClaim, is_fresh: bool) -> CloudFuture<'a, InstanceFacts> {
         self.note(if is_fresh { "fresh machine" } else { "machine" });
         let machine = if is_fresh { &self.fresh } else { &self.remembered };
         std::future::ready(Ok(machine.clone())).boxed()
@@ -276,13 +276,13 @@ impl Script {
 }
 
 #[tokio::test]
-async fn no_more_is_asked_than_needed() {
+async fn drift_check_makes_only_needed_calls() {
     let both = ["sg-1", "sg-2"];
     let good = machine(&both, Some("subnet-1"), None);
     let reserved = machine(&both, Some("subnet-1"), Some("cr-9"));
     let old = json!({HASH: "1", VERSION: "v6"});
     let new = json!({HASH: "2", VERSION: "v6"});
-    type Row<'a> = (&'a str, Value, &'a str, Machine, Machine, Option<Drift>, &'a [&'a str]);
+    type Row<'a> = (&'a str, Value, &'a str, InstanceFacts, InstanceFacts, Option<Drift>, &'a [&'a str]);
     let table: [Row; 6] = [
         ("the spec", new, "ami-old", good.clone(), good.clone(), Some(Drift::NodeClass), &[]),
         ("the image", old.clone(), "ami-old", good.clone(), good.clone(), Some(Drift::Ami), &["type"]),
@@ -334,7 +334,7 @@ async fn no_more_is_asked_than_needed() {
 }
 
 #[test]
-fn reasons_have_upstream_s_names() {
+fn drift_reasons_equal_upstream() {
     let all = [
         (Drift::NodeClass, "NodeClassDrift"),
         (Drift::Ami, "AMIDrift"),

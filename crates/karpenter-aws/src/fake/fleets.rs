@@ -40,7 +40,7 @@ impl World {
         let wanted = usize::try_from(request.total_target_capacity).unwrap_or_default();
         let wanted = self.fleet_instances_max.map_or(wanted, |most| wanted.min(most));
         let mut bought = 0;
-        for (template_name, offer) in self.offers_in_order(request) {
+        for (template_name, offer) in self.overrides_in_order(request) {
             if bought == wanted {
                 break;
             }
@@ -49,7 +49,7 @@ impl World {
                 if bought == wanted {
                     break None;
                 }
-                match self.buy(request, &template_name, &offer, now) {
+                match self.launch_override(request, &template_name, &offer, now) {
                     Ok(id) => ids.push(id),
                     Err(error) => break Some(error),
                 }
@@ -75,7 +75,7 @@ impl World {
         Ok(answer)
     }
 
-    fn offers_in_order(&self, request: &CreateFleet) -> Vec<(String, FleetOverride)> {
+    fn overrides_in_order(&self, request: &CreateFleet) -> Vec<(String, FleetOverride)> {
         let mut offers = Vec::new();
         for config in &request.launch_template_configs {
             for offer in &config.overrides {
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Launches one instance of an override.
-    fn buy(
+    fn launch_override(
         &mut self,
         request: &CreateFleet,
         template_name: &str,
@@ -123,7 +123,7 @@ impl World {
             return Err(AwsError::new(code, template_name));
         };
         let zone = self.zone_of(offer).unwrap_or_default();
-        self.check_place(request, &stored, offer, &zone)?;
+        self.check_launchable(request, &stored, offer, &zone)?;
         let (instance_type, is_spot) =
             (offer.instance_type.clone(), request.target == TargetCapacityType::Spot);
         let capacity_type = if is_spot { "spot" } else { "on-demand" };
@@ -191,7 +191,7 @@ impl World {
     }
 
     /// Checks everything that can prevent a launch, except the remaining capacity of pool and reservation.
-    fn check_place(
+    fn check_launchable(
         &self,
         request: &CreateFleet,
         stored: &StoredTemplate,
@@ -220,7 +220,7 @@ impl World {
             let members = self.instances.values().filter(|machine| {
                 machine.instance.placement_group_id.as_ref() == Some(&group.id)
                     && machine.instance.zone == zone
-                    && !machine.instance.state.is_ending()
+                    && !machine.instance.state.is_terminating()
             });
             if members.count() >= SPREAD_GROUP_INSTANCES_MAX {
                 return Err(AwsError::new(

@@ -9,7 +9,7 @@ use crate::api::ec2::{Ec2Instance, InstanceQuery, InstanceState, InstanceStateCh
 use crate::api::{AwsError, TagFilter, Tags};
 
 /// How long EC2 still returns terminated instances.
-const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(1);
+const TERMINATED_VISIBLE_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// An instance with the times of its state changes.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +51,7 @@ impl World {
             }
         }
         self.instances.retain(|_, machine| {
-            machine.ends_at.is_none_or(|ends_at| now.duration_since(ends_at) < REMEMBERED_FOR)
+            machine.ends_at.is_none_or(|ends_at| now.duration_since(ends_at) < TERMINATED_VISIBLE_FOR)
         });
     }
 
@@ -92,7 +92,7 @@ impl World {
         for id in ids {
             let Some(machine) = self.instances.get_mut(id) else { continue };
             let previous = machine.instance.state;
-            if !previous.is_ending() {
+            if !previous.is_terminating() {
                 machine.instance.state = InstanceState::ShuttingDown;
                 machine.ends_at = Some(ends_at);
             }

@@ -1,4 +1,4 @@
-//! Carry out what the collectors decide.
+//! The controllers that delete what [`super::instances`] and [`super::profiles`] select.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,53 +9,53 @@ use futures::StreamExt;
 use futures::stream;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{annotation, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
 
-use super::instances::{Machine, leaked, period};
+use super::instances::{ListedInstance, leaked, period};
 use super::profiles::{self, InUse, cluster_path, unused};
 use crate::api::iam::InstanceProfile;
 use crate::api::{AwsError, AwsFuture};
-use crate::machines::{self, Machines, instance_id};
+use crate::instance_calls::{self, InstanceCalls, instance_id};
 
-const AT_ONCE: usize = 100;
-/// A cloud that did not answer is asked again after this long.
+const CONCURRENT_TERMINATIONS_MAX: usize = 100;
+/// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 const PROFILES_RETRY: Duration = Duration::from_secs(60);
 
-/// Ends machines that no claim knows.
+/// Terminates instances without a NodeClaim.
 pub struct InstanceCollector {
     context: Context,
-    machines: Arc<dyn Machines>,
-    looks: AtomicU64,
+    calls: Arc<dyn InstanceCalls>,
+    runs: AtomicU64,
 }
 
 impl InstanceCollector {
-    pub fn new(context: Context, machines: Arc<dyn Machines>) -> Self {
-        Self { context, machines, looks: AtomicU64::new(0) }
+    pub fn new(context: Context, calls: Arc<dyn InstanceCalls>) -> Self {
+        Self { context, calls, runs: AtomicU64::new(0) }
     }
 
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    async fn end(&self, machine: &Machine) -> Result<(), AwsError> {
-        let Some(id) = instance_id(&machine.provider_id) else { return Ok(()) };
-        match self.machines.terminate(id).await {
+    async fn terminate(&self, instance: &ListedInstance) -> Result<(), AwsError> {
+        let Some(id) = instance_id(&instance.provider_id) else { return Ok(()) };
+        match self.calls.terminate(id).await {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
         }
-        tracing::info!(provider_id = machine.provider_id, "garbage collected cloudprovider instance");
+        tracing::info!(provider_id = instance.provider_id, "garbage collected cloudprovider instance");
         let Context { client, stores, .. } = &self.context;
-        // Its pods are planned anew sooner without the node.
-        for node in stores.nodes.by(BY_PROVIDER_ID, &machine.provider_id) {
+        // Without the node, its pods are rescheduled sooner.
+        for node in stores.nodes.by(BY_PROVIDER_ID, &instance.provider_id) {
             if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");
             } else {
-                let provider_id = &machine.provider_id;
+                let provider_id = &instance.provider_id;
                 tracing::debug!(provider_id, node = name_of(&*node), "garbage collected node");
             }
         }
@@ -64,52 +64,53 @@ impl InstanceCollector {
 }
 
 impl Reconcile for InstanceCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        // Machines first: a claim that is made meanwhile is then one too many, not one too few.
-        let instances = match self.machines.list().await {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
+        // Instances are listed before NodeClaims: a NodeClaim that is created in between then protects its instance.
+        let instances = match self.calls.list().await {
             Ok(instances) => instances,
             Err(error) => {
-                tracing::error!(%error, "instances could not be listed");
-                return Ok(After::Again(RETRY));
+                tracing::error!(%error, "failed to list instances");
+                return Ok(Requeue::After(RETRY));
             }
         };
-        let machines: Vec<Machine> = instances
+        let listed: Vec<ListedInstance> = instances
             .iter()
-            .map(|instance| Machine {
-                provider_id: machines::provider_id(instance),
+            .map(|instance| ListedInstance {
+                provider_id: instance_calls::provider_id(instance),
                 launched_at: instance.launched_at,
-                is_ending: instance.state.is_ending(),
+                is_terminating: instance.state.is_terminating(),
             })
             .collect();
         let claims = self.context.stores.node_claims.list();
         let claimed: BTreeSet<String> =
             claims.iter().filter_map(|claim| provider_id(claim)).map(str::to_owned).collect();
-        let mut endings = Vec::new();
-        for machine in leaked(&machines, &claimed, self.context.clock.now()) {
-            endings.push(self.end(machine));
+        let mut terminations = Vec::new();
+        for instance in leaked(&listed, &claimed, self.context.clock.now()) {
+            terminations.push(self.terminate(instance));
         }
-        let outcomes: Vec<Result<(), AwsError>> = stream::iter(endings).buffered(AT_ONCE).collect().await;
+        let outcomes: Vec<Result<(), AwsError>> =
+            stream::iter(terminations).buffered(CONCURRENT_TERMINATIONS_MAX).collect().await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            tracing::error!(%error, "instances that no nodeclaim knows could not all be ended");
-            return Ok(After::Again(RETRY));
+            tracing::error!(%error, "failed to terminate instances without nodeclaim");
+            return Ok(Requeue::After(RETRY));
         }
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(After::Again(period(looks)))
+        let runs = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Requeue::After(period(runs)))
     }
 }
 
-/// What the collector of profiles asks of whoever makes them.
+/// The operations on instance profiles that garbage collection needs.
 pub trait Profiles: Send + Sync + 'static {
     fn list<'a>(&'a self, path_prefix: &'a str) -> AwsFuture<'a, Vec<InstanceProfile>>;
 
-    /// Takes its role away, then the profile; one that is gone counts as deleted.
+    /// Removes the role, then deletes the profile; a profile that does not exist counts as deleted.
     fn delete<'a>(&'a self, name: &'a str) -> AwsFuture<'a, ()>;
 
-    /// Names of profiles that somebody may be about to use.
+    /// Names of profiles that may be about to be used.
     fn protected(&self) -> BTreeSet<String>;
 }
 
-/// Deletes profiles that nobody uses.
+/// Deletes unused instance profiles.
 pub struct ProfileCollector {
     context: Context,
     profiles: Arc<dyn Profiles>,
@@ -131,7 +132,7 @@ impl ProfileCollector {
             let name = class.data.pointer("/status/instanceProfile")?.as_str()?;
             Some(name.to_owned()).filter(|name| !name.is_empty())
         };
-        let classes = stores.node_classes.iter().flat_map(|(_, mirror)| mirror.list());
+        let classes = stores.node_classes.iter().flat_map(|(_, store)| store.list());
         let claims = stores.node_claims.list();
         let of_claims = claims
             .iter()
@@ -145,7 +146,8 @@ impl ProfileCollector {
     }
 
     async fn collect(&self) -> Result<(), AwsError> {
-        // Profiles first: one that is made meanwhile is then not in the list.
+        // Profiles are listed before classes and NodeClaims: a profile that is created in between is then not in the
+        // list.
         let profiles = self.profiles.list(&self.path).await?;
         let in_use = self.in_use();
         let names = profiles.iter().map(|profile| (profile.name.as_str(), profile.path.as_str()));
@@ -153,7 +155,8 @@ impl ProfileCollector {
         for name in unused(names, &self.path, &in_use) {
             match self.profiles.delete(name).await {
                 Ok(()) => tracing::debug!(instance_profile = name, "deleted instance profile"),
-                // Profiles are limited: one that cannot go must not keep all others.
+                // Profiles are limited per account: a profile that cannot be deleted must not prevent deletion of the
+                // others.
                 Err(error) => outcome = Err(error),
             }
         }
@@ -162,12 +165,12 @@ impl ProfileCollector {
 }
 
 impl Reconcile for ProfileCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         match self.collect().await {
-            Ok(()) => Ok(After::Again(profiles::PERIOD)),
+            Ok(()) => Ok(Requeue::After(profiles::PERIOD)),
             Err(error) => {
-                tracing::error!(%error, "instance profiles could not be cleaned up");
-                Ok(After::Again(PROFILES_RETRY))
+                tracing::error!(%error, "failed to garbage collect instance profiles");
+                Ok(Requeue::After(PROFILES_RETRY))
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Machines that no claim knows: what a launch leaves behind whose answer was lost.
+//! Selects instances without a NodeClaim: those of launches whose response was lost.
 //!
-//! The general collector ends them too, but looks rarely and twice. This one knows when a machine was launched, so one
-//! look is enough, and it looks often right after a start, when leftovers of the process before are likely.
+//! The garbage collection of the `karpenter-controllers` crate terminates them too, but runs less often and needs two
+//! runs. This one has launch times, so that one run is enough, and runs more often after a start, when instances of
+//! the previous process are likely.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,36 +10,36 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-/// A launch is taken down in its claim's status long before this.
+/// A NodeClaim has its provider id long before this.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 const PERIOD_FIRST: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_secs(2 * 60);
-/// So many looks are frequent ones.
-const FREQUENT_LOOKS: u64 = 20;
+/// The number of runs with the shorter period.
+const FREQUENT_RUNS: u64 = 20;
 
-/// A machine as far as this is about it.
+/// The properties of an instance that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct ListedInstance {
     pub provider_id: String,
     pub launched_at: Option<Timestamp>,
-    pub is_ending: bool,
+    pub is_terminating: bool,
 }
 
-/// Which machines nobody will ever ask for, in the order given. One whose launch time is unknown is not touched.
+/// Instances without a NodeClaim, in the given order. An instance with unknown launch time is skipped.
 pub fn leaked<'a>(
-    machines: &'a [Machine],
+    instances: &'a [ListedInstance],
     claimed: &BTreeSet<String>,
     now: Timestamp,
-) -> impl Iterator<Item = &'a Machine> {
-    machines.iter().filter(move |machine| {
-        let is_old = machine.launched_at.is_some_and(|at| since(now, at) > CLAIMED_WITHIN);
-        !machine.is_ending && is_old && !claimed.contains(&machine.provider_id)
+) -> impl Iterator<Item = &'a ListedInstance> {
+    instances.iter().filter(move |instance| {
+        let is_old = instance.launched_at.is_some_and(|at| since(now, at) > CLAIMED_WITHIN);
+        !instance.is_terminating && is_old && !claimed.contains(&instance.provider_id)
     })
 }
 
-/// When to look again after so many looks.
-pub const fn period(looks: u64) -> Duration {
-    if looks <= FREQUENT_LOOKS { PERIOD_FIRST } else { PERIOD }
+/// The delay to the next run after this many runs.
+pub const fn period(runs: u64) -> Duration {
+    if runs <= FREQUENT_RUNS { PERIOD_FIRST } else { PERIOD }
 }
 
 #[cfg(test)]
@@ -46,10 +47,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_machines_without_a_claim_are_leaked() {
+    fn only_old_instances_without_nodeclaim_are_leaked() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let claimed = BTreeSet::from(["aws:///z/i-claimed".to_owned()]);
-        // Name, age in seconds, on its way out, leaked.
+        // Name, age in seconds, is terminating, expected.
         let table = [
             ("i-claimed", Some(600), false, false),
             ("i-lost", Some(600), false, true),
@@ -60,15 +61,20 @@ mod tests {
             ("i-lost", Some(600), true, false),
             ("i-lost", None, false, false),
         ];
-        for (name, age, is_ending, expected) in table {
+        for (name, age, is_terminating, expected) in table {
             let launched_at = age.map(|age| now - jiff::SignedDuration::from_secs(age));
-            let machines = [Machine { provider_id: format!("aws:///z/{name}"), launched_at, is_ending }];
-            assert_eq!(leaked(&machines, &claimed, now).count() == 1, expected, "{name} {age:?} {is_ending}");
+            let instances =
+                [ListedInstance { provider_id: format!("aws:///z/{name}"), launched_at, is_terminating }];
+            assert_eq!(
+                leaked(&instances, &claimed, now).count() == 1,
+                expected,
+                "{name} {age:?} {is_terminating}"
+            );
         }
     }
 
     #[test]
-    fn looks_are_frequent_at_first() {
+    fn collection_is_frequent_after_start() {
         assert_eq!(period(1), PERIOD_FIRST);
         assert_eq!(period(20), PERIOD_FIRST);
         assert_eq!(period(21), PERIOD);

@@ -1,18 +1,18 @@
-//! Launch templates that nobody has used for a while: those of this process as they age, and once, at the start, those
-//! that an earlier process left behind. Which ones are in use is the launch's knowledge.
+//! Deletes unused launch templates: those of this process when they expire, and once at start those of the previous
+//! process. [`crate::launch::templates`] decides which are unused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use crate::launch::templates::LaunchTemplates;
 
 const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
 
-/// To be started by the leader only: templates of another process that works are not leftovers.
+/// Must run only in the leader: launch templates of a running leader are in use.
 pub struct LaunchTemplateCollector {
     templates: LaunchTemplates,
     has_looked: AtomicBool,
@@ -29,15 +29,15 @@ impl LaunchTemplateCollector {
 }
 
 impl Reconcile for LaunchTemplateCollector {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         if !self.has_looked.load(Ordering::Relaxed) {
             if let Err(error) = self.templates.hydrate().await {
-                tracing::error!(%error, "launch templates of an earlier process could not be listed");
-                return Ok(After::Again(RETRY));
+                tracing::error!(%error, "failed to list launch templates of the previous process");
+                return Ok(Requeue::After(RETRY));
             }
             self.has_looked.store(true, Ordering::Relaxed);
         }
         self.templates.sweep().await;
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

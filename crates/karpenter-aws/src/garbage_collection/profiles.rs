@@ -1,28 +1,28 @@
-//! Instance profiles of this cluster that no class and no claim uses any more.
+//! Selects instance profiles of this cluster that no class and no NodeClaim uses.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub const PERIOD: Duration = Duration::from_secs(30 * 60);
 
-/// What is in use, by the names of profiles.
+/// The names of profiles in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InUse {
-    /// In the status of a class.
+    /// From the status of classes.
     pub by_classes: BTreeSet<String>,
-    /// In an annotation of a claim.
+    /// From annotations of NodeClaims.
     pub by_claims: BTreeSet<String>,
-    /// Made or left so lately that somebody may be about to use them.
+    /// Created or used recently; an object that uses them may be about to appear.
     pub protected: BTreeSet<String>,
 }
 
-/// The path under which all profiles of a cluster in a region are.
+/// The IAM path of all profiles of a cluster in a region.
 pub fn cluster_path(region: &str, cluster: &str) -> String {
     format!("/karpenter/{region}/{cluster}/")
 }
 
-/// Names of profiles to delete. The path is looked at again: a service that does not honour the prefix of a listing
-/// must not cost somebody else's profiles.
+/// Names of profiles to delete. The path is checked again, so that profiles of others are safe even if the service
+/// ignores the path prefix of the list call.
 pub fn unused<'a>(
     profiles: impl IntoIterator<Item = (&'a str, &'a str)>,
     cluster_path: &str,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_profiles_of_the_cluster_that_nobody_uses_go() {
+    fn only_unused_profiles_of_cluster_are_deleted() {
         let set = |name: &str| BTreeSet::from([name.to_owned()]);
         let in_use = InUse { by_classes: set("class"), by_claims: set("claim"), protected: set("fresh") };
         let path = cluster_path("us-west-2", "shop");

@@ -1,22 +1,22 @@
-//! Asks EC2 for sick machines now and then, and has each finding handled like a message.
+//! Queries EC2 for unhealthy instances periodically, and handles each one like an interruption message.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::try_join_all;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
-use super::{Category, next_look, questions, unhealthy};
+use super::{Category, next_delay, queries, unhealthy};
 use crate::api::{AwsError, Ec2};
 use crate::interruption::Handler;
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Findings that were counted and have been there ever since.
+    /// Findings that were counted and have been reported in every query since.
     counted: BTreeSet<(String, Category)>,
     failures: u32,
-    told: String,
+    logged: String,
 }
 
 pub struct InstanceStatusPoller {
@@ -34,27 +34,27 @@ impl InstanceStatusPoller {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    fn failed(&self, error: &AwsError) -> After {
+    fn failed(&self, error: &AwsError) -> Requeue {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.failures = memory.failures.saturating_add(1);
         let text = error.to_string();
-        if memory.told != text {
+        if memory.logged != text {
             let advice = if error.is_unauthorized() {
-                "allow ec2:DescribeInstanceStatus to have sick instances replaced; `karpenter bootstrap aws` prints the policy"
+                "allow ec2:DescribeInstanceStatus so that unhealthy instances are replaced; `karpenter bootstrap aws` prints the policy"
             } else {
-                "it is tried again"
+                "the call is retried"
             };
-            tracing::error!(error = text, "the status of instances cannot be read: {advice}");
-            memory.told = text;
+            tracing::error!(error = text, "failed to read instance status: {advice}");
+            memory.logged = text;
         }
-        After::Again(next_look(Some(error.kind), memory.failures))
+        Requeue::After(next_delay(Some(error.kind), memory.failures))
     }
 }
 
 impl Reconcile for InstanceStatusPoller {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let questions = questions();
-        let answers = try_join_all(questions.iter().map(|query| self.ec2.describe_instance_status(query)));
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
+        let queries = queries();
+        let answers = try_join_all(queries.iter().map(|query| self.ec2.describe_instance_status(query)));
         let statuses = match answers.await {
             Ok(answers) => answers.concat(),
             Err(error) => return Ok(self.failed(&error)),
@@ -66,13 +66,13 @@ impl Reconcile for InstanceStatusPoller {
                 let is_ours = match self.handler.handle(category.kind(), &instance_id, None).await {
                     Ok(is_ours) => is_ours,
                     Err(error) => {
-                        tracing::error!(instance_id, %error, "an unhealthy instance could not be acted on");
-                        // The next one may be.
+                        tracing::error!(instance_id, %error, "failed to handle unhealthy instance");
+                        // Continue with the next instance.
                         failure = Some(error);
                         true
                     }
                 };
-                // The account may hold machines of others; only ours count.
+                // The account may have instances of other clusters; only those of this cluster count.
                 if is_ours {
                     found.insert((instance_id.clone(), category));
                 }
@@ -88,6 +88,6 @@ impl Reconcile for InstanceStatusPoller {
             self.handler.metrics().unhealthy.with_label_values(&[category.name()]).inc();
         }
         *memory = Memory { counted: found, ..Memory::default() };
-        failure.map_or_else(|| Ok(After::Again(next_look(None, 0))), Err)
+        failure.map_or_else(|| Ok(Requeue::After(next_delay(None, 0))), Err)
     }
 }

@@ -1,4 +1,4 @@
-//! A machine as the provider knows it, whether EC2 just sold it or told of it later.
+//! An instance in the provider's own form, from a `CreateFleet` response or from `DescribeInstances`.
 
 use jiff::Timestamp;
 use karpenter_api::labels;
@@ -7,7 +7,7 @@ use crate::api::Tags;
 use crate::api::ec2::{Ec2Instance, FleetInstances, InstanceState};
 use crate::launch::filters::Reservation;
 
-/// One machine.
+/// An instance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProviderInstance {
     pub id: String,
@@ -21,7 +21,7 @@ pub struct ProviderInstance {
     pub security_group_ids: Vec<String>,
     /// `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// Only of reserved machines.
+    /// Only for instances in reserved capacity.
     pub reservation: Option<Reservation>,
     pub efa_count: i64,
     pub tenancy: String,
@@ -31,7 +31,8 @@ pub struct ProviderInstance {
 }
 
 impl ProviderInstance {
-    /// `targets_reservations`: without it a machine in an open reservation is an on-demand one like any other.
+    /// `targets_reservations`: whether launch templates name reservations. If not, an instance in an open reservation
+    /// counts as on-demand.
     pub fn from_ec2(instance: &Ec2Instance, targets_reservations: bool) -> Self {
         let capacity_type = capacity_type(instance, targets_reservations);
         let lifecycle = instance.lifecycle.as_deref();
@@ -69,14 +70,14 @@ impl ProviderInstance {
         }
     }
 
-    /// What a fleet's answer alone tells; `None` if it names no machine.
+    /// From a `CreateFleet` response; `None` if the response has no instance id.
     pub(crate) fn from_fleet(bought: &FleetInstances, zone: String, now: Timestamp) -> Option<Self> {
         Some(Self {
             id: bought.instance_ids.first()?.clone(),
             instance_type: bought.instance_type.clone(),
             image_id: bought.launched_as.image_id.clone().unwrap_or_default(),
             state: InstanceState::Pending,
-            // EC2 does not tell, but it was a moment ago.
+            // The response has no launch time; the launch has just happened.
             launched_at: Some(now),
             zone,
             subnet_id: bought.launched_as.subnet_id.clone(),
@@ -84,13 +85,13 @@ impl ProviderInstance {
         })
     }
 
-    /// What `spec.providerID` of its node says.
+    /// The `spec.providerID` of its Node.
     pub fn provider_id(&self) -> String {
         format!("aws:///{}/{}", self.zone, self.id)
     }
 }
 
-/// How a machine is paid for.
+/// The capacity type of an instance.
 pub fn capacity_type(instance: &Ec2Instance, targets_reservations: bool) -> &'static str {
     let only = instance.capacity_reservation_preference.as_deref() == Some("capacity-reservations-only");
     if instance.spot_instance_request_id.is_some() {

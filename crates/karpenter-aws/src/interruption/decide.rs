@@ -5,14 +5,14 @@ use super::message::Kind;
 
 /// How a NodeClaim is terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum Termination {
     /// Its node is drained.
     Drain,
     /// The instance is impaired: it is terminated without waiting for the drain.
     Force,
 }
 
-impl Ending {
+impl Termination {
     /// The value of the log field `action`, as upstream has it.
     pub const fn action(self) -> &'static str {
         match self {
@@ -24,7 +24,7 @@ impl Ending {
 
 /// An event for the NodeClaim and its Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct EventText {
     pub reason: &'static str,
     pub message: &'static str,
     pub is_warning: bool,
@@ -32,24 +32,24 @@ pub struct Told {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaction {
-    pub told: Option<Told>,
+    pub event: Option<EventText>,
     /// The spot offering of the NodeClaim's instance type and zone becomes unavailable for some minutes.
-    pub closes_spot_pool: bool,
+    pub marks_spot_unavailable: bool,
     /// The NodeClaim's capacity reservation has no available capacity.
-    pub closes_reservation: bool,
-    pub ending: Option<Ending>,
+    pub marks_reservation_exhausted: bool,
+    pub ending: Option<Termination>,
 }
 
-const fn warning(reason: &'static str, message: &'static str) -> Option<Told> {
-    Some(Told { reason, message, is_warning: true })
+const fn warning(reason: &'static str, message: &'static str) -> Option<EventText> {
+    Some(EventText { reason, message, is_warning: true })
 }
 
-const UNHEALTHY: Option<Told> =
+const UNHEALTHY: Option<EventText> =
     warning("InstanceUnhealthy", "An unhealthy warning was triggered for the instance");
 
 pub const fn reaction(kind: Kind) -> Reaction {
-    let told = match kind {
-        Kind::RebalanceRecommendation => Some(Told {
+    let event = match kind {
+        Kind::RebalanceRecommendation => Some(EventText {
             reason: "SpotRebalanceRecommendation",
             message: "Spot rebalance recommendation was triggered",
             is_warning: false,
@@ -70,14 +70,14 @@ pub const fn reaction(kind: Kind) -> Reaction {
         | Kind::InstanceStopped
         | Kind::InstanceTerminated
         | Kind::CapacityReservationInterrupted
-        | Kind::EventStatus => Some(Ending::Drain),
-        Kind::InstanceStatus | Kind::SystemStatus => Some(Ending::Force),
+        | Kind::EventStatus => Some(Termination::Drain),
+        Kind::InstanceStatus | Kind::SystemStatus => Some(Termination::Force),
         Kind::RebalanceRecommendation | Kind::NoOp => None,
     };
     Reaction {
-        told,
-        closes_spot_pool: matches!(kind, Kind::SpotInterrupted),
-        closes_reservation: matches!(kind, Kind::CapacityReservationInterrupted),
+        event,
+        marks_spot_unavailable: matches!(kind, Kind::SpotInterrupted),
+        marks_reservation_exhausted: matches!(kind, Kind::CapacityReservationInterrupted),
         ending,
     }
 }
@@ -96,11 +96,11 @@ pub struct Writes {
 }
 
 /// A terminating NodeClaim is not deleted again, but gets a deadline if its instance is impaired.
-pub const fn writes(ending: Option<Ending>, is_deleting: bool, has_deadline: bool) -> Writes {
+pub const fn writes(ending: Option<Termination>, is_deleting: bool, has_deadline: bool) -> Writes {
     match ending {
         None => Writes { deadline_now: false, delete: false },
-        Some(Ending::Drain) => Writes { deadline_now: false, delete: !is_deleting },
-        Some(Ending::Force) => Writes { deadline_now: !has_deadline, delete: !is_deleting },
+        Some(Termination::Drain) => Writes { deadline_now: false, delete: !is_deleting },
+        Some(Termination::Force) => Writes { deadline_now: !has_deadline, delete: !is_deleting },
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn each_message_kind_has_its_reaction() {
         // Kind, event reason, unavailable capacity (spot offering, reservation), how the NodeClaim is terminated.
-        let drain = Some(Ending::Drain);
+        let drain = Some(Termination::Drain);
         let table = [
             (Kind::RebalanceRecommendation, "SpotRebalanceRecommendation", (false, false), None),
             (Kind::ScheduledChange, "InstanceUnhealthy", (false, false), drain),
@@ -124,18 +124,18 @@ mod tests {
                 (false, true),
                 drain,
             ),
-            (Kind::InstanceStatus, "InstanceUnhealthy", (false, false), Some(Ending::Force)),
-            (Kind::SystemStatus, "InstanceUnhealthy", (false, false), Some(Ending::Force)),
+            (Kind::InstanceStatus, "InstanceUnhealthy", (false, false), Some(Termination::Force)),
+            (Kind::SystemStatus, "InstanceUnhealthy", (false, false), Some(Termination::Force)),
             (Kind::EventStatus, "InstanceUnhealthy", (false, false), drain),
             (Kind::NoOp, "", (false, false), None),
         ];
         assert_eq!(table.map(|row| row.0), Kind::ALL);
         for (kind, reason, closed, ending) in table {
             let found = reaction(kind);
-            assert_eq!(found.told.map_or("", |told| told.reason), reason, "{kind:?}");
-            assert_eq!((found.closes_spot_pool, found.closes_reservation), closed, "{kind:?}");
+            assert_eq!(found.event.map_or("", |event| event.reason), reason, "{kind:?}");
+            assert_eq!((found.marks_spot_unavailable, found.marks_reservation_exhausted), closed, "{kind:?}");
             assert_eq!(found.ending, ending, "{kind:?}");
-            let is_warning = found.told.is_some_and(|told| told.is_warning);
+            let is_warning = found.event.is_some_and(|event| event.is_warning);
             assert_eq!(is_warning, ending.is_some(), "{kind:?}: a deletion comes with a warning");
         }
     }
@@ -145,12 +145,12 @@ mod tests {
         let write = |deadline_now, delete| Writes { deadline_now, delete };
         let table = [
             (None, false, false, write(false, false)),
-            (Some(Ending::Drain), false, false, write(false, true)),
-            (Some(Ending::Drain), true, false, write(false, false)),
-            (Some(Ending::Force), false, false, write(true, true)),
-            (Some(Ending::Force), false, true, write(false, true)),
-            (Some(Ending::Force), true, false, write(true, false)),
-            (Some(Ending::Force), true, true, write(false, false)),
+            (Some(Termination::Drain), false, false, write(false, true)),
+            (Some(Termination::Drain), true, false, write(false, false)),
+            (Some(Termination::Force), false, false, write(true, true)),
+            (Some(Termination::Force), false, true, write(false, true)),
+            (Some(Termination::Force), true, false, write(true, false)),
+            (Some(Termination::Force), true, true, write(false, false)),
         ];
         for (ending, is_deleting, has_deadline, expected) in table {
             assert_eq!(writes(ending, is_deleting, has_deadline), expected, "{ending:?} {is_deleting}");

@@ -84,7 +84,7 @@ pub struct Message {
 }
 
 impl Message {
-    pub fn none_of_our_business(time: Option<Timestamp>) -> Self {
+    pub fn irrelevant(time: Option<Timestamp>) -> Self {
         Self { kind: Kind::NoOp, instance_ids: Vec::new(), time }
     }
 }
@@ -208,14 +208,14 @@ fn shape(envelope: &Envelope) -> Option<Shape> {
 /// Parses a body. An empty body is irrelevant.
 pub fn parse(body: &str) -> Result<Message, Malformed> {
     if body.is_empty() {
-        return Ok(Message::none_of_our_business(None));
+        return Ok(Message::irrelevant(None));
     }
     if body.len() > BODY_BYTES_MAX {
         return Err(Malformed::TooLarge { bytes: body.len() });
     }
     let Object(envelope) = serde_json::from_str::<Object<Envelope>>(body)?;
     match shape(&envelope) {
-        None => Ok(Message::none_of_our_business(envelope.time)),
+        None => Ok(Message::irrelevant(envelope.time)),
         Some(Shape::Instance(kind)) => {
             let detail: AboutInstance = detail(body)?;
             about_instance(kind, detail.instance_id, envelope.time)
@@ -223,7 +223,7 @@ pub fn parse(body: &str) -> Result<Message, Malformed> {
         Some(Shape::StateChange) => {
             let detail: AboutInstance = detail(body)?;
             match state_kind(detail.state.as_deref()) {
-                None => Ok(Message::none_of_our_business(envelope.time)),
+                None => Ok(Message::irrelevant(envelope.time)),
                 Some(kind) => about_instance(kind, detail.instance_id, envelope.time),
             }
         }
@@ -253,7 +253,7 @@ fn about_health(detail: AboutHealth, time: Option<Timestamp>) -> Result<Message,
     let is_ours = detail.service.as_deref() == Some(HEALTH_SERVICE)
         && detail.event_type_category.as_deref() == Some(HEALTH_CATEGORY);
     if !is_ours {
-        return Ok(Message::none_of_our_business(time));
+        return Ok(Message::irrelevant(time));
     }
     let entities = detail.affected_entities.unwrap_or_default();
     if entities.len() > INSTANCES_MAX {

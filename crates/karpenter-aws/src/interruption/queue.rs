@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use karpenter_cluster::clock::since;
-use karpenter_cluster::harness::{After, Queue, Reconcile, Stop};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue, Shutdown};
+use karpenter_cluster::store::ObjectKey;
 
 use super::Handler;
 use super::message::{self, Kind};
@@ -41,12 +41,12 @@ enum Received {
 }
 
 /// Whether a receiver continues, and whether to start the others. Receiver 0 always continues.
-fn next(receiver: usize, received: Received) -> (After, bool) {
-    let again = After::Again(Duration::ZERO);
+fn next(receiver: usize, received: Received) -> (Requeue, bool) {
+    let again = Requeue::After(Duration::ZERO);
     match received {
         Received::Full => (again, true),
         Received::Some | Received::Nothing if receiver == 0 => (again, false),
-        Received::Some | Received::Nothing => (After::Done, false),
+        Received::Some | Received::Nothing => (Requeue::No, false),
     }
 }
 
@@ -68,9 +68,9 @@ fn advice(kind: ErrorKind) -> &'static str {
 }
 
 #[derive(Debug, Default)]
-struct Trouble {
+struct QueueFailure {
     failures: u32,
-    told: String,
+    logged: String,
 }
 
 /// The receivers of one queue.
@@ -78,21 +78,21 @@ pub struct InterruptionQueue {
     handler: Handler,
     sqs: Arc<dyn Sqs>,
     queue_name: String,
-    stop: Stop,
+    shutdown: Shutdown,
     url: Mutex<Option<String>>,
-    trouble: Mutex<Trouble>,
+    failure: Mutex<QueueFailure>,
     receivers: OnceLock<Queue>,
 }
 
 impl InterruptionQueue {
-    pub fn new(handler: Handler, sqs: Arc<dyn Sqs>, queue_name: &str, stop: Stop) -> Self {
+    pub fn new(handler: Handler, sqs: Arc<dyn Sqs>, queue_name: &str, shutdown: Shutdown) -> Self {
         Self {
             handler,
             sqs,
             queue_name: queue_name.to_owned(),
-            stop,
+            shutdown,
             url: Mutex::default(),
-            trouble: Mutex::default(),
+            failure: Mutex::default(),
             receivers: OnceLock::new(),
         }
     }
@@ -123,7 +123,7 @@ impl InterruptionQueue {
         let messages = tokio::select! {
             biased;
             // Messages of a cancelled receive become visible again after the visibility timeout.
-            () = self.stop.stopped() => return Ok(Received::Nothing),
+            () = self.shutdown.requested() => return Ok(Received::Nothing),
             messages = self.sqs.receive_messages(&request) => messages?,
         };
         let is_handled = join_all(messages.iter().map(|message| self.handle(message))).await;
@@ -191,39 +191,39 @@ impl InterruptionQueue {
         Ok(())
     }
 
-    fn failed(&self, error: &AwsError) -> After {
+    fn failed(&self, error: &AwsError) -> Requeue {
         if error.is_not_found() {
             // It may come back under another address.
             *self.url.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.failures = trouble.failures.saturating_add(1);
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.failures = failure.failures.saturating_add(1);
         let text = error.to_string();
-        if trouble.told != text {
+        if failure.logged != text {
             tracing::error!(
                 queue = self.queue_name,
                 error = text,
                 advice = advice(error.kind),
                 "failed to read interruption queue"
             );
-            trouble.told = text;
+            failure.logged = text;
         }
-        After::Again(back_off(trouble.failures))
+        Requeue::After(back_off(failure.failures))
     }
 }
 
 impl Reconcile for InterruptionQueue {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let receiver = key.name.parse().unwrap_or_default();
         let received = match self.receive(receiver).await {
             Ok(received) => received,
             // Only receiver 0 retries.
-            Err(_) if receiver > 0 => return Ok(After::Done),
+            Err(_) if receiver > 0 => return Ok(Requeue::No),
             Err(error) => return Ok(self.failed(&error)),
         };
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Trouble::default();
-        if self.stop.is_stopped() {
-            return Ok(After::Done);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = QueueFailure::default();
+        if self.shutdown.is_requested() {
+            return Ok(Requeue::No);
         }
         let (after, needs_help) = next(receiver, received);
         if needs_help && let Some(receivers) = self.receivers.get() {
@@ -245,13 +245,13 @@ mod tests {
 
     #[test]
     fn full_batch_starts_all_receivers_and_only_the_first_stays() {
-        let again = After::Again(Duration::ZERO);
+        let again = Requeue::After(Duration::ZERO);
         let table = [
             (0, Received::Nothing, (again, false)),
             (0, Received::Some, (again, false)),
             (0, Received::Full, (again, true)),
-            (3, Received::Nothing, (After::Done, false)),
-            (3, Received::Some, (After::Done, false)),
+            (3, Received::Nothing, (Requeue::No, false)),
+            (3, Received::Some, (Requeue::No, false)),
             (3, Received::Full, (again, true)),
         ];
         for (receiver, received, expected) in table {

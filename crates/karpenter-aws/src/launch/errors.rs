@@ -16,7 +16,7 @@ use karpenter_cloud::CloudError;
 use super::filters::{Candidate, reservation};
 use crate::api::AwsError;
 use crate::api::ec2::FleetError;
-use crate::unavailable::{Scope, ShortPool};
+use crate::unavailable::{Scope, UnavailableOffering};
 
 /// Substrings of an error, reason, message. The first row whose substrings all occur applies.
 const REASONS: [(&[&str], &str, &str); 18] = [
@@ -158,7 +158,7 @@ fn text(error: &AwsError) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailability {
     /// No capacity for the offering; with EC2's error code.
-    Offering(ShortPool, String),
+    Offering(UnavailableOffering, String),
     /// The subnet has no free IP addresses.
     Subnet(String),
     /// Spot instances need a service-linked role that does not exist and that the controller may not create.
@@ -207,7 +207,7 @@ pub fn unavailabilities(
             continue;
         }
         let pool = |instance_type: &str, scope: Scope| {
-            let pool = ShortPool {
+            let pool = UnavailableOffering {
                 instance_type: instance_type.to_owned(),
                 zone: zone.clone(),
                 capacity_type: capacity_type.to_owned(),

@@ -4,7 +4,7 @@ use karpenter_controllers::metrics::DURATION_BUCKETS;
 use prometheus::core::Collector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use crate::batcher::BatchTold;
+use crate::batcher::BatchRecord;
 
 /// Histogram buckets of the number of requests in a batch.
 const SIZE_BUCKETS: [f64; 34] = [
@@ -72,7 +72,7 @@ impl LaunchMetrics {
         }
     }
 
-    pub(crate) fn record_batch(&self, batch: BatchTold) {
+    pub(crate) fn record_batch(&self, batch: BatchRecord) {
         self.batch_time.with_label_values(&[batch.batcher]).observe(batch.waited.as_secs_f64());
         self.batch_size.with_label_values(&[batch.batcher]).observe(batch.size as f64);
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use karpenter_api::labels;
 use karpenter_api::types::{EC2NodeClass, NodeClassReference};
-use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::store::Store;
 use karpenter_controllers::stores::Stores;
 use kube::api::DynamicObject;
 
@@ -52,24 +52,24 @@ type CachedLookup = (Option<String>, Lookup);
 /// The classes of the cluster. Clones share the cache of parsed classes.
 #[derive(Clone)]
 pub struct NodeClasses {
-    mirror: Mirror<DynamicObject>,
+    store: Store<DynamicObject>,
     read: Arc<Mutex<BTreeMap<String, CachedLookup>>>,
 }
 
 impl NodeClasses {
-    pub fn new(mirror: Mirror<DynamicObject>) -> Self {
-        Self { mirror, read: Arc::default() }
+    pub fn new(store: Store<DynamicObject>) -> Self {
+        Self { store, read: Arc::default() }
     }
 
     /// `None` if the stores do not watch this kind.
     pub fn of(stores: &Stores) -> Option<Self> {
-        let (_, mirror) = stores.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
-        Some(Self::new(mirror.clone()))
+        let (_, store) = stores.node_classes.iter().find(|(kind, _)| kind.kind == KIND)?;
+        Some(Self::new(store.clone()))
     }
 
     pub fn get(&self, name: &str) -> Lookup {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(object) = self.mirror.get("", name) else {
+        let Some(object) = self.store.get("", name) else {
             read.remove(name);
             return Lookup::Missing;
         };
@@ -91,7 +91,7 @@ impl NodeClasses {
     /// All classes that can be parsed, by name.
     pub fn list(&self) -> Vec<Arc<EC2NodeClass>> {
         let names: Vec<String> =
-            self.mirror.list().iter().filter_map(|object| object.metadata.name.clone()).collect();
+            self.store.list().iter().filter_map(|object| object.metadata.name.clone()).collect();
         names
             .iter()
             .filter_map(|name| match self.get(name) {
@@ -101,15 +101,15 @@ impl NodeClasses {
             .collect()
     }
 
-    pub(crate) fn mirror(&self) -> &Mirror<DynamicObject> {
-        &self.mirror
+    pub(crate) fn store(&self) -> &Store<DynamicObject> {
+        &self.store
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use karpenter_cluster::mirror::keep_all;
+    use karpenter_cluster::store::keep_all;
     use serde_json::{Value, json};
 
     fn object(name: &str, version: &str, spec: Value) -> DynamicObject {
@@ -122,21 +122,21 @@ mod tests {
 
     #[test]
     fn unreadable_class_does_not_affect_others() {
-        let mirror = Mirror::empty(keep_all, &[]);
-        mirror.apply(object("good", "1", json!({"role": "r"})));
-        mirror.apply(object("bad", "2", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})));
-        let classes = NodeClasses::new(mirror.clone());
+        let store = Store::empty(keep_all, &[]);
+        store.apply(object("good", "1", json!({"role": "r"})));
+        store.apply(object("bad", "2", json!({"blockDeviceMappings": [{"ebs": {"volumeSize": "Ti"}}]})));
+        let classes = NodeClasses::new(store.clone());
         assert!(
             matches!(classes.get("good"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r"))
         );
         assert!(matches!(classes.get("bad"), Lookup::Unreadable { problem } if !problem.is_empty()));
         assert_eq!(classes.get("none"), Lookup::Missing);
         assert_eq!(classes.list().len(), 1);
-        mirror.apply(object("bad", "3", json!({"role": "r2"})));
+        store.apply(object("bad", "3", json!({"role": "r2"})));
         assert!(
             matches!(classes.get("bad"), Lookup::Found(class) if class.spec.role.as_deref() == Some("r2"))
         );
-        mirror.forget("", "good", None);
+        store.forget("", "good", None);
         assert_eq!(classes.get("good"), Lookup::Missing);
     }
 

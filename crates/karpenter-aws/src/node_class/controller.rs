@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use karpenter_api::conditions::{ConditionSet, ec2_node_class_conditions};
 use karpenter_api::types::{EC2NodeClass, NodeClaim};
 use karpenter_cluster::controllers::context::{is_deleting, name_of, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
 use kube::api::DynamicObject;
@@ -64,13 +64,13 @@ pub struct NodeClassStatus {
     writes: ClassWrites,
     failure_log: FailureLog,
     validation_cache: ValidationCache,
-    /// By uid of the class: how many looks in a row were followed by a retries one.
+    /// By uid of the class: the number of consecutive reconciles that ended with a retry.
     retries: Mutex<BTreeMap<String, u32>>,
 }
 
 impl NodeClassStatus {
     pub fn new(context: Context, parts: ClassParts, settings: ClassSettings) -> Self {
-        let writes = ClassWrites::new(context.client.clone(), parts.classes.mirror().clone());
+        let writes = ClassWrites::new(context.client.clone(), parts.classes.store().clone());
         let validation_cache = ValidationCache::new(context.clock);
         let (failure_log, retries) = (FailureLog::default(), Mutex::default());
         Self { context, parts, settings, writes, failure_log, validation_cache, retries }
@@ -78,7 +78,7 @@ impl NodeClassStatus {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.parts.classes.mirror().observe(move |change| {
+        self.parts.classes.store().observe(move |change| {
             if needs_reconcile(change) {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -158,8 +158,8 @@ impl NodeClassStatus {
         (class, vec![result])
     }
 
-    async fn finalize(&self, object: &DynamicObject) -> kube::Result<After> {
-        let Some(finalizers) = without_finalizer(&object.metadata) else { return Ok(After::Done) };
+    async fn finalize(&self, object: &DynamicObject) -> kube::Result<Requeue> {
+        let Some(finalizers) = without_finalizer(&object.metadata) else { return Ok(Requeue::No) };
         // A class that cannot be parsed can still be finalized.
         let class = read(object).unwrap_or_else(|_| without_spec(object));
         let name = name_of(object);
@@ -170,7 +170,7 @@ impl NodeClassStatus {
             let notice =
                 ObjectEvent::normal(&class, WAITING, waiting_message(&claims)).dedupe_by(uid_of(object));
             self.context.recorder.publish(notice).await;
-            return Ok(After::Again(WAITING_PERIOD));
+            return Ok(Requeue::After(WAITING_PERIOD));
         }
         if let Err(failure) = self.clean_up(&class, name).await {
             let times = self.count_retry(uid_of(object));
@@ -178,12 +178,12 @@ impl NodeClassStatus {
             let notice =
                 ObjectEvent::warning(&class, CLEAN_UP_FAILED, failure.error).dedupe_by(uid_of(object));
             self.context.recorder.publish(notice).await;
-            return Ok(After::Again(back_off(times)));
+            return Ok(Requeue::After(back_off(times)));
         }
         let patch = json!({ "metadata": { "finalizers": finalizers } });
         self.writes.merge_unchanged(object, patch).await?;
         self.forget(name, uid_of(object));
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 
     async fn clean_up(&self, class: &EC2NodeClass, name: &str) -> Result<(), Failure> {
@@ -207,7 +207,7 @@ impl NodeClassStatus {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    fn schedule(&self, uid: &str, results: &[ConditionResult]) -> After {
+    fn schedule(&self, uid: &str, results: &[ConditionResult]) -> Requeue {
         let mut retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
         let before = retries.get(uid).copied().unwrap_or(0);
         let (after, times) = requeue_after(results, before);
@@ -217,8 +217,8 @@ impl NodeClassStatus {
 }
 
 impl Reconcile for NodeClassStatus {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(object) = self.parts.classes.mirror().get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(object) = self.parts.classes.store().get_key(key) else { return Ok(Requeue::No) };
         if is_deleting(&*object) {
             return self.finalize(&object).await;
         }
@@ -228,7 +228,7 @@ impl Reconcile for NodeClassStatus {
                 let patch = json!({ "metadata": { "finalizers": finalizers } });
                 match self.writes.merge_unchanged(&object, patch).await? {
                     Some(held) => Arc::new(held),
-                    None => return Ok(After::Done),
+                    None => return Ok(Requeue::No),
                 }
             }
         };

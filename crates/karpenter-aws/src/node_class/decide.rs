@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use karpenter_api::types::{AmiStatus, CapacityReservationStatus, EC2NodeClass, EC2NodeClassStatus};
-use karpenter_cluster::harness::After;
+use karpenter_cluster::reconcile::Requeue;
 
 use super::conditions::{ConditionResult, Recheck};
 use super::sources::ImagesError;
@@ -67,13 +67,13 @@ fn replace<T>(list: &mut T, by: Option<T>) {
 }
 
 /// The requeue delay and the new number of consecutive retries, from the number before.
-pub(crate) fn requeue_after(results: &[ConditionResult], retries: u32) -> (After, u32) {
+pub(crate) fn requeue_after(results: &[ConditionResult], retries: u32) -> (Requeue, u32) {
     let needs_back_off = results.iter().any(|result| result.recheck == Recheck::BackOff);
     let retries = if needs_back_off { retries.saturating_add(1) } else { 0 };
-    let after = results.iter().fold(After::Done, |after, result| match result.recheck {
+    let after = results.iter().fold(Requeue::No, |after, result| match result.recheck {
         Recheck::OnChange => after,
-        Recheck::After(period) => after.earlier(After::Again(period)),
-        Recheck::BackOff => after.earlier(After::Again(back_off(retries))),
+        Recheck::After(period) => after.earlier(Requeue::After(period)),
+        Recheck::BackOff => after.earlier(Requeue::After(back_off(retries))),
     });
     (after, retries)
 }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_told_when_it_begins_changes_and_ends() {
+    fn failure_is_logged_when_it_starts_changes_and_ends() {
         let failure_log = FailureLog::default();
         let not_checked = || NewStatus::NotChecked { reason: "Failed", message: String::new() };
         let steps = [
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn each_changed_condition_is_an_event() {
+    fn each_changed_condition_gets_an_event() {
         let condition = |kind: &str, status, message: &str| Condition {
             type_: kind.to_owned(),
             status,

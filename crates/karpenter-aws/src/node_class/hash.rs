@@ -1,10 +1,11 @@
-//! The hash of a class on the class and on claims, by which machines of an older spec are found.
+//! The hash annotations of an EC2NodeClass and its NodeClaims, from which drift of the spec is detected.
 //!
-//! Released versions of upstream count the kubelet's settings another way than its newest ones. A class that carries
-//! the older version keeps it: taking over from such a release, or going back to it, then changes no annotation and
-//! replaces no machine. Any other class gets the newer version, and its claims are carried over without a second
-//! thought, because hashes of different versions cannot be compared. A class that was given settings the older version
-//! cannot see leaves it too, but there the claims are known to be behind. ConditionResult drift is not done here.
+//! Released versions of upstream hash `spec.kubelet` in another way than unreleased ones (hash versions v5 and v6
+//! here). A class with an annotation of the older version keeps that version, so that an upgrade from such a release
+//! and a rollback to it change no annotation and replace no node. Every other class gets the newer version, and its
+//! NodeClaims get the new hash without a comparison, because hashes of different versions are not comparable. A class
+//! with kubelet settings that the older version does not cover also gets the newer version; its NodeClaims are then
+//! known to be drifted. Drift itself is decided in [`crate::drift`].
 
 mod controller;
 #[cfg(test)]

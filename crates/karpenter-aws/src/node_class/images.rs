@@ -40,7 +40,7 @@ pub(crate) fn evaluate(
                 None,
             )
         }
-        Err(ImagesError::NothingForAlias(error)) => {
+        Err(ImagesError::NoAmiForAlias(error)) => {
             let remedy = "check the version in the alias, and that images are published for this Kubernetes"
                 .to_owned();
             (ConditionResult::not_checked(AMIS_READY, RESOLUTION_FAILED, Failure { error, remedy }), None)

@@ -123,7 +123,7 @@ fn images_error(error: AmiError) -> ImagesError {
     let message = error.to_string();
     match error {
         AmiError::UnsupportedAlias(_) => ImagesError::UnsupportedAlias(message),
-        AmiError::NothingForAlias { .. } | AmiError::BadAlias { .. } => ImagesError::NothingForAlias(message),
+        AmiError::NoAmiForAlias { .. } | AmiError::BadAlias { .. } => ImagesError::NoAmiForAlias(message),
         AmiError::Parameter { error, .. } => ImagesError::Aws { action: "ssm:GetParameter", error },
         AmiError::Images { error } => ImagesError::Aws { action: "ec2:DescribeImages", error },
     }

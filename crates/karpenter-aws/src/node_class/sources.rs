@@ -18,7 +18,7 @@ pub enum ImagesError {
     UnsupportedAlias(String),
     /// No AMI is published for the alias.
     #[error("{0}")]
-    NothingForAlias(String),
+    NoAmiForAlias(String),
     #[error("{action}: {error}")]
     Aws { action: &'static str, error: AwsError },
 }

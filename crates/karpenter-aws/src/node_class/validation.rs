@@ -1,9 +1,9 @@
-//! The condition `ValidationSucceeded`: everything about a class that can be checked before a machine is needed.
+//! The condition `ValidationSucceeded`: everything about a class that can be checked before an instance is launched.
 //!
-//! First what the class says, then what it depends on, then a launch that is only tried out. The order is upstream's,
-//! because the first failure is the one that is told; checks of disks are ours, because the API server admits disks
-//! that cannot exist. What a try-out showed is cache for as long as nothing about the class changes. The calls
-//! are made by the controller; here is what they ask for and what their answers mean.
+//! The order is upstream's, because the first failure is reported: checks of the spec, then of other conditions, then
+//! a dry run of a launch. Checks of block devices are ours, because the API server admits invalid ones. The outcome
+//! of a dry run is cached until the class changes. The controller makes the calls; this module builds requests and
+//! interprets responses.
 
 pub mod block_devices;
 pub(crate) mod cache;

@@ -4,7 +4,7 @@
 //! Like `karpenter_controllers::writes`, but for untyped objects, so that a class that cannot be parsed can be patched.
 
 use karpenter_cluster::controllers::context::{difference, is_not_found, name_of, uid_of};
-use karpenter_cluster::mirror::Mirror;
+use karpenter_cluster::store::Store;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -16,14 +16,14 @@ use crate::provider::NODE_CLASS_KIND as CLASS_KIND;
 #[derive(Clone)]
 pub(crate) struct ClassWrites {
     api: Api<DynamicObject>,
-    mirror: Mirror<DynamicObject>,
+    store: Store<DynamicObject>,
 }
 
 impl ClassWrites {
-    pub(crate) fn new(client: Client, mirror: Mirror<DynamicObject>) -> Self {
+    pub(crate) fn new(client: Client, store: Store<DynamicObject>) -> Self {
         let kind = GroupVersionKind::gvk(CLASS_KIND.group, CLASS_KIND.version, CLASS_KIND.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, CLASS_KIND.plural);
-        Self { api: Api::all_with(client, &resource), mirror }
+        Self { api: Api::all_with(client, &resource), store }
     }
 
     /// Merges `patch` into the class. `None` if the class does not exist.
@@ -66,9 +66,9 @@ impl ClassWrites {
                 let has_finalizers = meta.finalizers.as_ref().is_some_and(|names| !names.is_empty());
                 if meta.deletion_timestamp.is_some() && !has_finalizers {
                     // This patch removed the last finalizer, so the API server has deleted the object.
-                    self.mirror.forget("", name_of(&object), Some(uid_of(&object)));
+                    self.store.forget("", name_of(&object), Some(uid_of(&object)));
                 } else {
-                    self.mirror.apply(object.clone());
+                    self.store.apply(object.clone());
                 }
                 Ok(Some(object))
             }

@@ -1,29 +1,28 @@
-//! Features of the AWS provider that are switched on and off by name.
+//! Feature gates of the AWS provider.
 
 use std::str::FromStr;
 
 use karpenter_controllers::operator::options::values::parse_go_bool;
 
-/// What upstream's default text says.
+/// Upstream's default.
 pub(super) const DEFAULT_TEXT: &str = "NodeClassCEL=false";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AwsFeatureGates {
-    /// Expressions in `spec.kubelet` of a class.
+    /// CEL expressions in `spec.kubelet` of an EC2NodeClass.
     pub node_class_cel: bool,
 }
 
 impl FromStr for AwsFeatureGates {
     type Err = String;
 
-    /// Gates that are not named keep their default, gates that are not known are passed over, and the last word on a
-    /// gate counts.
+    /// Gates that are not named keep their default, unknown gates are ignored, and the last value of a gate wins.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut gates = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let Some((name, value)) = pair.split_once('=') else {
                 return Err(format!(
-                    "{pair:?} is no gate; valid: Name=true or Name=false, separated by commas"
+                    "{pair:?} is not a feature gate; valid: Name=true or Name=false, separated by commas"
                 ));
             };
             let (name, value) = (name.trim(), value.trim());

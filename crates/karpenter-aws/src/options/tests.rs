@@ -16,7 +16,7 @@ fn read(arguments: &[&str]) -> Result<AwsOptions, String> {
 }
 
 #[test]
-fn the_flags_are_upstreams_and_so_are_their_variables() {
+fn flags_and_variables_equal_upstream() {
     let command = Line::command();
     command.clone().debug_assert();
     let found: Vec<(String, String)> = command
@@ -46,12 +46,12 @@ fn the_flags_are_upstreams_and_so_are_their_variables() {
 }
 
 #[test]
-fn without_flags_the_defaults_are_upstreams() {
+fn defaults_equal_upstream() {
     assert_eq!(read(&[]), Ok(AwsOptions::default()));
 }
 
 #[test]
-fn empty_values_are_the_defaults() {
+fn empty_value_is_default() {
     let empty = [
         "--cluster-endpoint=",
         "--vm-memory-overhead-percent=",
@@ -94,7 +94,7 @@ fn values_are_read() {
 }
 
 #[test]
-fn wrong_values_are_refused_with_what_would_be_valid() {
+fn invalid_value_is_rejected_with_valid_values() {
     for (argument, valid) in [
         ("--vm-memory-overhead-percent=-0.1", "zero or more"),
         ("--vm-memory-overhead-percent=NaN", "zero or more"),
@@ -112,7 +112,7 @@ fn wrong_values_are_refused_with_what_would_be_valid() {
 }
 
 #[test]
-fn all_mistakes_of_the_whole_are_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let table = [
         (vec![], vec!["--cluster-name is missing"]),
         (vec!["--cluster-name=a", "--cluster-endpoint=shop"], vec!["--cluster-endpoint"]),

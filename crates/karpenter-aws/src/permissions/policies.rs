@@ -27,7 +27,7 @@ fn condition(operator: &'static str, key: impl Into<String>, values: &[&str]) ->
 }
 
 fn owned(side: &str, target: &Target) -> Condition {
-    condition(EQUALS, format!("aws:{side}/kubernetes.io/cluster/{}", target.wishes.cluster), &["owned"])
+    condition(EQUALS, format!("aws:{side}/kubernetes.io/cluster/{}", target.options.cluster), &["owned"])
 }
 
 fn tagged(side: &str, tag: &str, value: &str) -> Condition {
@@ -49,7 +49,7 @@ impl Target {
     }
 
     pub(super) fn controller_role_arn(&self) -> String {
-        self.iam(&format!("role/{}", controller_role_name(&self.wishes.cluster)))
+        self.iam(&format!("role/{}", controller_role_name(&self.options.cluster)))
     }
 
     /// The ARN of an SSM parameter: of the own account if `name` is not an ARN.
@@ -62,11 +62,14 @@ impl Target {
     }
 
     pub(super) fn cluster_arn(&self) -> String {
-        format!("arn:{}:eks:{}:{}:cluster/{}", self.partition, self.region, self.account, self.wishes.cluster)
+        format!(
+            "arn:{}:eks:{}:{}:cluster/{}",
+            self.partition, self.region, self.account, self.options.cluster
+        )
     }
 
     pub(super) fn queue_arn(&self) -> String {
-        format!("arn:{}:sqs:{}:{}:{}", self.partition, self.region, self.account, self.wishes.queue)
+        format!("arn:{}:sqs:{}:{}:{}", self.partition, self.region, self.account, self.options.queue)
     }
 }
 
@@ -86,7 +89,7 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
     let of_request = || {
         vec![
             owned("RequestTag", target),
-            tagged("RequestTag", CLUSTER_NAME, &target.wishes.cluster),
+            tagged("RequestTag", CLUSTER_NAME, &target.options.cluster),
             has_tag("RequestTag", NODE_POOL),
         ]
     };
@@ -141,7 +144,7 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
                     condition(
                         "StringEqualsIfExists",
                         format!("aws:RequestTag/{CLUSTER_NAME}"),
-                        &[&target.wishes.cluster],
+                        &[&target.options.cluster],
                     ),
                     condition(
                         "ForAllValues:StringEquals",
@@ -162,12 +165,12 @@ fn node_lifecycle(target: &Target) -> Vec<Statement> {
 }
 
 fn instance_profiles(target: &Target) -> Vec<Statement> {
-    let passed = target.wishes.node_roles.iter().map(RoleName::resource).map(|role| target.iam(&role));
+    let passed = target.options.node_roles.iter().map(RoleName::resource).map(|role| target.iam(&role));
     let profiles = || vec![target.iam("instance-profile/*")];
     let of = |side: &str| {
         vec![
             owned(side, target),
-            tagged(side, CLUSTER_NAME, &target.wishes.cluster),
+            tagged(side, CLUSTER_NAME, &target.options.cluster),
             tagged(side, REGION, &target.region),
             has_tag(side, NODE_CLASS),
         ]
@@ -247,7 +250,7 @@ fn zonal_shift(target: &Target) -> Statement {
 fn discovery(target: &Target) -> Vec<Statement> {
     let anything = || vec!["*".to_owned()];
     let public = format!("arn:{}:ssm:{}::parameter/aws/service/*", target.partition, target.region);
-    let own = target.wishes.ssm_parameters.iter().map(|name| target.parameter(name));
+    let own = target.options.ssm_parameters.iter().map(|name| target.parameter(name));
     let parameters = std::iter::once(public).chain(own).collect();
     vec![
         Statement {

@@ -4,7 +4,7 @@ use super::*;
 
 fn target() -> Target {
     Target {
-        wishes: Wishes::of("shop"),
+        options: ResourceOptions::of("shop"),
         partition: "aws".to_owned(),
         region: "us-west-2".to_owned(),
         account: "111122223333".to_owned(),
@@ -359,7 +359,7 @@ fn event_rules_match_messages_of_the_parser() {
 
 #[test]
 fn policies_are_within_iam_size_limit() {
-    let longest = Target { wishes: Wishes::of(&"c".repeat(100)), ..target() };
+    let longest = Target { options: ResourceOptions::of(&"c".repeat(100)), ..target() };
     for policy in policies(&longest) {
         assert!(policy.size() <= 6_144, "{}: {}", policy.name, policy.size());
         assert!(policy.full_name(&longest).len() <= 128, "{}", policy.name);
@@ -368,9 +368,9 @@ fn policies_are_within_iam_size_limit() {
 
 #[test]
 fn all_formats_have_the_same_permissions() {
-    let stack = cloudformation(&Wishes::of("shop")).to_string();
-    let plan = terraform(&Wishes::of("shop")).to_string();
-    let script = cli(&Wishes::of("shop"));
+    let stack = cloudformation(&ResourceOptions::of("shop")).to_string();
+    let plan = terraform(&ResourceOptions::of("shop")).to_string();
+    let script = cli(&ResourceOptions::of("shop"));
     let documents = json(&target()).to_string();
     for call in CALLS {
         for action in call.actions {
@@ -393,17 +393,17 @@ fn all_formats_have_the_same_permissions() {
 /// An account that has used spot before has the role, and creating it again fails.
 #[test]
 fn spot_service_linked_role_is_created_only_on_request() {
-    let stack = cloudformation(&Wishes::of("shop"));
+    let stack = cloudformation(&ResourceOptions::of("shop"));
     let role = &stack["Resources"]["SpotServiceLinkedRole"];
     assert_eq!(role["Properties"]["AWSServiceName"], "spot.amazonaws.com");
     let condition = role["Condition"].as_str().expect("a condition");
     assert!(stack["Conditions"][condition].is_object());
     assert_eq!(stack["Parameters"]["CreateSpotServiceLinkedRole"]["Default"], "false");
-    let plan = terraform(&Wishes::of("shop"));
+    let plan = terraform(&ResourceOptions::of("shop"));
     let role = &plan["resource"]["aws_iam_service_linked_role"]["spot"];
     assert_eq!(role["count"], "${var.create_spot_slr ? 1 : 0}");
     assert_eq!(plan["variable"]["create_spot_slr"]["default"], false);
-    let script = cli(&Wishes::of("shop"));
+    let script = cli(&ResourceOptions::of("shop"));
     let (look, make) = (script.find("get-role"), script.find("create-service-linked-role"));
     assert!(look.is_some() && look < make, "{script}");
 }
@@ -411,7 +411,7 @@ fn spot_service_linked_role_is_created_only_on_request() {
 /// With template variables for account, region and partition.
 fn left_open() -> Target {
     Target {
-        wishes: Wishes::of("${cluster}"),
+        options: ResourceOptions::of("${cluster}"),
         partition: "${partition}".to_owned(),
         region: "${region}".to_owned(),
         account: "${account}".to_owned(),

@@ -7,7 +7,7 @@ fn selector(id: Option<&str>, name: Option<&str>) -> PlacementGroupSelector {
 }
 
 #[test]
-fn selectors_ask_for_an_id_or_a_name() {
+fn selector_queries_id_or_name() {
     let id = |id: &str| Some(PlacementGroupQuery::Id(id.to_owned()));
     let name = |name: &str| Some(PlacementGroupQuery::Name(name.to_owned()));
     assert_eq!(query(&selector(Some("pg-1"), None)), id("pg-1"));
@@ -19,7 +19,7 @@ fn selectors_ask_for_an_id_or_a_name() {
 }
 
 #[test]
-fn groups_of_unknown_strategies_are_not_used() {
+fn group_with_unknown_strategy_is_ignored() {
     let group = |strategy: &str, partition_count: i32| PlacementGroup {
         id: "pg-1".to_owned(),
         strategy: strategy.to_owned(),
@@ -35,7 +35,7 @@ fn groups_of_unknown_strategies_are_not_used() {
 }
 
 #[test]
-fn a_launch_goes_into_the_lowest_partition_that_is_asked_for() {
+fn launch_uses_lowest_allowed_partition() {
     let group = |count: u32| aws::PlacementGroup {
         id: "pg-1".into(),
         name: "near".into(),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use super::PriceBook;
 use super::price_list::{currency, is_listed, outcome, queries};
@@ -98,11 +98,11 @@ impl PricingController {
 }
 
 impl Reconcile for PricingController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let (is_updated, period) = match key.name.as_str() {
             ON_DEMAND => (self.update_on_demand().await, ON_DEMAND_PERIOD),
             _ => (self.update_spot().await, SPOT_PERIOD),
         };
-        Ok(After::Again(if is_updated { period } else { RETRY }))
+        Ok(Requeue::After(if is_updated { period } else { RETRY }))
     }
 }

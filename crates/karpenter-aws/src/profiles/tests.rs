@@ -15,7 +15,7 @@ fn profile(roles: &[&str]) -> InstanceProfile {
 }
 
 #[test]
-fn a_role_is_compared_without_its_path() {
+fn role_is_compared_without_path() {
     let table =
         [("node-role", "node-role"), ("/team/node-role", "node-role"), ("a/b/c", "c"), ("/", ""), ("", "")];
     for (role, expected) in table {
@@ -24,7 +24,7 @@ fn a_role_is_compared_without_its_path() {
 }
 
 #[test]
-fn a_profile_is_brought_to_the_role_step_by_step() {
+fn profile_steps_lead_to_role() {
     let table = [
         ("nothing is there", None, "r", Step::Create),
         ("no role yet", Some(profile(&[])), "r", Step::AddRole),
@@ -39,7 +39,7 @@ fn a_profile_is_brought_to_the_role_step_by_step() {
 }
 
 #[test]
-fn names_follow_from_class_and_role() {
+fn profile_name_is_derived_from_class_and_role() {
     let one = |class: &EC2NodeClass, role| profile_name("shop", "us-west-2", class, role);
     let this = class("default", "uid-1");
     let name = one(&this, "r");
@@ -58,7 +58,7 @@ fn names_follow_from_class_and_role() {
 
 /// The numbers come from the Go library that made these names.
 #[test]
-fn profiles_of_old_releases_are_found_by_their_name() {
+fn legacy_profile_name_equals_upstream() {
     let table = [
         ("shop", "us-west-2", "default", Some("shop_4067990795380418201")),
         ("shop", "us-east-1", "a", Some("shop_10446809543141660108")),
@@ -75,7 +75,7 @@ fn profiles_of_old_releases_are_found_by_their_name() {
 }
 
 #[test]
-fn profiles_carry_the_class_s_tags_and_say_whose_they_are() {
+fn profile_has_tags_of_class_and_owner() {
     let tags = profile_tags(&class("default", "u"), "shop", "us-west-2");
     let expected = [
         ("Name", "x"),
@@ -91,7 +91,7 @@ fn profiles_carry_the_class_s_tags_and_say_whose_they_are() {
 }
 
 #[test]
-fn a_missing_role_is_told_from_a_missing_profile() {
+fn missing_role_is_distinguished_from_missing_profile() {
     let table = [
         ("NoSuchEntity", "The role with name node-role cannot be found.", true),
         ("NoSuchEntity", "Instance Profile shop_1 cannot be found.", false),

@@ -1,4 +1,4 @@
-//! The kubelet's configuration for machines of one type, from a class as it is written.
+//! The kubelet configuration for an instance type, from the class's `spec.kubelet`.
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_model::instance_type::InstanceType;
@@ -10,12 +10,12 @@ use crate::launch::template_groups::KubeletConfigs;
 use crate::options::AwsFeatureGates;
 use crate::types::InstanceTypes;
 
-/// Works configurations out with what EC2 says about types.
+/// Computes kubelet configurations, with the discovered instance types.
 pub struct ClassKubelet {
     pub types: InstanceTypes,
     pub gates: AwsFeatureGates,
     pub expressions: Expressions,
-    /// The cluster's own DNS server.
+    /// The DNS server of the cluster.
     pub cluster_dns: Option<String>,
 }
 
@@ -25,13 +25,13 @@ impl KubeletConfigs for ClassKubelet {
         let parsed = ParsedKubelet::parse(&values)?;
         let discovered = self.types.discovered();
         let known = discovered.find(&instance_type.name);
-        let info = known.ok_or_else(|| format!("instance type {} is not known", instance_type.name))?;
-        // What the type was resolved with is what its machines are told.
+        let info = known.ok_or_else(|| format!("instance type {} is unknown", instance_type.name))?;
+        // The pod capacity that the instance type was resolved with.
         let pods = i32::try_from(instance_type.capacity.get(PODS)).unwrap_or(i32::MAX);
         let resolved =
             resolve_reserved(&parsed, self.gates, &self.expressions, &info.info, || i64::from(pods));
         for dropped in &resolved.dropped {
-            tracing::warn!(instance_type = &*instance_type.name, error = %dropped.error, "no value for the kubelet");
+            tracing::warn!(instance_type = &*instance_type.name, error = %dropped.error, "kubelet setting has no value for instance type");
         }
         Ok(settings(&values, &parsed, &resolved, pods, self.cluster_dns.as_deref()))
     }

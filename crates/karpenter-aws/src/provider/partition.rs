@@ -1,7 +1,7 @@
-//! Nodes in a partition placement group are opened once it is known which partition EC2 put them into.
+//! Registration hook for partition placement groups: a node is registered only once its partition number is known.
 //!
-//! Whoever asks has a copy of the claim, and gives the node the labels of that copy. So the node stays closed also when
-//! the partition was just written: only a claim that has it is answered with yes.
+//! The caller has a copy of the NodeClaim and copies its labels to the node. So registration also waits if the
+//! partition was just written: the hook succeeds only for a NodeClaim that has the label.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
+use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
-use crate::machines::instance_id;
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// What was written comes back as a change of the claim, which is reason enough to ask; this is for when it does not.
+/// The write is a change of the NodeClaim and triggers a reconcile; this delay is a fallback.
 const ASK_AGAIN_AFTER_WRITING: Duration = Duration::from_secs(1);
 
-/// Waits for the partition and writes it on the claim.
+/// Waits for the partition number and writes it as a label of the NodeClaim.
 pub struct PartitionHook {
     pub instances: Instances,
     pub client: Client,
 }
 
-/// Whether a claim's partition is still to be found out.
+/// Whether the partition number of a NodeClaim is not known yet.
 fn is_open(claim: &NodeClaim) -> bool {
     let labels = claim.metadata.labels.as_ref();
     let partition = labels.and_then(|labels| labels.get(labels::AWS_PLACEMENT_GROUP_PARTITION));
@@ -40,7 +40,7 @@ impl PartitionHook {
         let not_yet = HookAnswer::NotYet { ask_again_after: Some(ASK_AGAIN_AFTER) };
         let provider_id = claim.status.as_ref().and_then(|status| status.provider_id.as_deref());
         let Some(id) = provider_id.and_then(instance_id) else { return Ok(not_yet) };
-        let found = self.instances.get(id, Freshness::Now).await.map_err(super::cloud_error)?;
+        let found = self.instances.get(id, Freshness::Fresh).await.map_err(super::cloud_error)?;
         let Some(partition) = ProviderInstance::from_ec2(&found, true).partition else { return Ok(not_yet) };
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let patch =

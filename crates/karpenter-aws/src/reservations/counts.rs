@@ -18,13 +18,13 @@ struct Count {
 
 /// A snapshot of the available counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct AvailableCounts {
     /// Grows with every change.
     pub version: u64,
     pub by_id: BTreeMap<String, u32>,
 }
 
-impl Left {
+impl AvailableCounts {
     pub fn of(&self, reservation_id: &str) -> u32 {
         self.by_id.get(reservation_id).copied().unwrap_or(0)
     }
@@ -40,7 +40,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 struct State {
     counts: BTreeMap<String, Count>,
-    current: Arc<Left>,
+    current: Arc<AvailableCounts>,
 }
 
 impl Counts {
@@ -79,7 +79,7 @@ impl Counts {
         self.change_one(reservation_id, |count| count.left = 0);
     }
 
-    pub fn current(&self) -> Arc<Left> {
+    pub fn current(&self) -> Arc<AvailableCounts> {
         Arc::clone(&self.lock().current)
     }
 
@@ -102,7 +102,7 @@ impl Counts {
         let by_id: BTreeMap<String, u32> =
             state.counts.iter().map(|(id, count)| (id.clone(), count.left)).collect();
         if by_id != state.current.by_id {
-            state.current = Arc::new(Left { version: state.current.version + 1, by_id });
+            state.current = Arc::new(AvailableCounts { version: state.current.version + 1, by_id });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Carry out what is decided about claims on reserved capacity, once a minute.
+//! The controllers for NodeClaims in capacity reservations; both run once a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_controllers::{Context, writes};
@@ -21,9 +21,9 @@ use crate::api::{AwsError, Ec2};
 
 const PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(10);
-const AT_ONCE: usize = 10;
+const CONCURRENT_DELETIONS_MAX: usize = 10;
 
-/// Calls machines that lost their reservation what they are.
+/// Corrects the labels of NodeClaims and Nodes whose instances became on-demand.
 pub struct CapacityTypeController {
     context: Context,
 }
@@ -45,7 +45,7 @@ impl CapacityTypeController {
         }
         let nodes = provider_id(claim).map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
         for node in nodes {
-            // Labels of a node that is not registered are still to be written; the next look finds them.
+            // Registration has yet to write the labels of an unregistered node; the next run checks them.
             let is_registered = label(&*node, labels::REGISTERED) == Some("true");
             let patch =
                 demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
@@ -58,8 +58,8 @@ impl CapacityTypeController {
 }
 
 impl Reconcile for CapacityTypeController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
-        let Ok(instances) = self.context.cloud.list().await else { return Ok(After::Again(RETRY)) };
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
+        let Ok(instances) = self.context.cloud.list().await else { return Ok(Requeue::After(RETRY)) };
         let capacity_types: BTreeMap<&str, &str> = instances
             .iter()
             .filter_map(|instance| {
@@ -77,15 +77,15 @@ impl Reconcile for CapacityTypeController {
             match self.correct(&claim, is_on_demand).await {
                 Ok(()) => {}
                 Err(error) if is_conflict(&error) => next = Duration::ZERO,
-                // The next claim may do better.
-                Err(error) => failure = Some(told(&claim, error)),
+                // Continue with the next NodeClaim.
+                Err(error) => failure = Some(log_failure(&claim, error)),
             }
         }
-        failure.map_or(Ok(After::Again(next)), Err)
+        failure.map_or(Ok(Requeue::After(next)), Err)
     }
 }
 
-/// Ends claims whose capacity block is about to end.
+/// Deletes NodeClaims whose capacity block is about to end.
 pub struct ReservationExpiration {
     context: Context,
     ec2: Arc<dyn Ec2>,
@@ -100,7 +100,7 @@ impl ReservationExpiration {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// One question each: an id that is gone would spoil the answer for all others.
+    /// One query per id, because an unknown id fails the whole call.
     async fn reservations(&self, ids: BTreeSet<String>) -> Result<Vec<CapacityReservation>, AwsError> {
         let answers = stream::iter(ids).map(|id| async move {
             let query = ReservationQuery { ids: vec![id], ..ReservationQuery::default() };
@@ -109,12 +109,12 @@ impl ReservationExpiration {
                 answer => answer,
             }
         });
-        answers.buffered(AT_ONCE).try_concat().await
+        answers.buffered(CONCURRENT_DELETIONS_MAX).try_concat().await
     }
 }
 
 impl Reconcile for ReservationExpiration {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let Context { client, stores, clock, .. } = &self.context;
         let reservation = |claim: &NodeClaim| {
             label(claim, labels::AWS_CAPACITY_RESERVATION_ID).unwrap_or_default().to_owned()
@@ -130,8 +130,8 @@ impl Reconcile for ReservationExpiration {
         let reservations = match self.reservations(ids).await {
             Ok(reservations) => reservations,
             Err(error) => {
-                tracing::error!(%error, "capacity reservations could not be read");
-                return Ok(After::Again(RETRY));
+                tracing::error!(%error, "failed to read capacity reservations");
+                return Ok(Requeue::After(RETRY));
             }
         };
         let expiring = expiring(&reservations, clock.now());
@@ -141,7 +141,7 @@ impl Reconcile for ReservationExpiration {
             if expiring.contains(id.as_str()) {
                 deletions.push(async move {
                     let deleted = writes::delete(client, &stores.node_claims, &*claim).await;
-                    deleted.map_err(|error| told(&claim, error))?;
+                    deleted.map_err(|error| log_failure(&claim, error))?;
                     tracing::info!(
                         nodeclaim = name_of(&*claim),
                         capacity_reservation_id = id,
@@ -151,13 +151,15 @@ impl Reconcile for ReservationExpiration {
                 });
             }
         }
-        // All are tried: one that cannot be deleted must not keep the others on machines that are about to go.
-        let outcomes: Vec<kube::Result<()>> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
-        outcomes.into_iter().find_map(Result::err).map_or(Ok(After::Again(PERIOD)), Err)
+        // All are tried: a failed deletion must not keep other NodeClaims on instances that EC2 is about to
+        // terminate.
+        let outcomes: Vec<kube::Result<()>> =
+            stream::iter(deletions).buffered(CONCURRENT_DELETIONS_MAX).collect().await;
+        outcomes.into_iter().find_map(Result::err).map_or(Ok(Requeue::After(PERIOD)), Err)
     }
 }
 
-fn told(claim: &NodeClaim, error: kube::Error) -> kube::Error {
-    tracing::error!(nodeclaim = name_of(claim), %error, "a nodeclaim of reserved capacity could not be written");
+fn log_failure(claim: &NodeClaim, error: kube::Error) -> kube::Error {
+    tracing::error!(nodeclaim = name_of(claim), %error, "failed to update or delete nodeclaim in capacity reservation");
     error
 }

@@ -1,8 +1,8 @@
-//! How many addresses subnets have left, between two answers of EC2: what EC2 said last, less what launches under way
-//! will take.
+//! Estimates the free IP addresses of subnets between two responses of EC2: the last count minus the addresses that
+//! launches in flight will use.
 //!
-//! The estimate is coarse on purpose: a launch is expected to need as many addresses as the smallest machine it may
-//! become has room for pods. An answer of EC2 wipes all estimates for its subnet. Nothing here asks EC2.
+//! A launch is assumed to need as many addresses as the smallest candidate instance type has pod capacity. A response
+//! of EC2 replaces the estimate of its subnet. This module makes no calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::SubnetStatus;
 
-/// The subnet that a launch would use in a zone, and what was set aside there for it.
+/// The subnet to use in a zone, and the addresses reserved in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSubnet {
     pub id: String,
     pub zone: String,
     pub zone_id: Option<String>,
-    /// What EC2 had said when it was chosen; zero if nothing was known.
+    /// EC2's count when the subnet was chosen; 0 if unknown.
     known_count: i64,
     set_aside: i64,
 }
@@ -27,33 +27,33 @@ struct Known {
     until: Timestamp,
 }
 
-/// Free addresses by subnet.
+/// Free addresses by subnet id.
 #[derive(Debug, Clone)]
 pub struct FreeAddresses {
-    remember_for: Duration,
+    count_ttl: Duration,
     known: BTreeMap<String, Known>,
     estimates: BTreeMap<String, i64>,
 }
 
 impl FreeAddresses {
-    /// `remember_for`: how long an answer of EC2 counts; longer than the time between two answers.
-    pub fn new(remember_for: Duration) -> Self {
-        Self { remember_for, known: BTreeMap::new(), estimates: BTreeMap::new() }
+    /// `count_ttl`: how long a count is valid; longer than the interval between two responses.
+    pub fn new(count_ttl: Duration) -> Self {
+        Self { count_ttl, known: BTreeMap::new(), estimates: BTreeMap::new() }
     }
 
-    /// Takes in EC2's own count.
+    /// Records a count from EC2.
     pub fn learn(&mut self, subnet_id: &str, count: i64, now: Timestamp) {
-        let until = now.checked_add(self.remember_for).unwrap_or(Timestamp::MAX);
+        let until = now.checked_add(self.count_ttl).unwrap_or(Timestamp::MAX);
         self.known.insert(subnet_id.to_owned(), Known { count, until });
         self.estimates.remove(subnet_id);
     }
 
-    /// EC2 refused a launch because the subnet is full.
+    /// A launch failed because the subnet has no free addresses.
     pub fn exhausted(&mut self, subnet_id: &str, now: Timestamp) {
         self.learn(subnet_id, 0, now);
     }
 
-    /// What is left by the best knowledge.
+    /// The estimated number of free addresses.
     pub fn left(&self, subnet_id: &str, now: Timestamp) -> i64 {
         self.estimates.get(subnet_id).copied().unwrap_or_else(|| self.known_count(subnet_id, now))
     }
@@ -62,7 +62,7 @@ impl FreeAddresses {
         self.known.get(subnet_id).filter(|known| known.until > now).map_or(0, |known| known.count)
     }
 
-    /// For every zone the subnet with most addresses left, the first of equals; `needed` of them are set aside there.
+    /// For each zone the subnet with the most free addresses, the first of equals; reserves `needed` addresses in it.
     pub fn choose(
         &mut self,
         subnets: &[SubnetStatus],
@@ -94,8 +94,8 @@ impl FreeAddresses {
         chosen
     }
 
-    /// After a launch: whatever was set aside in subnets that it did not use is free again, unless EC2 has been heard
-    /// since.
+    /// After a launch: releases the addresses reserved in subnets that it did not use, unless EC2 has returned a new
+    /// count since.
     pub fn settle<'a>(
         &mut self,
         chosen: impl IntoIterator<Item = &'a LaunchSubnet>,

@@ -15,7 +15,7 @@ fn by_tags(tags: Vec<TagFilter>) -> SubnetQuery {
 }
 
 #[test]
-fn terms_become_questions() {
+fn selector_terms_become_queries() {
     let table = [
         ("nothing", vec![], vec![]),
         ("ids together", vec![term(Some("s1"), &[]), term(Some("s2"), &[])], vec![by_ids(&["s1", "s2"])]),
@@ -42,7 +42,7 @@ fn terms_become_questions() {
 }
 
 #[test]
-fn a_status_lists_roomy_subnets_first_and_each_once() {
+fn status_lists_subnets_by_free_addresses_without_duplicates() {
     let subnet = |id: &str, free: i64| Subnet {
         id: id.to_owned(),
         zone: "a".to_owned(),
@@ -68,7 +68,7 @@ fn a_status_lists_roomy_subnets_first_and_each_once() {
 }
 
 #[test]
-fn ids_of_the_old_api_count_beside_tags() {
+fn ids_of_awsnodetemplate_restrict_results_of_tags() {
     let mut class = EC2NodeClass::default();
     class.spec.subnet_selector_terms = vec![term(None, &[("a", "1")]), term(Some("s9"), &[])];
     let tags = vec![TagFilter::is("a", "1")];

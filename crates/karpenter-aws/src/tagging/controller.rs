@@ -1,4 +1,4 @@
-//! Tags machines one after the other, at most one call a second.
+//! Tags instances one by one, at most one call per second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::until;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::nodeclaim::provider_id;
 use karpenter_controllers::{Context, writes};
 use serde_json::json;
 
 use super::{ANNOTATION_CLUSTER_NAME_TAGGED, ANNOTATION_TAGGED, is_due, missing};
 use crate::api::AwsError;
-use crate::machines::{Machines, instance_id};
+use crate::instance_calls::{InstanceCalls, instance_id};
 
-const BETWEEN_CALLS: Duration = Duration::from_secs(1);
-/// EC2 is asked again after this long when it did not do it.
+const CALL_INTERVAL: Duration = Duration::from_secs(1);
+/// Delay after a failed AWS call.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// To be run with one worker: calls are made one at a time.
+/// Must run with one worker, because calls are made one at a time.
 pub struct Tagging {
     context: Context,
-    machines: Arc<dyn Machines>,
+    machines: Arc<dyn InstanceCalls>,
     cluster_name: String,
-    /// No call before this.
+    /// The earliest time of the next call.
     next_call: Mutex<Option<Timestamp>>,
 }
 
 impl Tagging {
-    pub fn new(context: Context, machines: Arc<dyn Machines>, cluster_name: String) -> Self {
+    pub fn new(context: Context, machines: Arc<dyn InstanceCalls>, cluster_name: String) -> Self {
         Self { context, machines, cluster_name, next_call: Mutex::default() }
     }
 
@@ -43,7 +43,7 @@ impl Tagging {
         });
     }
 
-    /// How long until the next call may be made.
+    /// Time until the next call is allowed.
     fn pause(&self) -> Option<Duration> {
         let next = *self.next_call.lock().unwrap_or_else(PoisonError::into_inner);
         next.map(|at| until(self.context.clock.now(), at)).filter(|wait| !wait.is_zero())
@@ -56,35 +56,35 @@ impl Tagging {
             return Ok(());
         }
         let outcome = self.machines.create_tags(id, &tags).await;
-        let next = self.context.clock.now().checked_add(BETWEEN_CALLS).ok();
+        let next = self.context.clock.now().checked_add(CALL_INTERVAL).ok();
         *self.next_call.lock().unwrap_or_else(PoisonError::into_inner) = next;
         outcome
     }
 }
 
 impl Reconcile for Tagging {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Context { client, stores, .. } = &self.context;
-        let Some(claim) = stores.node_claims.get_key(key) else { return Ok(After::Done) };
+        let Some(claim) = stores.node_claims.get_key(key) else { return Ok(Requeue::No) };
         if !self.context.is_managed(&claim.spec.node_class_ref) || !is_due(&claim) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
-        let Some(id) = provider_id(&claim).and_then(instance_id) else { return Ok(After::Done) };
+        let Some(id) = provider_id(&claim).and_then(instance_id) else { return Ok(Requeue::No) };
         if let Some(wait) = self.pause() {
-            return Ok(After::Again(wait));
+            return Ok(Requeue::After(wait));
         }
         match self.tag(&claim, id).await {
             Ok(()) => {}
-            // Whatever ends the claim is on its way.
-            Err(error) if error.is_not_found() => return Ok(After::Done),
+            // The instance is terminated; the NodeClaim will be deleted.
+            Err(error) if error.is_not_found() => return Ok(Requeue::No),
             Err(error) => {
-                tracing::error!(instance_id = id, %error, "an instance could not be tagged");
-                return Ok(After::Again(RETRY));
+                tracing::error!(instance_id = id, %error, "failed to tag instance");
+                return Ok(Requeue::After(RETRY));
             }
         }
         let annotations = json!({ANNOTATION_TAGGED: "true", ANNOTATION_CLUSTER_NAME_TAGGED: "true"});
         let patch = json!({"metadata": {"annotations": annotations}});
         writes::merge(client, &stores.node_claims, &*claim, patch).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

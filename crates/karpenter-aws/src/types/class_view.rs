@@ -1,5 +1,5 @@
-//! What a class says about instance types, taken from its spec and status: a value to compare, so that whatever was
-//! made from it can be told to be out of date. Nothing of the class that matters to types may be missing here.
+//! The settings of an EC2NodeClass that affect instance types, as a comparable value: results that were computed from
+//! it are outdated once it changes. So it must contain every field that instance types depend on.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use karpenter_state::aws_node_class;
 use super::TypeOptions;
 use crate::reservations;
 
-/// Kubelet settings that are expressions over the type.
+/// Evaluates kubelet settings that are CEL expressions.
 pub trait KubeletExpressions: Send + Sync {
-    /// Whether any of the settings that decide about types is one.
+    /// Whether any setting that affects instance types is an expression.
     fn has_any(&self, kubelet: &KubeletValues) -> bool;
 
-    /// The class with the numbers that the expressions come to for a type. What cannot be evaluated counts as not
-    /// given: the class's validation tells about it.
+    /// The class with the values of the expressions for an instance type. An expression without a value is ignored
+    /// here; the class's validation reports it.
     fn evaluate(&self, kubelet: &KubeletValues, info: &TypeInfo, facts: &AwsNodeClass) -> AwsNodeClass;
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassView {
     pub facts: AwsNodeClass,
-    /// The ids of the class's subnets by zone.
+    /// Subnet ids by zone.
     pub subnet_ids: BTreeMap<String, Vec<String>>,
-    /// Which images memory was seen with.
+    /// The AMIs, as a key of discovered memory.
     pub images: String,
-    /// Settings with expressions in them, if there are any.
+    /// Kubelet settings with expressions, if there are any.
     pub expressions: Option<KubeletValues>,
-    /// Nothing may be launched, whatever there is.
-    pub is_closed: bool,
+    /// No instance may be launched with the class.
+    pub is_unlaunchable: bool,
 }
 
 impl ClassView {
-    /// Without a placement group: somebody has to ask for it.
+    /// Without the placement group, which needs a call.
     pub fn new(
         class: &EC2NodeClass,
         options: &TypeOptions,
@@ -47,9 +47,9 @@ impl ClassView {
             vm_memory_overhead_percent: options.vm_memory_overhead_percent,
             ..AwsNodeClass::default()
         };
-        // What could not be read is told by the class's validation.
+        // The class's validation reports settings that cannot be parsed.
         let (mut facts, _) = aws_node_class(class, &base);
-        // A guess from the names of zones would be wrong for local zones.
+        // The region cannot be derived from the names of local zones.
         facts.region.clone_from(&options.region);
         for zone in &mut facts.zones {
             zone.id = zone.id.take().filter(|id| !id.is_empty());
@@ -63,7 +63,7 @@ impl ClassView {
         for subnet in status.map_or(&[][..], |status| &status.subnets) {
             subnet_ids.entry(subnet.zone.clone()).or_default().push(subnet.id.clone());
         }
-        // A status lists them by free addresses, which change all the time and decide nothing here.
+        // The status sorts subnets by free addresses, which change often and do not matter here.
         subnet_ids.values_mut().for_each(|ids| ids.sort_unstable());
         let kubelet = class.spec.kubelet.as_ref();
         let expressions = expressions
@@ -75,12 +75,12 @@ impl ClassView {
             subnet_ids,
             images: images_key(status.map_or(&[], |status| &status.amis)),
             expressions,
-            is_closed: false,
+            is_unlaunchable: false,
         }
     }
 }
 
-/// A set of images as a key: the ids in order.
+/// A set of AMIs as a key: the sorted ids.
 pub fn images_key(images: &[AmiStatus]) -> String {
     let mut ids: Vec<&str> = images.iter().map(|image| image.id.as_str()).collect();
     ids.sort_unstable();

@@ -1,29 +1,32 @@
-//! Ask EC2 what it sells, twice a day; tell about offerings, once a minute; keep the prices that overlays state.
+//! Controllers of instance types: discovery every 12 hours, offering metrics every minute, and prices from
+//! NodeOverlays.
+//!
+//! Upstream: `pkg/controllers/providers/instancetype`
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use karpenter_api::types::NodeOverlay;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::listed;
 use karpenter_model::instance_type::InstanceType;
 
 use super::InstanceTypes;
-use super::metrics::{TypeMetrics, told};
+use super::metrics::{TypeMetrics, merged_offerings};
 use super::overlay_prices::stated_prices;
 
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(12 * 60 * 60);
-const TELLING_PERIOD: Duration = Duration::from_secs(60);
+const METRICS_PERIOD: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Asks again what EC2 sells. The first answer is asked for at the start, by whoever cannot start without it.
+/// Repeats the discovery of instance types. [`crate::assembly`] makes the first discovery at start.
 pub struct DiscoveryController {
     types: InstanceTypes,
     metrics: TypeMetrics,
-    /// Types newer than the shipped tables that were logged.
+    /// Instance types missing in the built-in tables that were logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
@@ -36,7 +39,7 @@ impl DiscoveryController {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// Once for each type, all new ones in one line.
+    /// Logs each instance type once; new ones share a line.
     fn log_types_newer_than_tables(&self) {
         let discovered = self.types.discovered();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,28 +49,28 @@ impl DiscoveryController {
             let instance_types = new.join(",");
             tracing::warn!(
                 instance_types,
-                "instance types are newer than the shipped tables, they have no pod-eni capacity"
+                "instance types are missing in the built-in tables, they have no pod-eni capacity"
             );
         }
     }
 }
 
 impl Reconcile for DiscoveryController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let outcome = self.types.discover().await;
         self.log_types_newer_than_tables();
-        self.metrics.tell_types(&self.types.discovered());
+        self.metrics.record_instance_types(&self.types.discovered());
         match outcome {
-            Ok(()) => Ok(After::Again(DISCOVERY_PERIOD)),
+            Ok(()) => Ok(Requeue::After(DISCOVERY_PERIOD)),
             Err(error) => {
-                tracing::error!(%error, "instance types could not be read; those known before still hold");
-                Ok(After::Again(RETRY))
+                tracing::error!(%error, "failed to discover instance types, using last known instance types");
+                Ok(Requeue::After(RETRY))
             }
         }
     }
 }
 
-/// Tells what can be had and for how much, over all pools.
+/// Updates the metrics of offerings, over all NodePools.
 pub struct OfferingMetricsController {
     context: Context,
     metrics: TypeMetrics,
@@ -85,26 +88,28 @@ impl OfferingMetricsController {
 }
 
 impl Reconcile for OfferingMetricsController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let mut catalogs: Vec<Arc<Vec<InstanceType>>> = Vec::new();
         for pool in self.context.stores.node_pools.list() {
             if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
             }
-            // A pool whose class is broken must not hide the offerings of all others.
+            // A NodePool whose class is not ready must not affect the metrics of other NodePools.
             match self.context.cloud.instance_types(&pool).await {
                 Ok(types) if catalogs.iter().any(|known| Arc::ptr_eq(known, &types)) => {}
                 Ok(types) => catalogs.push(types),
-                Err(error) => tracing::debug!(%error, "a pool has no instance types"),
+                Err(error) => tracing::debug!(%error, "nodepool has no instance types"),
             }
         }
-        self.metrics
-            .tell_offerings(&told(catalogs.iter().map(|types| types.as_slice()), self.uses_reservations));
-        Ok(After::Again(TELLING_PERIOD))
+        self.metrics.record_offerings(&merged_offerings(
+            catalogs.iter().map(|types| types.as_slice()),
+            self.uses_reservations,
+        ));
+        Ok(Requeue::After(METRICS_PERIOD))
     }
 }
 
-/// Hands on what overlays say about types without a price. To be run only while NodeOverlays are used.
+/// Passes prices from NodeOverlays to the instance types. Runs only with the feature gate NodeOverlay.
 pub struct OverlayPricesController {
     context: Context,
     types: InstanceTypes,
@@ -118,16 +123,16 @@ impl OverlayPricesController {
     pub fn watch(&self, queue: &Queue) {
         if let Some(overlays) = &self.context.stores.node_overlays {
             let to = queue.clone();
-            overlays.observe(move |_: &Change<NodeOverlay>| to.add_soon(ObjectKey::new("", "all")));
+            overlays.observe(move |_: &Change<NodeOverlay>| to.add_debounced(ObjectKey::new("", "all")));
         }
         queue.add(ObjectKey::new("", "all"));
     }
 }
 
 impl Reconcile for OverlayPricesController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let overlays = listed(self.context.stores.node_overlays.as_ref());
         self.types.set_stated_prices(stated_prices(overlays.iter().map(|overlay| &**overlay)));
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

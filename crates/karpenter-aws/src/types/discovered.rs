@@ -1,4 +1,4 @@
-//! What EC2 sells in the region, as it told last.
+//! The instance types and zones that EC2 returned last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use karpenter_catalog::aws::{self, TypeInfo, TypeLabelBuilder, TypeLabels};
 
 use crate::api::ec2::TypeOffering;
 
-/// A type, and the labels that follow from it alone.
+/// An instance type, and the labels that depend on it alone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KnownType {
     pub info: TypeInfo,
     pub labels: TypeLabels,
-    /// Where it is sold, in order.
+    /// The zones that offer it, sorted.
     pub zones: Vec<Arc<str>>,
 }
 
-/// All types by name.
+/// All instance types by name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Discovered {
     version: u64,
@@ -25,7 +25,7 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// What EC2 does not tell is added from shipped tables. Of a type that is listed twice the last counts.
+    /// Adds properties that EC2 does not return from built-in tables. Of duplicates the last one counts.
     pub fn new(types: Vec<TypeInfo>, offerings: Vec<TypeOffering>, version: u64) -> Self {
         let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut zones_of: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();
@@ -58,17 +58,17 @@ impl Discovered {
         self.version
     }
 
-    /// By name.
+    /// Sorted by name.
     pub fn types(&self) -> &[KnownType] {
         &self.types
     }
 
-    /// Every zone in which anything is sold.
+    /// All zones that offer any instance type.
     pub fn zones(&self) -> &BTreeSet<Arc<str>> {
         &self.zones
     }
 
-    /// Names of types that EC2 sells and no shipped table knows, in order.
+    /// Names of instance types that are missing in the built-in tables, sorted.
     pub fn newer_than_tables(&self) -> impl Iterator<Item = &str> {
         self.types.iter().map(|known| &*known.info.name).filter(|name| !aws::catalog().knows(name))
     }

@@ -1,4 +1,4 @@
-//! Everything that is known about buying, as the catalog asks for it, for one class.
+//! Prices and availability for one class, as input of the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,19 @@ use karpenter_catalog::aws::{AwsZone, CapacityPool, Market};
 
 use super::class_view::ClassView;
 use super::discovered::Discovered;
-use super::memory::Seen;
+use super::memory::MemorySnapshot;
 use crate::pricing::Prices;
-use crate::reservations::Left;
-use crate::unavailable::{Shortages, Wish};
+use crate::reservations::AvailableCounts;
+use crate::unavailable::{OfferingQuery, UnavailableSnapshot};
 
 pub struct LiveMarket<'a> {
     pub(super) view: &'a ClassView,
     pub(super) discovered: &'a Discovered,
     pub(super) prices: &'a Prices,
-    pub(super) shortages: &'a Shortages,
-    pub(super) left: &'a Left,
+    pub(super) shortages: &'a UnavailableSnapshot,
+    pub(super) left: &'a AvailableCounts,
     pub(super) shifted_zone_ids: &'a BTreeSet<String>,
-    pub(super) memory: &'a Seen,
+    pub(super) memory: &'a MemorySnapshot,
     pub(super) stated_prices: &'a BTreeMap<String, f64>,
 }
 
@@ -52,7 +52,7 @@ impl Market for LiveMarket<'_> {
     }
 
     fn has_insufficient_capacity(&self, pool: CapacityPool<'_>) -> bool {
-        self.shortages.is_short(&Wish {
+        self.shortages.is_unavailable(&OfferingQuery {
             instance_type: pool.instance_type,
             zone: pool.zone,
             capacity_type: pool.capacity_type,
@@ -63,7 +63,7 @@ impl Market for LiveMarket<'_> {
     }
 
     fn is_shifted(&self, zone: &AwsZone) -> bool {
-        self.view.is_closed || zone.id.as_ref().is_some_and(|id| self.shifted_zone_ids.contains(id))
+        self.view.is_unlaunchable || zone.id.as_ref().is_some_and(|id| self.shifted_zone_ids.contains(id))
     }
 
     fn reservation_left(&self, reservation_id: &str) -> u32 {

@@ -1,7 +1,10 @@
-//! How much memory machines turned out to have: hypervisors keep some of it, and only a running node tells how much.
+//! Memory capacity of instance types as reported by nodes: the hypervisor uses some of the memory, and only a running
+//! node reports how much is left.
 //!
-//! The smallest amount seen counts, because the next node may be as small. An amount belongs to a type and a set of
-//! images, and is forgotten when it was not confirmed for two months.
+//! The smallest reported value is used. A value belongs to an instance type and a set of AMIs, and is dropped if no
+//! node confirmed it for 60 days.
+//!
+//! Upstream: `pkg/providers/instancetype/instancetype.go`
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,21 +15,21 @@ use karpenter_cluster::clock::Clock;
 
 const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 
-/// Amounts at one moment.
+/// A snapshot of the values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MemorySnapshot {
     pub version: u64,
-    /// By type, then by images.
+    /// Bytes by instance type and AMIs.
     bytes: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
-impl Seen {
+impl MemorySnapshot {
     pub fn of(&self, instance_type: &str, images: &str) -> Option<i64> {
         self.bytes.get(instance_type)?.get(images).copied()
     }
 }
 
-/// Clones share everything.
+/// Clones share all state.
 #[derive(Debug, Clone)]
 pub struct DiscoveredMemory {
     clock: Clock,
@@ -35,10 +38,10 @@ pub struct DiscoveredMemory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Type and images to when it was last confirmed.
+    /// When the value of an instance type and AMIs was last confirmed.
     confirmed: BTreeMap<(String, String), Timestamp>,
     next_end: Option<Timestamp>,
-    current: Arc<Seen>,
+    current: Arc<MemorySnapshot>,
 }
 
 impl DiscoveredMemory {
@@ -46,8 +49,8 @@ impl DiscoveredMemory {
         Self { clock, state: Arc::default() }
     }
 
-    /// A node of a type with a class's images has so much. Whether that is news.
-    pub fn see(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
+    /// Records the memory of a node; returns whether the value changed.
+    pub fn record(&self, instance_type: &str, images: &str, bytes: i64) -> bool {
         if bytes <= 0 || instance_type.is_empty() {
             return false;
         }
@@ -68,7 +71,7 @@ impl DiscoveredMemory {
         true
     }
 
-    pub fn current(&self) -> Arc<Seen> {
+    pub fn current(&self) -> Arc<MemorySnapshot> {
         let mut state = self.lock();
         self.forget(&mut state);
         Arc::clone(&state.current)
@@ -113,37 +116,40 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_smallest_amount_counts_for_two_months_after_it_was_confirmed() {
+    async fn smallest_memory_is_kept_for_sixty_days_after_confirmation() {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
         let known = || memory.current().of("m5.large", "ami-1");
         assert_eq!(known(), None);
-        assert!(memory.see("m5.large", "ami-1", 800));
-        assert!(!memory.see("m5.large", "ami-1", 900), "a larger one is not what the next node can count on");
+        assert!(memory.record("m5.large", "ami-1", 800));
+        assert!(
+            !memory.record("m5.large", "ami-1", 900),
+            "a larger one is not what the next node can count on"
+        );
         assert_eq!(known(), Some(800));
-        assert!(memory.see("m5.large", "ami-1", 700));
+        assert!(memory.record("m5.large", "ami-1", 700));
         assert_eq!(known(), Some(700));
         assert_eq!(memory.current().of("m5.large", "ami-2"), None);
         assert_eq!(memory.current().of("m5.xlarge", "ami-1"), None);
 
         let version = memory.current().version;
         tokio::time::advance(40 * DAY).await;
-        assert!(!memory.see("m5.large", "ami-1", 700), "confirmed, but no news");
+        assert!(!memory.record("m5.large", "ami-1", 700), "confirmed, but no news");
         assert_eq!(memory.current().version, version);
         tokio::time::advance(59 * DAY).await;
         assert_eq!(known(), Some(700));
         tokio::time::advance(DAY).await;
         assert_eq!(known(), None);
-        assert!(memory.current().version > version, "readers hear of it");
-        assert!(memory.see("m5.large", "ami-1", 900));
+        assert!(memory.current().version > version, "the version changes");
+        assert!(memory.record("m5.large", "ami-1", 900));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nonsense_is_not_remembered() {
+    async fn invalid_memory_is_ignored() {
         let memory = DiscoveredMemory::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
-        assert!(!memory.see("m5.large", "ami-1", 0));
-        assert!(!memory.see("m5.large", "ami-1", -5));
-        assert!(!memory.see("", "ami-1", 5));
+        assert!(!memory.record("m5.large", "ami-1", 0));
+        assert!(!memory.record("m5.large", "ami-1", -5));
+        assert!(!memory.record("", "ami-1", 5));
         assert_eq!(memory.current().version, 0);
     }
 }

@@ -1,4 +1,6 @@
-//! Looks at nodes once they are registered: how much memory did the machine turn out to have?
+//! Records the memory of nodes when they are registered.
+//!
+//! Upstream: `pkg/controllers/providers/instancetype/capacity`
 
 use std::collections::BTreeSet;
 
@@ -6,8 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{AmiStatus, EC2NodeClass, NodeClaim};
 use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::BY_PROVIDER_ID;
 use karpenter_model::quantity::Quantity;
@@ -17,7 +19,7 @@ use kube::ResourceExt;
 use super::class_view::images_key;
 use super::memory::DiscoveredMemory;
 
-/// The image that a machine with these labels would boot: the first that fits.
+/// The AMI that an instance with these labels would boot: the first compatible one.
 pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatus]) -> Option<&'a str> {
     let nothing_open = BTreeSet::new();
     let fits = |image: &&AmiStatus| {
@@ -34,9 +36,12 @@ pub(crate) fn image_for<'a>(labels_of_node: &Requirements, images: &'a [AmiStatu
     images.iter().find(fits).map(|image| image.id.as_str())
 }
 
-/// What a node says about its type: the type, the images it belongs to, and its memory in bytes. Nothing if the node
-/// runs another image than a new one would.
-pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> Option<(String, String, i64)> {
+/// Instance type, AMIs and memory in bytes of a node; `None` if the node runs another AMI than a new node would.
+pub(super) fn reported_memory(
+    node: &Node,
+    claim: &NodeClaim,
+    class: &EC2NodeClass,
+) -> Option<(String, String, i64)> {
     let instance_type = label(node, labels::INSTANCE_TYPE)?.to_owned();
     let images = &class.status.as_ref()?.amis;
     let of_node: Requirements = node
@@ -53,7 +58,7 @@ pub(super) fn finding(node: &Node, claim: &NodeClaim, class: &EC2NodeClass) -> O
     Some((instance_type, images_key(images), bytes))
 }
 
-/// To be run with one worker.
+/// Must run with one worker.
 pub struct MemoryController {
     context: Context,
     memory: DiscoveredMemory,
@@ -68,7 +73,7 @@ impl MemoryController {
         let to = queue.clone();
         let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
-            // Once, when a node becomes registered or is first seen so.
+            // When a node becomes registered, or is first seen as registered.
             if let Change::Applied { old, new } = change
                 && is_registered(new)
                 && !old.as_ref().is_some_and(|old| is_registered(old))
@@ -86,22 +91,22 @@ impl MemoryController {
 }
 
 impl Reconcile for MemoryController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
         for claim in stores.node_claims.by(BY_PROVIDER_ID, provider_id) {
             if !self.context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
-            let found = self.class_of(&claim).and_then(|class| finding(&node, &claim, &class));
+            let found = self.class_of(&claim).and_then(|class| reported_memory(&node, &claim, &class));
             if let Some((instance_type, images, bytes)) = found
-                && self.memory.see(&instance_type, &images, bytes)
+                && self.memory.record(&instance_type, &images, bytes)
             {
                 tracing::debug!(memory_capacity = bytes, instance_type, "updating discovered capacity cache");
             }
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_nodes_with_the_image_a_new_one_would_boot_count() {
+    fn only_nodes_with_current_ami_count() {
         let of_class: EC2NodeClass =
             read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"amis": images()}}));
         let key = "ami-arm ami-gpu ami-new ami-odd";
@@ -157,7 +162,7 @@ mod tests {
         for (labels, memory, image, expected) in table {
             let claim: NodeClaim =
                 read(json!({"metadata": {"name": "c"}, "spec": {}, "status": {"imageID": image}}));
-            let found = finding(&node(labels.clone(), memory), &claim, &of_class);
+            let found = reported_memory(&node(labels.clone(), memory), &claim, &of_class);
             let expected = expected.map(|(name, bytes)| (name.to_owned(), key.to_owned(), bytes));
             assert_eq!(found, expected, "{labels} {memory:?} {image:?}");
         }

@@ -1,4 +1,7 @@
-//! What types and offerings tell about themselves, with upstream's names. Series of what is no longer sold are removed.
+//! Metrics of instance types and offerings, with upstream's names. Series of types that are no longer offered are
+//! removed.
+//!
+//! Upstream: `pkg/providers/instancetype/metrics.go`
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +13,23 @@ use prometheus::{GaugeVec, Opts, Registry};
 
 use super::discovered::Discovered;
 
-/// Type, capacity type and zone.
+/// Instance type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
-/// Whether an offering can be had, and for how much.
+/// Availability and price of an offering.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Told {
+pub(super) struct OfferingState {
     pub(super) is_available: bool,
     pub(super) price: f64,
 }
 
-/// What the offerings of several pools come to: available for one is available. Where reservations are used, zones
-/// without one say so.
-pub(super) fn told<'a>(
+/// Merges the offerings of several NodePools: an offering that is available for one of them is available. If
+/// reservations are used, zones without a reservation get a series with availability 0.
+pub(super) fn merged_offerings<'a>(
     pools: impl IntoIterator<Item = &'a [InstanceType]>,
     uses_reservations: bool,
-) -> BTreeMap<Series, Told> {
-    let mut all: BTreeMap<Series, Told> = BTreeMap::new();
+) -> BTreeMap<Series, OfferingState> {
+    let mut all: BTreeMap<Series, OfferingState> = BTreeMap::new();
     for types in pools {
         for instance_type in types {
             let mut zones = BTreeSet::new();
@@ -35,7 +38,7 @@ pub(super) fn told<'a>(
                     continue;
                 };
                 let series = [instance_type.name.to_string(), capacity_type.to_string(), zone.to_string()];
-                let entry = all.entry(series).or_insert(Told { is_available: false, price: 0.0 });
+                let entry = all.entry(series).or_insert(OfferingState { is_available: false, price: 0.0 });
                 entry.is_available |= offering.available;
                 entry.price = offering.price_per_hour;
                 zones.insert(zone);
@@ -44,7 +47,7 @@ pub(super) fn told<'a>(
                 for zone in zones {
                     let reserved = labels::CAPACITY_TYPE_RESERVED.to_owned();
                     let series = [instance_type.name.to_string(), reserved, zone.to_string()];
-                    all.entry(series).or_insert(Told { is_available: false, price: 0.0 });
+                    all.entry(series).or_insert(OfferingState { is_available: false, price: 0.0 });
                 }
             }
         }
@@ -59,7 +62,7 @@ pub struct TypeMetrics {
     memory_bytes: GaugeVec,
     available: GaugeVec,
     price: GaugeVec,
-    /// What is on the page.
+    /// The series that are exported.
     types: Arc<Mutex<BTreeSet<String>>>,
     offerings: Arc<Mutex<BTreeSet<Series>>>,
 }
@@ -71,25 +74,25 @@ impl TypeMetrics {
             cpu_cores: gauge(
                 registry,
                 "instance_type_cpu_cores",
-                "Number of cores of a type.",
+                "Number of vCPUs of an instance type.",
                 &["instance_type"],
             ),
             memory_bytes: gauge(
                 registry,
                 "instance_type_memory_bytes",
-                "Memory of a type, in bytes.",
+                "Memory of an instance type, in bytes.",
                 &["instance_type"],
             ),
             available: gauge(
                 registry,
                 "instance_type_offering_available",
-                "Whether an offering can be had, by type, capacity type and zone.",
+                "Whether an offering is available, by instance type, capacity type and zone.",
                 &of_offering,
             ),
             price: gauge(
                 registry,
                 "instance_type_offering_price_estimate",
-                "What an offering is taken to cost per hour, by type, capacity type and zone.",
+                "Estimated price per hour of an offering, by instance type, capacity type and zone.",
                 &of_offering,
             ),
             types: Arc::default(),
@@ -97,12 +100,12 @@ impl TypeMetrics {
         }
     }
 
-    pub(super) fn tell_types(&self, discovered: &Discovered) {
+    pub(super) fn record_instance_types(&self, discovered: &Discovered) {
         let mut before = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         let now: BTreeSet<String> =
             discovered.types().iter().map(|known| known.info.name.to_string()).collect();
         for gone in before.difference(&now) {
-            // A series that is not there need not be removed.
+            // The removal fails if the series does not exist; that is fine.
             let _ = self.cpu_cores.remove_label_values(&[gone]);
             let _ = self.memory_bytes.remove_label_values(&[gone]);
         }
@@ -114,15 +117,15 @@ impl TypeMetrics {
         *before = now;
     }
 
-    pub(super) fn tell_offerings(&self, told: &BTreeMap<Series, Told>) {
+    pub(super) fn record_offerings(&self, offerings: &BTreeMap<Series, OfferingState>) {
         let mut before = self.offerings.lock().unwrap_or_else(PoisonError::into_inner);
-        let now: BTreeSet<Series> = told.keys().cloned().collect();
+        let now: BTreeSet<Series> = offerings.keys().cloned().collect();
         for gone in before.difference(&now) {
             let values = gone.each_ref().map(String::as_str);
             let _ = self.available.remove_label_values(&values);
             let _ = self.price.remove_label_values(&values);
         }
-        for (series, Told { is_available, price }) in told {
+        for (series, OfferingState { is_available, price }) in offerings {
             let values = series.each_ref().map(String::as_str);
             self.available.with_label_values(&values).set(f64::from(u8::from(*is_available)));
             self.price.with_label_values(&values).set(*price);
@@ -137,7 +140,7 @@ fn gauge(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> GaugeV
     declare(registry, gauge)
 }
 
-/// Where it is declared already, what is counted here is counted for nobody.
+/// If the name is registered already, the new collector is not exported.
 fn declare<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
     let _ = registry.register(Box::new(collector.clone()));
     collector
@@ -151,34 +154,34 @@ mod tests {
     use super::*;
     use crate::types::Discovered;
 
-    fn page(registry: &Registry) -> String {
+    fn exported(registry: &Registry) -> String {
         TextEncoder::new().encode_to_string(&registry.gather()).expect("text")
     }
 
     #[test]
-    fn types_come_and_go() {
+    fn series_of_removed_instance_types_are_deleted() {
         let registry = Registry::new();
         let metrics = TypeMetrics::new(&registry);
         let info = |name: &str| aws::catalog().find(name).expect("known").clone();
-        metrics.tell_types(&Discovered::new(vec![info("m5.large"), info("c5.xlarge")], vec![], 1));
-        let told = page(&registry);
+        metrics.record_instance_types(&Discovered::new(vec![info("m5.large"), info("c5.xlarge")], vec![], 1));
+        let page = exported(&registry);
         assert!(
-            told.contains("karpenter_cloudprovider_instance_type_cpu_cores{instance_type=\"m5.large\"} 2\n"),
-            "{told}"
+            page.contains("karpenter_cloudprovider_instance_type_cpu_cores{instance_type=\"m5.large\"} 2\n"),
+            "{page}"
         );
         assert!(
-            told.contains(
+            page.contains(
                 "karpenter_cloudprovider_instance_type_memory_bytes{instance_type=\"c5.xlarge\"} 8589934592\n"
             ),
-            "{told}"
+            "{page}"
         );
-        metrics.tell_types(&Discovered::new(vec![info("m5.large")], vec![], 2));
-        let told = page(&registry);
-        assert!(told.contains("m5.large") && !told.contains("c5.xlarge"), "{told}");
+        metrics.record_instance_types(&Discovered::new(vec![info("m5.large")], vec![], 2));
+        let page = exported(&registry);
+        assert!(page.contains("m5.large") && !page.contains("c5.xlarge"), "{page}");
     }
 
     #[test]
-    fn offerings_of_all_pools_are_told_together() {
+    fn offerings_of_all_nodepools_are_merged() {
         let class =
             aws::AwsNodeClass { zones: vec![aws::AwsZone::named("us-east-1a")], ..Default::default() };
         let m5 = aws::catalog().resolve_one("m5.large", &class).expect("known");
@@ -188,21 +191,21 @@ mod tests {
             |capacity_type: &str| ["m5.large".to_owned(), capacity_type.to_owned(), "us-east-1a".to_owned()];
         let (m5, short) = ([m5], [short]);
 
-        let all = told([&m5[..], &short[..]], true);
+        let all = merged_offerings([&m5[..], &short[..]], true);
         assert_eq!(all.len(), 3);
         assert!(all[&series("on-demand")].is_available && all[&series("spot")].is_available);
         assert_eq!(all[&series("on-demand")].price, 0.096);
-        assert_eq!(all[&series("reserved")], Told { is_available: false, price: 0.0 });
-        assert!(!told([&short[..]], false)[&series("spot")].is_available);
-        assert_eq!(told([&m5[..]], false).len(), 2);
+        assert_eq!(all[&series("reserved")], OfferingState { is_available: false, price: 0.0 });
+        assert!(!merged_offerings([&short[..]], false)[&series("spot")].is_available);
+        assert_eq!(merged_offerings([&m5[..]], false).len(), 2);
 
         let registry = Registry::new();
         let metrics = TypeMetrics::new(&registry);
-        metrics.tell_offerings(&all);
+        metrics.record_offerings(&all);
         let line = "karpenter_cloudprovider_instance_type_offering_available{capacity_type=\"spot\",instance_type=\"m5.large\",zone=\"us-east-1a\"} 1\n";
-        assert!(page(&registry).contains(line), "{}", page(&registry));
-        metrics.tell_offerings(&told([&short[..]], false));
-        let told = page(&registry);
-        assert!(!told.contains("reserved") && told.contains("offering_price_estimate"), "{told}");
+        assert!(exported(&registry).contains(line), "{}", exported(&registry));
+        metrics.record_offerings(&merged_offerings([&short[..]], false));
+        let page = exported(&registry);
+        assert!(!page.contains("reserved") && page.contains("offering_price_estimate"), "{page}");
     }
 }

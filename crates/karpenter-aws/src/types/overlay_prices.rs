@@ -1,4 +1,5 @@
-//! Prices that users state for types without one, in NodeOverlays that say nothing but a type and a price.
+//! Prices that NodeOverlays state for instance types without a known price. Only overlays whose sole requirement is
+//! an instance type count.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use karpenter_api::types::{ConditionStatus, NodeOverlay};
 
 use crate::pricing::is_price;
 
-/// Of several overlays for one type the last by name counts.
+/// Of several overlays for an instance type, the last by name wins.
 pub fn stated_prices<'a>(overlays: impl IntoIterator<Item = &'a NodeOverlay>) -> BTreeMap<String, f64> {
     let mut overlays: Vec<&NodeOverlay> = overlays.into_iter().filter(|overlay| is_valid(overlay)).collect();
     overlays.sort_by_key(|overlay| overlay.metadata.name.clone());
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_type_and_a_price_count() {
+    fn only_overlays_with_instance_type_and_price_count() {
         let of_type = (labels::INSTANCE_TYPE, "In", &["m5.large", "m5.xlarge"][..]);
         let table: [(NodeOverlay, usize); 9] = [
             (overlay("a", Some("0.5"), &[of_type]), 2),
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_by_name_counts() {
+    fn last_overlay_by_name_wins() {
         let of_type = (labels::INSTANCE_TYPE, "In", &["m5.large"][..]);
         let overlays = [overlay("b", Some("0.2"), &[of_type]), overlay("a", Some("0.1"), &[of_type])];
         assert_eq!(stated_prices(&overlays), BTreeMap::from([("m5.large".to_owned(), 0.2)]));

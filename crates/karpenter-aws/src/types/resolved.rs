@@ -1,4 +1,4 @@
-//! What was resolved for a class, and how much of it has to be made anew when something changed.
+//! The resolved instance types of a class, and which of them must be resolved again after a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use karpenter_model::instance_type::InstanceType;
 use super::class_view::{ClassView, KubeletExpressions};
 use super::discovered::Discovered;
 use super::market::LiveMarket;
-use super::memory::Seen;
+use super::memory::MemorySnapshot;
 use crate::pricing::Quotes;
-use crate::reservations::Left;
-use crate::unavailable::{Changed, Shortages};
+use crate::reservations::AvailableCounts;
+use crate::unavailable::{Changed, UnavailableSnapshot};
 
-/// Everything besides the class that types are made from.
+/// The inputs of resolution besides the class.
 #[derive(Debug, Clone)]
 pub(super) struct Inputs {
     pub(super) discovered: Arc<Discovered>,
     pub(super) quotes: Arc<Quotes>,
-    pub(super) shortages: Arc<Shortages>,
-    pub(super) left: Arc<Left>,
+    pub(super) shortages: Arc<UnavailableSnapshot>,
+    pub(super) left: Arc<AvailableCounts>,
     pub(super) shifted_zone_ids: BTreeSet<String>,
-    pub(super) memory: Arc<Seen>,
+    pub(super) memory: Arc<MemorySnapshot>,
     pub(super) stated_prices: Arc<BTreeMap<String, f64>>,
 }
 
-/// How much of what is there has to be made anew.
+/// The part that must be resolved again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
-    /// The offerings of these types.
+    /// The offerings of these instance types.
     OfferingsOf(BTreeSet<String>),
     /// All offerings; labels, capacity and overhead stay.
     AllOfferings,
@@ -44,7 +44,7 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
-    /// Makes the types of a class, out of `known` as far as that still holds.
+    /// Resolves the instance types of a class; reuses the parts of `known` that are still valid.
     pub(super) fn make(
         view: Arc<ClassView>,
         inputs: Inputs,
@@ -57,16 +57,16 @@ impl Resolved {
                 let mut types = (*known.types).clone();
                 let changed: Vec<usize> =
                     names.iter().filter_map(|name| inputs.discovered.position(name)).collect();
-                remake_offerings(&mut types, changed, &view, &inputs);
+                resolve_offerings(&mut types, changed, &view, &inputs);
                 Arc::new(types)
             }
             Some((known, Work::AllOfferings)) => {
                 let mut types = (*known.types).clone();
                 let all = 0..types.len();
-                remake_offerings(&mut types, all, &view, &inputs);
+                resolve_offerings(&mut types, all, &view, &inputs);
                 Arc::new(types)
             }
-            Some((_, Work::Everything)) | None => Arc::new(make_all(&view, &inputs, expressions)),
+            Some((_, Work::Everything)) | None => Arc::new(resolve_all(&view, &inputs, expressions)),
         };
         Self { view, inputs, types }
     }
@@ -121,7 +121,7 @@ fn market<'a>(view: &'a ClassView, inputs: &'a Inputs) -> LiveMarket<'a> {
     }
 }
 
-fn make_all(
+fn resolve_all(
     view: &ClassView,
     inputs: &Inputs,
     expressions: Option<&dyn KubeletExpressions>,
@@ -142,7 +142,7 @@ fn make_all(
 }
 
 /// `types` are those of `inputs.discovered`, in the same order.
-fn remake_offerings(
+fn resolve_offerings(
     types: &mut [InstanceType],
     changed: impl IntoIterator<Item = usize>,
     view: &ClassView,

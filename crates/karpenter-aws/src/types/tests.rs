@@ -111,8 +111,8 @@ fn class() -> EC2NodeClass {
     class
 }
 
-fn short(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> ShortPool {
-    ShortPool {
+fn short(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> UnavailableOffering {
+    UnavailableOffering {
         instance_type: instance_type.to_owned(),
         zone: zone.to_owned(),
         capacity_type: capacity_type.to_owned(),
@@ -143,7 +143,7 @@ fn available(instance_type: &InstanceType) -> Vec<String> {
 const ALL: [&str; 4] = ["a on-demand", "a spot", "b on-demand", "b spot"];
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_listed_before_it_is_known() {
+async fn no_instance_types_before_discovery() {
     let scene = Scene::new();
     assert_eq!(scene.types.list(&class()).await, Err(TypesError::NoTypes));
     scene.types.discover().await.expect("an answer");
@@ -154,7 +154,7 @@ async fn nothing_is_listed_before_it_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_or_empty_answer_keeps_what_was_known() {
+async fn failed_or_empty_discovery_keeps_known_types() {
     let scene = Scene::discovered().await;
     let before = scene.list(&class()).await;
     let throttled = || AwsError::new("RequestLimitExceeded", "slow down");
@@ -172,7 +172,7 @@ async fn a_failed_or_empty_answer_keeps_what_was_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_equal_answer_changes_nothing_and_another_one_does() {
+async fn version_grows_only_if_discovery_differs() {
     let scene = Scene::discovered().await;
     let before = scene.list(&class()).await;
     scene.cloud.world(|world| world.types.reverse());
@@ -194,7 +194,7 @@ async fn an_equal_answer_changes_nothing_and_another_one_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn types_that_only_ec2_knows_are_completed_from_tables() {
+async fn discovered_types_are_completed_from_tables() {
     let scene = Scene::new();
     scene.cloud.world(|world| {
         let mut info = world.types.iter().find(|info| &*info.name == "g5.xlarge").expect("known").clone();
@@ -214,7 +214,7 @@ async fn types_that_only_ec2_knows_are_completed_from_tables() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_live_answer_equals_the_embedded_catalog() {
+async fn discovered_types_equal_built_in_catalog() {
     let scene = Scene::new();
     let facts = karpenter_catalog::aws::catalog();
     scene.cloud.world(|world| world.types = facts.types().to_vec());
@@ -240,7 +240,7 @@ async fn the_live_answer_equals_the_embedded_catalog() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_given_again_until_something_it_was_made_from_changes() {
+async fn resolved_types_are_cached_until_an_input_changes() {
     let scene = Scene::discovered().await;
     let class = class();
     let first = scene.list(&class).await;
@@ -257,7 +257,7 @@ async fn an_answer_is_given_again_until_something_it_was_made_from_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_worked_off_as_far_as_it_goes() {
+async fn change_resolves_only_affected_types() {
     let scene = Scene::discovered().await;
     let mut class = class();
     class.status.as_mut().expect("a status").capacity_reservations = vec![offerings::reservation("cr-1")];
@@ -276,15 +276,15 @@ async fn a_change_is_worked_off_as_far_as_it_goes() {
     check(&|| {}, Work::Nothing);
     let unavailable = scene.types.unavailable();
     check(
-        &|| unavailable.mark_pool(short("m5.large", "us-east-1a", "spot", Scope::Everyone), "x"),
+        &|| unavailable.mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x"),
         of(&["m5.large"]),
     );
     check(
-        &|| unavailable.mark_pool(short("m5.large", "us-east-1a", "spot", Scope::Everyone), "x"),
+        &|| unavailable.mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x"),
         Work::Nothing,
     );
     check(
-        &|| unavailable.mark_pool(short("none.such", "us-east-1a", "spot", Scope::Everyone), "x"),
+        &|| unavailable.mark_pool(short("none.such", "us-east-1a", "spot", Scope::AnyLaunch), "x"),
         of(&["none.such"]),
     );
     check(&|| unavailable.mark_subnet("subnet-a"), Work::AllOfferings);
@@ -301,7 +301,7 @@ async fn a_change_is_worked_off_as_far_as_it_goes() {
     check(&cheaper, Work::AllOfferings);
     check(&|| scene.types.set_stated_prices(price.clone()), Work::AllOfferings);
     let seen = || {
-        scene.types.memory().see("m5.large", "", 7_000_000_000);
+        scene.types.memory().record("m5.large", "", 7_000_000_000);
     };
     check(&seen, Work::Everything);
     let shift = crate::api::zonal_shift::Shift {
@@ -314,7 +314,7 @@ async fn a_change_is_worked_off_as_far_as_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_version_of_a_class_is_read_anew() {
+async fn new_version_of_class_is_parsed_again() {
     let scene = Scene::discovered().await;
     let (mut one, mut other) = (class(), class());
     let version = |class: &mut EC2NodeClass, uid: &str, version: &str| {
@@ -333,14 +333,14 @@ async fn a_new_version_of_a_class_is_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_do_not_share_what_they_have_seen() {
+async fn classes_track_changes_independently() {
     let scene = Scene::discovered().await;
     let (one, mut other) = (class(), class());
     other.metadata.name = Some("other".to_owned());
     other.spec.ami_family = Some("Bottlerocket".to_owned());
     assert_eq!(available(&scene.one(&one, "m5.large").await), ALL);
     assert_eq!(available(&scene.one(&other, "m5.large").await), ALL);
-    scene.types.unavailable().mark_pool(short("m5.large", "us-east-1a", "spot", Scope::Everyone), "x");
+    scene.types.unavailable().mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x");
     // Whoever asks first does not hide the change from the one who asks next.
     let without = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&one, "m5.large").await), without);
@@ -351,22 +351,22 @@ async fn classes_do_not_share_what_they_have_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn interruptions_close_pools_and_reservations() {
+async fn interruptions_mark_offerings_and_reservations_unavailable() {
     let scene = Scene::discovered().await;
     let mut class = class();
     class.status.as_mut().expect("a status").capacity_reservations = vec![offerings::reservation("cr-1")];
     scene.types.reservations().counts().sync([("cr-1".to_owned(), 2)], scene.clock.now());
     let with_reserved = [&ALL[..], &["a reserved cr-1"]].concat();
     assert_eq!(available(&scene.one(&class, "m5.large").await), with_reserved);
-    scene.types.close_spot_pool("m5.large", "us-east-1a");
-    scene.types.close_reservation("cr-1");
+    scene.types.mark_spot_unavailable("m5.large", "us-east-1a");
+    scene.types.mark_reservation_exhausted("cr-1");
     let left = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&class, "m5.large").await), left);
 }
 
 /// Whatever happens in whatever order, what is made anew in parts equals what is made from nothing.
 #[tokio::test(start_paused = true)]
-async fn parts_made_anew_always_fit_together() {
+async fn partial_resolution_equals_full_resolution() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| {
         let group = crate::api::ec2::PlacementGroup {
@@ -409,7 +409,7 @@ async fn parts_made_anew_always_fit_together() {
                 let price = BTreeMap::from([(name.to_owned(), 1.0 + draw(5) as f64)]);
                 types.prices().update(|prices| prices.with_on_demand(&price));
             }
-            7 => drop(types.memory().see(name, "", 8_000_000_000 - draw(1_000_000_000) as i64)),
+            7 => drop(types.memory().record(name, "", 8_000_000_000 - draw(1_000_000_000) as i64)),
             _ => tokio::time::advance(Duration::from_secs(draw(120))).await,
         }
         let listed = scene.list(&class).await;

@@ -6,8 +6,8 @@ fn unavailable() -> Unavailable {
     Unavailable::new(Clock::starting_at(Timestamp::UNIX_EPOCH))
 }
 
-fn pool(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> ShortPool {
-    ShortPool {
+fn pool(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> UnavailableOffering {
+    UnavailableOffering {
         instance_type: instance_type.to_owned(),
         zone: zone.to_owned(),
         capacity_type: capacity_type.to_owned(),
@@ -15,15 +15,15 @@ fn pool(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> S
     }
 }
 
-fn wish<'a>(instance_type: &'a str, zone: &'a str, capacity_type: &'a str) -> Wish<'a> {
-    Wish { instance_type, zone, capacity_type, subnet_ids: &[], group_id: None, partition: None }
+fn wish<'a>(instance_type: &'a str, zone: &'a str, capacity_type: &'a str) -> OfferingQuery<'a> {
+    OfferingQuery { instance_type, zone, capacity_type, subnet_ids: &[], group_id: None, partition: None }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shortage_concerns_its_pool_and_its_scope() {
+async fn unavailable_offering_applies_to_its_scope() {
     // What was marked; what is asked for as (type, zone, capacity type, group, partition); whether that is short.
     type Asked = (&'static str, &'static str, &'static str, Option<&'static str>, Option<u32>);
-    let general = || Scope::Everyone;
+    let general = || Scope::AnyLaunch;
     let group = || Scope::Group("pg-1".to_owned());
     let partition = || Scope::Partition("pg-1".to_owned(), 2);
     let table: [(Scope, Asked, bool); 14] = [
@@ -45,53 +45,55 @@ async fn a_shortage_concerns_its_pool_and_its_scope() {
     for (scope, (instance_type, zone, capacity_type, group_id, number), expected) in table {
         let unavailable = unavailable();
         unavailable.mark_pool(pool("m5.large", "a", "spot", scope.clone()), "InsufficientInstanceCapacity");
-        let asked = Wish { group_id, partition: number, ..wish(instance_type, zone, capacity_type) };
-        assert_eq!(unavailable.current().is_short(&asked), expected, "{scope:?} {asked:?}");
+        let asked = OfferingQuery { group_id, partition: number, ..wish(instance_type, zone, capacity_type) };
+        assert_eq!(unavailable.current().is_unavailable(&asked), expected, "{scope:?} {asked:?}");
     }
 }
 
 #[test]
-fn the_scope_of_a_launch_is_its_narrowest() {
-    assert_eq!(Scope::of(None, None), Scope::Everyone);
-    assert_eq!(Scope::of(None, Some(1)), Scope::Everyone);
+fn scope_of_launch_is_the_narrowest() {
+    assert_eq!(Scope::of(None, None), Scope::AnyLaunch);
+    assert_eq!(Scope::of(None, Some(1)), Scope::AnyLaunch);
     assert_eq!(Scope::of(Some("pg-1"), None), Scope::Group("pg-1".to_owned()));
     assert_eq!(Scope::of(Some("pg-1"), Some(3)), Scope::Partition("pg-1".to_owned(), 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shortage_is_over_after_three_minutes_and_lasts_longer_when_seen_again() {
+async fn unavailability_expires_after_three_minutes_and_is_extended() {
     let unavailable = unavailable();
-    let is_short = || unavailable.current().is_short(&wish("m5.large", "a", "spot"));
+    let is_unavailable = || unavailable.current().is_unavailable(&wish("m5.large", "a", "spot"));
     let mark =
-        || unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::Everyone), "UnfulfillableCapacity");
+        || unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::AnyLaunch), "UnfulfillableCapacity");
     mark();
     tokio::time::advance(2 * MINUTE).await;
     mark();
     tokio::time::advance(2 * MINUTE).await;
-    assert!(is_short());
+    assert!(is_unavailable());
     tokio::time::advance(MINUTE - Duration::from_millis(1)).await;
-    assert!(is_short());
+    assert!(is_unavailable());
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!is_short());
+    assert!(!is_unavailable());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_capacity_type_can_be_short_as_a_whole() {
+async fn capacity_type_can_be_unavailable() {
     let unavailable = unavailable();
     unavailable.mark_capacity_type("spot");
-    assert!(unavailable.current().is_short(&wish("m5.large", "a", "spot")));
-    assert!(unavailable.current().is_short(&wish("c5.large", "b", "spot")));
-    assert!(!unavailable.current().is_short(&wish("m5.large", "a", "on-demand")));
+    assert!(unavailable.current().is_unavailable(&wish("m5.large", "a", "spot")));
+    assert!(unavailable.current().is_unavailable(&wish("c5.large", "b", "spot")));
+    assert!(!unavailable.current().is_unavailable(&wish("m5.large", "a", "on-demand")));
     tokio::time::advance(UNAVAILABLE_FOR).await;
-    assert!(!unavailable.current().is_short(&wish("m5.large", "a", "spot")));
+    assert!(!unavailable.current().is_unavailable(&wish("m5.large", "a", "spot")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_zone_is_short_when_all_its_subnets_are() {
+async fn zone_is_unavailable_if_all_subnets_are() {
     let unavailable = unavailable();
     let asked = |ids: &[&str]| {
         let subnet_ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
-        unavailable.current().is_short(&Wish { subnet_ids: &subnet_ids, ..wish("m5.large", "a", "spot") })
+        unavailable
+            .current()
+            .is_unavailable(&OfferingQuery { subnet_ids: &subnet_ids, ..wish("m5.large", "a", "spot") })
     };
     unavailable.mark_subnet("subnet-1");
     assert!(asked(&["subnet-1"]));
@@ -100,28 +102,28 @@ async fn a_zone_is_short_when_all_its_subnets_are() {
     unavailable.mark_subnet("subnet-2");
     assert!(asked(&["subnet-1", "subnet-2"]));
     assert!(!asked(&["subnet-3"]));
-    assert!(unavailable.current().is_subnet_short("subnet-2"));
+    assert!(unavailable.current().is_subnet_unavailable("subnet-2"));
     tokio::time::advance(UNAVAILABLE_FOR).await;
     assert!(!asked(&["subnet-1"]));
-    assert!(!unavailable.current().is_subnet_short("subnet-2"));
+    assert!(!unavailable.current().is_subnet_unavailable("subnet-2"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_name_the_types_they_concern() {
+async fn changes_list_affected_instance_types() {
     let unavailable = unavailable();
     let types = |names: &[&str]| Changed::Types(names.iter().map(|name| (*name).to_owned()).collect());
     let start = unavailable.current().version();
-    unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::Everyone), "x");
+    unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::AnyLaunch), "x");
     let first = unavailable.current().version();
     tokio::time::advance(MINUTE).await;
-    unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::Everyone), "x");
+    unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::AnyLaunch), "x");
     let second = unavailable.current().version();
     assert_eq!(unavailable.current().changed_since(start), types(&["c5.large", "m5.large"]));
     assert_eq!(unavailable.current().changed_since(first), types(&["c5.large"]));
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
     // Seeing the same again changes nothing for readers.
-    unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::Everyone), "x");
+    unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::AnyLaunch), "x");
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
     // What ends is a change too, and only of its own type.
@@ -136,19 +138,19 @@ async fn changes_name_the_types_they_concern() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_readers_do_not_hide_changes_from_each_other() {
+async fn readers_track_changes_independently() {
     let unavailable = unavailable();
     let (one, other) = (unavailable.current().version(), unavailable.current().version());
-    unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::Everyone), "x");
+    unavailable.mark_pool(pool("m5.large", "a", "spot", Scope::AnyLaunch), "x");
     let expected = Changed::Types(BTreeSet::from(["m5.large".to_owned()]));
     assert_eq!(unavailable.current().changed_since(one), expected);
     assert_eq!(unavailable.clone().current().changed_since(other), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_does_not_change() {
+async fn snapshot_is_immutable() {
     let unavailable = unavailable();
     let before = unavailable.current();
     unavailable.mark_capacity_type("spot");
-    assert!(!before.is_short(&wish("m5.large", "a", "spot")));
+    assert!(!before.is_unavailable(&wish("m5.large", "a", "spot")));
 }

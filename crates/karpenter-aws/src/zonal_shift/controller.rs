@@ -1,4 +1,7 @@
-//! Asks ARC for shifts now and then, and tells pools that could launch in a zone when it comes and goes.
+//! Reads zonal shifts every 30 seconds, and publishes events for NodePools that can launch in a zone whose shift
+//! begins or ends.
+//!
+//! Upstream: `pkg/controllers/arczonalshift`
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +9,8 @@ use std::time::Duration;
 
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::events::ObjectEvent;
 
@@ -15,26 +18,26 @@ use super::pools::{Zone, reachable_zone};
 use super::{ShiftSource, ZonalShifts};
 
 const PERIOD: Duration = Duration::from_secs(30);
-/// While ARC does not answer, it is asked this often.
+/// The interval while ARC does not respond.
 const RETRY: Duration = Duration::from_secs(10);
 
 pub struct ZonalShiftController {
     context: Context,
     source: ShiftSource,
     shifts: ZonalShifts,
-    told: Mutex<BTreeSet<String>>,
+    published: Mutex<BTreeSet<String>>,
 }
 
 impl ZonalShiftController {
     pub fn new(context: Context, source: ShiftSource, shifts: ZonalShifts) -> Self {
-        Self { context, source, shifts, told: Mutex::default() }
+        Self { context, source, shifts, published: Mutex::default() }
     }
 
     pub fn watch(&self, queue: &Queue) {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    async fn tell(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
+    async fn publish(&self, before: &BTreeSet<String>, now: &BTreeSet<String>) {
         for pool in self.context.stores.node_pools.list() {
             let zones = self.zones_of(&pool);
             for zone_id in now.difference(before) {
@@ -58,7 +61,7 @@ impl ZonalShiftController {
         }
     }
 
-    /// The zones of the subnets of a pool's class.
+    /// The zones of the subnets of a NodePool's class.
     fn zones_of(&self, pool: &NodePool) -> Vec<Zone> {
         let reference = &pool.spec.template.spec.node_class_ref;
         if reference.group != labels::AWS_GROUP {
@@ -75,24 +78,24 @@ impl ZonalShiftController {
 }
 
 impl Reconcile for ZonalShiftController {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         match self.source.read().await {
             Ok(answer) => self.shifts.replace(&answer),
             Err(error) => {
                 let cluster = self.source.cluster();
                 let now = self.context.clock.now();
                 if self.context.log_throttle.is_due("reading zonal shifts", &error.code, now) {
-                    tracing::error!(%error, cluster, "failed to read zonal shifts, the last known ones hold");
+                    tracing::error!(%error, cluster, "failed to read zonal shifts, using last known shifts");
                 }
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         }
         let now = self.shifts.shifted_zone_ids(self.context.clock.now());
-        let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let before = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if before != now {
-            self.tell(&before, &now).await;
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+            self.publish(&before, &now).await;
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }

@@ -1,5 +1,5 @@
-//! Which pools could launch in a zone: shifts name zones by id, pools mostly by name, and the subnets of a class know
-//! both.
+//! Decides whether a NodePool can launch in a zone. Shifts have zone ids and NodePools mostly zone names; the subnets
+//! of the class have both.
 
 use karpenter_api::labels;
 use karpenter_api::types::{NodePool, Requirement};
@@ -10,7 +10,7 @@ pub(super) struct Zone {
     pub(super) id: String,
 }
 
-/// The name of the zone, if the pool's class has a subnet there and the pool's requirements allow it.
+/// The name of the zone, if the class has a subnet there and the NodePool's requirements allow it.
 pub(super) fn reachable_zone<'a>(pool: &NodePool, zones: &'a [Zone], zone_id: &str) -> Option<&'a str> {
     let zone = zones.iter().find(|zone| zone.id == zone_id)?;
     let requirements = &pool.spec.template.spec.requirements;
@@ -22,7 +22,8 @@ pub(super) fn reachable_zone<'a>(pool: &NodePool, zones: &'a [Zone], zone_id: &s
     is_allowed.then_some(zone.name.as_str())
 }
 
-/// Whether a label with this value satisfies the requirement. Zones are no numbers, so comparisons never do.
+/// Whether a label value satisfies the requirement. Comparisons (`Gt`, `Lt`) never match, because zones are not
+/// numbers.
 fn allows(requirement: &Requirement, value: &str) -> bool {
     let is_listed = requirement.values.iter().any(|listed| listed == value);
     match requirement.operator.as_str() {
@@ -39,7 +40,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn a_pool_reaches_the_zones_of_its_subnets_that_it_allows() {
+    fn nodepool_reaches_allowed_zones_of_its_subnets() {
         let zone = |name: &str, id: &str| Zone { name: name.to_owned(), id: id.to_owned() };
         let zones = [zone("us-east-1a", "use1-az4"), zone("us-east-1b", "use1-az6")];
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});

@@ -1,11 +1,11 @@
-//! Where zonal shifts are read from: ARC, by the cluster's ARN, which EKS knows.
+//! Reads zonal shifts from ARC by the ARN of the cluster, which is read from EKS.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::api::zonal_shift::Shift;
 use crate::api::{AwsError, Eks, ZonalShift};
 
-/// Reads the shifts of one cluster. Clones share the ARN, which is read from EKS once.
+/// Reads the shifts of one cluster. Clones share the ARN, which is read once.
 #[derive(Clone)]
 pub struct ShiftSource {
     eks: Arc<dyn Eks>,
@@ -23,7 +23,7 @@ impl ShiftSource {
         &self.cluster
     }
 
-    /// All shifts of the cluster, those in force and those over.
+    /// All shifts of the cluster, active and expired.
     pub async fn read(&self) -> Result<Vec<Shift>, AwsError> {
         let arn = match self.arn.get() {
             Some(arn) => arn,

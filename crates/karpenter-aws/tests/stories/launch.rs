@@ -2,9 +2,9 @@
 //! API server only for what is told about objects.
 
 mod conformance;
+mod events;
+mod fleet_errors;
+mod instances;
 mod launches;
-mod lessons;
-mod machines;
 mod templates;
-mod told;
 mod world;

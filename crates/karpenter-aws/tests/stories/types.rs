@@ -1,5 +1,5 @@
 //! What keeps knowledge of types fresh: discovery, prices, memory that nodes turn out to have, prices that overlays
-//! state, and what is told about all of it.
+//! state, and what is memory about all of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use karpenter_aws::types::{
     DiscoveryController, InstanceTypes, MemoryController, OfferingMetricsController, OverlayPricesController,
     TypeMetrics, TypeOptions, TypeSources,
 };
-use karpenter_aws::unavailable::{Scope, ShortPool, Unavailable};
+use karpenter_aws::unavailable::{Scope, Unavailable, UnavailableOffering};
 use karpenter_aws::zonal_shift::ZonalShifts;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_controllers::stores::{OptionalKinds, Stores};
@@ -116,7 +116,7 @@ impl CloudProvider for Shop {
 }
 
 #[tokio::test(start_paused = true)]
-async fn types_newer_than_the_tables_are_named_in_one_warning() {
+async fn types_missing_in_tables_are_logged_in_one_warning() {
     let world = World::start().await;
     let log = Log::listen();
     let types = types_of(&world);
@@ -143,7 +143,7 @@ async fn types_newer_than_the_tables_are_named_in_one_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec2_is_asked_twice_a_day_what_it_sells_and_sooner_after_a_failure() {
+async fn discovery_runs_twice_a_day_and_is_retried_after_failure() {
     let world = World::start().await;
     let types = types_of(&world);
     let metrics = TypeMetrics::new(world.context.metrics.registry());
@@ -167,7 +167,7 @@ async fn ec2_is_asked_twice_a_day_what_it_sells_and_sooner_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prices_are_asked_for_each_by_its_own_clock() {
+async fn spot_and_on_demand_prices_have_separate_periods() {
     let world = World::start().await;
     let types = types_of(&world);
     let apis = world.aws.apis();
@@ -191,7 +191,7 @@ async fn prices_are_asked_for_each_by_its_own_clock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_tell_how_much_memory_there_is() {
+async fn memory_is_discovered_from_nodes() {
     let world = World::start().await;
     let types = types_of(&world);
     types.discover().await.expect("an answer");
@@ -223,7 +223,7 @@ async fn nodes_tell_how_much_memory_there_is() {
         }
     };
     let nodes: Api<Node> = Api::all(world.client.clone());
-    let tell = |name: &str, memory: &str, registered: &str| {
+    let update_node = |name: &str, memory: &str, registered: &str| {
         let (nodes, name) = (nodes.clone(), name.to_owned());
         let capacity = Patch::Merge(json!({"status": {"capacity": {"memory": memory}}}));
         let label = Patch::Merge(json!({"metadata": {"labels": {labels::REGISTERED: registered}}}));
@@ -233,27 +233,27 @@ async fn nodes_tell_how_much_memory_there_is() {
         }
     };
     claim("one", "i-1").await;
-    tell("one", "7700Mi", "false").await;
+    update_node("one", "7700Mi", "false").await;
     world.pass(MINUTE).await;
     assert_eq!(memory().await, computed, "not before it is registered");
-    tell("one", "7700Mi", "true").await;
+    update_node("one", "7700Mi", "true").await;
     world.pass(MINUTE).await;
     assert_eq!(memory().await, 7700 << 20);
 
     // Nodes of the story are born registered and become so again.
-    for (name, instance_id, told, expected_mib) in
+    for (name, instance_id, reported, expected_mib) in
         [("two", "i-2", "7800Mi", 7700), ("three", "i-3", "7600Mi", 7600)]
     {
         claim(name, instance_id).await;
-        tell(name, told, "false").await;
-        tell(name, told, "true").await;
+        update_node(name, reported, "false").await;
+        update_node(name, reported, "true").await;
         world.pass(MINUTE).await;
         assert_eq!(memory().await, expected_mib << 20, "the next node may be as small as the smallest");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_be_had_is_told_every_minute() {
+async fn offering_metrics_are_updated_every_minute() {
     let world = World::start().await;
     let types = types_of(&world);
     types.discover().await.expect("an answer");
@@ -269,29 +269,29 @@ async fn what_can_be_had_is_told_every_minute() {
     let controller = OfferingMetricsController::new(context, metrics, true);
     world.spawn(controller, OfferingMetricsController::watch, 1);
     world.pass(Duration::from_secs(1)).await;
-    let told = |what: &str, capacity_type: &str| {
+    let series = |what: &str, capacity_type: &str| {
         world.metric(&format!(
             "karpenter_cloudprovider_instance_type_offering_{what}{{capacity_type=\"{capacity_type}\",\
              instance_type=\"m5.large\",zone=\"us-west-2a\"}}"
         ))
     };
-    assert_eq!((told("available", "spot"), told("price_estimate", "on-demand")), (1.0, 0.096));
-    assert_eq!(told("available", "reserved"), 0.0);
-    let pool = ShortPool {
+    assert_eq!((series("available", "spot"), series("price_estimate", "on-demand")), (1.0, 0.096));
+    assert_eq!(series("available", "reserved"), 0.0);
+    let pool = UnavailableOffering {
         instance_type: "m5.large".to_owned(),
         zone: "us-west-2a".to_owned(),
         capacity_type: "spot".to_owned(),
-        scope: Scope::Everyone,
+        scope: Scope::AnyLaunch,
     };
     types.unavailable().mark_pool(pool, "InsufficientInstanceCapacity");
     world.pass(MINUTE).await;
-    assert_eq!((told("available", "spot"), told("available", "on-demand")), (0.0, 1.0));
+    assert_eq!((series("available", "spot"), series("available", "on-demand")), (0.0, 1.0));
     world.pass(4 * MINUTE).await;
-    assert_eq!(told("available", "spot"), 1.0);
+    assert_eq!(series("available", "spot"), 1.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn overlays_state_prices_of_types_that_have_none() {
+async fn overlays_set_prices_of_types_without_price() {
     let world = World::start().await;
     let types = types_of(&world);
     world.aws.world(|cloud| {

@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::clock::Clock;
-use crate::mirror::Mirror;
-use crate::mirrors::Mirrors;
+use crate::store::Store;
+use crate::stores::Stores;
 
 /// A kind whose objects the control plane writes.
 pub trait Kind:
@@ -70,7 +70,7 @@ cluster_wide!(CSINode, Namespace, Node, PersistentVolume, StorageClass, VolumeAt
 #[derive(Clone)]
 pub struct Context {
     pub client: Client,
-    pub mirrors: Mirrors,
+    pub stores: Stores,
     pub clock: Clock,
 }
 
@@ -80,41 +80,41 @@ impl Context {
     }
 
     /// Creates the object; the store has the result when this returns.
-    pub async fn create<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<K> {
+    pub async fn create<K: Kind>(&self, store: &Store<K>, object: &K) -> kube::Result<K> {
         let created = self.api(object).create(&PostParams::default(), object).await?;
-        mirror.apply(created.clone());
+        store.apply(created.clone());
         Ok(created)
     }
 
     /// Merges `patch` into the object if the uid is still the same. `None` if the object is gone.
     pub async fn merge<K: Kind>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         patch: Value,
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Merge(with_uid(object, patch));
         let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
-        apply_response(mirror, answer)
+        apply_response(store, answer)
     }
 
     /// Like [`Self::merge`], but a conflict if the object changed since the store read it.
     pub async fn merge_unchanged<K: Kind>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         mut patch: Value,
     ) -> kube::Result<Option<K>> {
         if let Some(version) = &object.meta().resource_version {
             patch["metadata"]["resourceVersion"] = json!(version);
         }
-        self.merge(mirror, object, patch).await
+        self.merge(store, object, patch).await
     }
 
     /// Patches the parts of the status that differ; no request if none does.
     pub async fn merge_status<K: Kind, S: Serialize>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         old: &S,
         new: &S,
@@ -122,42 +122,42 @@ impl Context {
         let Some(difference) = difference(old, new) else { return Ok(()) };
         let patch = Patch::Merge(with_uid(object, json!({ "status": difference })));
         let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
-        apply_response(mirror, answer).map(drop)
+        apply_response(store, answer).map(drop)
     }
 
     /// A strategic merge patch: for keyed lists that other clients also write.
     pub async fn strategic<K: Kind>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         patch: Value,
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Strategic(with_uid(object, patch));
         let answer = self.api(object).patch(name_of(object), &PatchParams::default(), &patch).await;
-        apply_response(mirror, answer)
+        apply_response(store, answer)
     }
 
     /// A strategic merge patch of the status.
     pub async fn strategic_status<K: Kind>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         patch: Value,
     ) -> kube::Result<Option<K>> {
         let patch = Patch::Strategic(with_uid(object, patch));
         let answer = self.api(object).patch_status(name_of(object), &PatchParams::default(), &patch).await;
-        apply_response(mirror, answer)
+        apply_response(store, answer)
     }
 
     /// Deletes the object if the uid is still the same, with its default grace period.
-    pub async fn delete<K: Kind>(&self, mirror: &Mirror<K>, object: &K) -> kube::Result<()> {
-        self.delete_with(mirror, object, DeleteParams::background()).await
+    pub async fn delete<K: Kind>(&self, store: &Store<K>, object: &K) -> kube::Result<()> {
+        self.delete_with(store, object, DeleteParams::background()).await
     }
 
     /// Deletes the object if the uid is still the same.
     pub async fn delete_with<K: Kind>(
         &self,
-        mirror: &Mirror<K>,
+        store: &Store<K>,
         object: &K,
         mut params: DeleteParams,
     ) -> kube::Result<()> {
@@ -172,8 +172,8 @@ impl Context {
                     meta.deletion_timestamp.is_some() && (graceful || held)
                 });
                 match waiting {
-                    Some(left) => mirror.apply(left),
-                    None => mirror.forget(namespace_of(object), name_of(object), uid.as_deref()),
+                    Some(left) => store.apply(left),
+                    None => store.forget(namespace_of(object), name_of(object), uid.as_deref()),
                 }
                 Ok(())
             }
@@ -184,10 +184,10 @@ impl Context {
     }
 }
 
-fn apply_response<K: Kind>(mirror: &Mirror<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
+fn apply_response<K: Kind>(store: &Store<K>, answer: kube::Result<K>) -> kube::Result<Option<K>> {
     match answer {
         Ok(object) => {
-            mirror.apply(object.clone());
+            store.apply(object.clone());
             Ok(Some(object))
         }
         Err(error) if is_not_found(&error) => Ok(None),

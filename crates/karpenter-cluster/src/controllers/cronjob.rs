@@ -14,9 +14,9 @@ use super::context::{Context, is_already_exists, is_deleting, name_of, namespace
 use super::events::{self, ObjectEvent};
 use super::owners;
 use crate::clock::until;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::BY_CONTROLLER;
 
 const SCHEDULED_AT: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 
@@ -38,12 +38,9 @@ struct Plan {
 impl CronJobs {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context
-            .mirrors
-            .cron_jobs
-            .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        self.context.stores.cron_jobs.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
         let to = queue.clone();
-        self.context.mirrors.jobs.observe(move |change: &Change<Job>| {
+        self.context.stores.jobs.observe(move |change: &Change<Job>| {
             let job = change.object();
             if let Some(owner) = owners::controller_of(&job.metadata).filter(|owner| owner.kind == "CronJob")
             {
@@ -54,29 +51,29 @@ impl CronJobs {
 }
 
 impl Reconcile for CronJobs {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(cron) = mirrors.cron_jobs.get_key(key).filter(|cron| !is_deleting(&**cron)) else {
-            return Ok(After::Done);
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(cron) = stores.cron_jobs.get_key(key).filter(|cron| !is_deleting(&**cron)) else {
+            return Ok(Requeue::No);
         };
-        let Some(spec) = &cron.spec else { return Ok(After::Done) };
+        let Some(spec) = &cron.spec else { return Ok(Requeue::No) };
         let schedule = match parse(spec) {
             Ok(schedule) => schedule,
             Err(event) => {
                 events::record(&self.context, &*cron, event).await;
-                return Ok(After::Done);
+                return Ok(Requeue::No);
             }
         };
-        let jobs = mirrors.jobs.by(BY_CONTROLLER, uid_of(&*cron));
+        let jobs = stores.jobs.by(BY_CONTROLLER, uid_of(&*cron));
         let now = self.context.clock.now();
         let mut plan = plan(&cron, spec, &schedule, &jobs, now);
         for name in &plan.delete {
             if let Some(job) = jobs.iter().find(|job| name_of(&***job) == name) {
-                self.context.delete(&mirrors.jobs, &**job).await?;
+                self.context.delete(&stores.jobs, &**job).await?;
             }
         }
         if let Some(start) = plan.start {
-            match self.context.create(&mirrors.jobs, &new_job(&cron, spec, start)).await {
+            match self.context.create(&stores.jobs, &new_job(&cron, spec, start)).await {
                 Ok(job) => {
                     plan.status.active.get_or_insert_default().push(reference(&job));
                     let message = format!("Created job {}", name_of(&job));
@@ -89,7 +86,7 @@ impl Reconcile for CronJobs {
             plan.status.last_schedule_time = Some(Time(start));
         }
         let old = cron.status.clone().unwrap_or_default();
-        self.context.merge_status(&mirrors.cron_jobs, &*cron, &old, &plan.status).await?;
+        self.context.merge_status(&stores.cron_jobs, &*cron, &old, &plan.status).await?;
         Ok(plan.next.map(|next| until(self.context.clock.now(), next)).into())
     }
 }

@@ -15,9 +15,9 @@ use self::plan::Pods;
 use super::context::{Context, is_deleting, namespace_of, uid_of};
 use super::revisions::{self, REVISION_HASH};
 use super::{owners, pods, selector};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_CONTROLLER, orphans_in};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_CONTROLLER, orphans_in};
 
 pub struct DaemonSets {
     pub context: Context,
@@ -25,21 +25,21 @@ pub struct DaemonSets {
 
 impl DaemonSets {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.daemon_sets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        stores.daemon_sets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
         let to = queue.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.pods.observe(move |change: &Change<Pod>| {
             for pod in change.both() {
                 if let Some(owner) =
                     owners::controller_of(&pod.metadata).filter(|owner| owner.kind == "DaemonSet")
                 {
-                    to.add_soon(ObjectKey::new(namespace_of(&**pod), &owner.name));
+                    to.add_debounced(ObjectKey::new(namespace_of(&**pod), &owner.name));
                 }
             }
         });
-        let (to, sets) = (queue.clone(), mirrors.daemon_sets.clone());
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        let (to, sets) = (queue.clone(), stores.daemon_sets.clone());
+        stores.nodes.observe(move |change: &Change<Node>| {
             if let Change::Applied { old: Some(old), new } = change {
                 // Heartbeats do not affect which nodes are eligible.
                 let same = old.metadata.labels == new.metadata.labels && old.spec == new.spec;
@@ -48,19 +48,19 @@ impl DaemonSets {
                 }
             }
             for set in sets.list() {
-                to.add_soon(ObjectKey::of(&set.metadata));
+                to.add_debounced(ObjectKey::of(&set.metadata));
             }
         });
     }
 }
 
 impl Reconcile for DaemonSets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(set) = mirrors.daemon_sets.get_key(key) else { return Ok(After::Done) };
-        let Some(spec) = &set.spec else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(set) = stores.daemon_sets.get_key(key) else { return Ok(Requeue::No) };
+        let Some(spec) = &set.spec else { return Ok(Requeue::No) };
         if selector::is_empty(&spec.selector) || is_deleting(&*set) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let old_status = set.status.clone().unwrap_or_default();
         let history =
@@ -69,40 +69,40 @@ impl Reconcile for DaemonSets {
         let Some(history) = history else {
             let mut status = old_status.clone();
             status.collision_count = Some(old_status.collision_count.unwrap_or(0) + 1);
-            self.context.merge_status(&mirrors.daemon_sets, &*set, &old_status, &status).await?;
-            return Ok(After::Again(Duration::ZERO));
+            self.context.merge_status(&stores.daemon_sets, &*set, &old_status, &status).await?;
+            return Ok(Requeue::After(Duration::ZERO));
         };
         let hash = revisions::hash_of(&history.wanted);
 
-        let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        let mut candidates = stores.pods.by(BY_CONTROLLER, uid_of(&*set));
+        let orphans = stores.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
         candidates
             .extend(orphans.into_iter().filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)));
         let owned = owners::claimed(
             &self.context,
-            &mirrors.daemon_sets,
+            &stores.daemon_sets,
             &*set,
             &spec.selector,
-            &mirrors.pods,
+            &stores.pods,
             candidates,
             pods::is_active,
         )
         .await?;
         let by_node = by_node(&owned);
-        let nodes = mirrors.nodes.list();
+        let nodes = stores.nodes.list();
         let now = self.context.clock.now();
         let plan = plan::plan(&set, &nodes, &by_node, &hash, now);
         for name in &plan.delete {
             if let Some(pod) = owned.iter().find(|pod| pod.metadata.name.as_ref() == Some(name)) {
-                self.context.delete(&mirrors.pods, &**pod).await?;
+                self.context.delete(&stores.pods, &**pod).await?;
             }
         }
         for node in &plan.create {
             let pod = plan::new_pod(&set, node, &hash);
-            self.context.create(&mirrors.pods, &pod).await?;
+            self.context.create(&stores.pods, &pod).await?;
         }
         let status = plan::status(&set, &nodes, &by_node, &hash, now);
-        self.context.merge_status(&mirrors.daemon_sets, &*set, &old_status, &status).await?;
+        self.context.merge_status(&stores.daemon_sets, &*set, &old_status, &status).await?;
         let used = |revision: &k8s_openapi::api::apps::v1::ControllerRevision| {
             let hash = revisions::hash_of(revision);
             owned.iter().any(|pod| super::context::label(&**pod, REVISION_HASH) == Some(&hash))

@@ -21,9 +21,9 @@ use super::context::{
 };
 use super::events::ObjectEvent;
 use super::{events, owners, pods, selector};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_CONTROLLER, orphans_in};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_CONTROLLER, orphans_in};
 
 /// The label that distinguishes the pods of a Deployment's revisions.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -38,11 +38,11 @@ pub struct Deployments {
 
 impl Deployments {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.deployments.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, deployments) = (queue.clone(), mirrors.deployments.clone());
-        mirrors.replica_sets.observe(move |change: &Change<ReplicaSet>| {
+        stores.deployments.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, deployments) = (queue.clone(), stores.deployments.clone());
+        stores.replica_sets.observe(move |change: &Change<ReplicaSet>| {
             for set in change.both() {
                 match owners::controller_of(&set.metadata) {
                     Some(owner) if owner.kind == "Deployment" => {
@@ -64,9 +64,9 @@ impl Deployments {
             }
         });
         // With the strategy Recreate, the Deployment waits until the last old pod is gone.
-        let (to, sets) = (queue.clone(), mirrors.replica_sets.clone());
-        let deployments = mirrors.deployments.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        let (to, sets) = (queue.clone(), stores.replica_sets.clone());
+        let deployments = stores.deployments.clone();
+        stores.pods.observe(move |change: &Change<Pod>| {
             let Change::Deleted { old: pod } = change else { return };
             let namespace = namespace_of(&**pod);
             let Some(set) =
@@ -87,35 +87,35 @@ impl Deployments {
     /// Whether a pod of a ReplicaSet other than `newest` may still run.
     fn old_pods_running(&self, sets: &[Arc<ReplicaSet>], newest: Option<&str>) -> bool {
         sets.iter().filter(|set| Some(uid_of(&***set)) != newest).any(|set| {
-            let pods = self.context.mirrors.pods.by(BY_CONTROLLER, uid_of(&**set));
+            let pods = self.context.stores.pods.by(BY_CONTROLLER, uid_of(&**set));
             pods.iter().any(|pod| !matches!(pods::phase(pod), "Failed" | "Succeeded" | "Unknown"))
         })
     }
 }
 
 impl Reconcile for Deployments {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(deployment) = mirrors.deployments.get_key(key) else { return Ok(After::Done) };
-        let Some(spec) = &deployment.spec else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(deployment) = stores.deployments.get_key(key) else { return Ok(Requeue::No) };
+        let Some(spec) = &deployment.spec else { return Ok(Requeue::No) };
         let status = deployment.status.clone().unwrap_or_default();
         if selector::is_empty(&spec.selector) {
             // A selector that matches everything is invalid; like upstream, only `observedGeneration` is set.
             let mut seen = status.clone();
             seen.observed_generation = deployment.metadata.generation;
-            self.context.merge_status(&mirrors.deployments, &*deployment, &status, &seen).await?;
-            return Ok(After::Done);
+            self.context.merge_status(&stores.deployments, &*deployment, &status, &seen).await?;
+            return Ok(Requeue::No);
         }
-        let mut candidates = mirrors.replica_sets.by(BY_CONTROLLER, uid_of(&*deployment));
-        let orphans = mirrors.replica_sets.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        let mut candidates = stores.replica_sets.by(BY_CONTROLLER, uid_of(&*deployment));
+        let orphans = stores.replica_sets.by(BY_CONTROLLER, &orphans_in(&key.namespace));
         candidates
             .extend(orphans.into_iter().filter(|set| selector::matches_meta(&spec.selector, &set.metadata)));
         let sets = owners::claimed(
             &self.context,
-            &mirrors.deployments,
+            &stores.deployments,
             &*deployment,
             &spec.selector,
-            &mirrors.replica_sets,
+            &stores.replica_sets,
             candidates,
             |_| true,
         )
@@ -132,11 +132,11 @@ impl Deployments {
         deployment: &Arc<Deployment>,
         sets: &[Arc<ReplicaSet>],
         plan: Plan,
-    ) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
+    ) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
         let old = deployment.status.clone().unwrap_or_default();
         if let Some(set) = &plan.create
-            && let Err(error) = self.context.create(&mirrors.replica_sets, set).await
+            && let Err(error) = self.context.create(&stores.replica_sets, set).await
         {
             self.note_creation_failure(deployment, set, &error).await?;
             return Err(error);
@@ -152,7 +152,7 @@ impl Deployments {
                     "minReadySeconds": change.spec.as_ref().and_then(|spec| spec.min_ready_seconds).unwrap_or(0),
                 },
             });
-            self.context.merge_unchanged(&mirrors.replica_sets, &**set, patch).await?;
+            self.context.merge_unchanged(&stores.replica_sets, &**set, patch).await?;
         }
         for scaled in &plan.scaled {
             let event = ObjectEvent::normal("ScalingReplicaSet", scaled.to_string(), "deployment-controller");
@@ -160,14 +160,14 @@ impl Deployments {
         }
         for name in &plan.delete {
             if let Some(set) = sets.iter().find(|set| set.metadata.name.as_ref() == Some(name)) {
-                self.context.delete(&mirrors.replica_sets, &**set).await?;
+                self.context.delete(&stores.replica_sets, &**set).await?;
             }
         }
         if let Some(revision) = &plan.revision {
             let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
-            self.context.merge(&mirrors.deployments, &**deployment, patch).await?;
+            self.context.merge(&stores.deployments, &**deployment, patch).await?;
         }
-        self.context.merge_status(&mirrors.deployments, &**deployment, &old, &plan.status).await?;
+        self.context.merge_status(&stores.deployments, &**deployment, &old, &plan.status).await?;
         Ok(plan.again.into())
     }
 
@@ -190,7 +190,7 @@ impl Deployments {
             let failure = status::condition("Progressing", "False", "ReplicaSetCreateError", &message, now);
             status::set_condition(&mut status, failure);
         }
-        self.context.merge_status(&self.context.mirrors.deployments, deployment, &old, &status).await
+        self.context.merge_status(&self.context.stores.deployments, deployment, &old, &status).await
     }
 }
 

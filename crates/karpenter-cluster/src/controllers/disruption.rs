@@ -19,8 +19,8 @@ use super::context::{Context, is_deleting, name_of, namespace_of};
 use super::deployment::scaled_value;
 use super::{owners, pods, selector};
 use crate::clock::{until, whole_seconds};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
 
 /// After this time without a deletion timestamp an evicted pod counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
@@ -32,20 +32,20 @@ pub struct Budgets {
 
 impl Budgets {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.budgets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, budgets) = (queue.clone(), mirrors.budgets.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.budgets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, budgets) = (queue.clone(), stores.budgets.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             let budgets = budgets.list_in(namespace_of(&**change.object()));
             for pod in change.both() {
                 for budget in budgets.iter().filter(|budget| selects(budget, pod)) {
-                    to.add_soon(ObjectKey::of(&budget.metadata));
+                    to.add_debounced(ObjectKey::of(&budget.metadata));
                 }
             }
         });
         // Percentages refer to the size of the workload.
-        let (to, budgets) = (queue.clone(), mirrors.budgets.clone());
+        let (to, budgets) = (queue.clone(), stores.budgets.clone());
         let all_in = move |namespace: &str| {
             for budget in budgets.list_in(namespace) {
                 to.add(ObjectKey::of(&budget.metadata));
@@ -53,18 +53,18 @@ impl Budgets {
         };
         let all_in = Arc::new(all_in);
         let tell = all_in.clone();
-        mirrors.deployments.observe(move |change| {
+        stores.deployments.observe(move |change| {
             if resized(change, |deployment| deployment.spec.as_ref().and_then(|spec| spec.replicas)) {
                 tell(namespace_of(&**change.object()));
             }
         });
         let tell = all_in.clone();
-        mirrors.replica_sets.observe(move |change| {
+        stores.replica_sets.observe(move |change| {
             if resized(change, |set| set.spec.as_ref().and_then(|spec| spec.replicas)) {
                 tell(namespace_of(&**change.object()));
             }
         });
-        mirrors.stateful_sets.observe(move |change| {
+        stores.stateful_sets.observe(move |change| {
             if resized(change, |set| set.spec.as_ref().and_then(|spec| spec.replicas)) {
                 all_in(namespace_of(&**change.object()));
             }
@@ -73,10 +73,10 @@ impl Budgets {
 
     /// The top-level workload of a pod's owners, and its size.
     fn scale(&self, namespace: &str, owner: &OwnerReference) -> Option<(String, i32)> {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         match owner.kind.as_str() {
             "ReplicaSet" => {
-                let set = mirrors.replica_sets.get(namespace, &owner.name)?;
+                let set = stores.replica_sets.get(namespace, &owner.name)?;
                 if set.metadata.uid.as_ref() != Some(&owner.uid) {
                     return None;
                 }
@@ -86,11 +86,11 @@ impl Budgets {
                 }
             }
             "Deployment" => {
-                let deployment = mirrors.deployments.get(namespace, &owner.name)?;
+                let deployment = stores.deployments.get(namespace, &owner.name)?;
                 Some((owner.uid.clone(), deployment.spec.as_ref()?.replicas.unwrap_or(1)))
             }
             "StatefulSet" => {
-                let set = mirrors.stateful_sets.get(namespace, &owner.name)?;
+                let set = stores.stateful_sets.get(namespace, &owner.name)?;
                 Some((owner.uid.clone(), set.spec.as_ref()?.replicas.unwrap_or(1)))
             }
             _ => None,
@@ -113,11 +113,11 @@ fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 }
 
 impl Reconcile for Budgets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(budget) = mirrors.budgets.get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(budget) = stores.budgets.get_key(key) else { return Ok(Requeue::No) };
         let covered: Vec<Arc<Pod>> =
-            mirrors.pods.list_in(&key.namespace).into_iter().filter(|pod| selects(&budget, pod)).collect();
+            stores.pods.list_in(&key.namespace).into_iter().filter(|pod| selects(&budget, pod)).collect();
         let covered: Vec<&Pod> = covered.iter().map(|pod| &**pod).collect();
         let now = self.context.clock.now();
         let scale = |owner: &OwnerReference| self.scale(&key.namespace, owner);
@@ -139,7 +139,7 @@ impl Budgets {
         let api = self.context.api(budget);
         let written = api.patch_status(name_of(budget), &PatchParams::default(), &Patch::Merge(patch)).await;
         match written {
-            Ok(written) => self.context.mirrors.budgets.apply(written),
+            Ok(written) => self.context.stores.budgets.apply(written),
             Err(error) if super::context::is_not_found(&error) => {}
             Err(error) => return Err(error),
         }

@@ -24,8 +24,8 @@ use tokio::task::JoinHandle;
 use self::graph::{Graph, Item, Verdict};
 use super::context::{Context, is_conflict, is_not_found};
 use super::kinds::{self, ServedKind};
-use crate::harness::{After, Queue, Reconcile, Stop};
-use crate::mirror::{Change, Mirror, ObjectKey};
+use crate::reconcile::{Queue, Reconcile, Requeue, Shutdown};
+use crate::store::{Change, ObjectKey, Store};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -56,15 +56,15 @@ impl GarbageCollector {
     }
 
     /// Watches all kinds that the API server serves, until shutdown.
-    pub async fn watch_kinds(self: Arc<Self>, queue: Queue, stop: Stop) {
+    pub async fn watch_kinds(self: Arc<Self>, queue: Queue, shutdown: Shutdown) {
         let definitions_changed = Arc::new(Notify::new());
         let mut watches: BTreeMap<String, (Arc<ServedKind>, Option<JoinHandle<()>>)> = BTreeMap::new();
-        while !stop.is_stopped() {
+        while !shutdown.is_requested() {
             if let Ok(kinds) = kinds::discover(&self.context.client).await {
                 self.follow(kinds, &queue, &definitions_changed, &mut watches).await;
             }
             tokio::select! {
-                () = stop.stopped() => {}
+                () = shutdown.requested() => {}
                 () = definitions_changed.notified() => {}
                 () = self.context.clock.sleep(DISCOVERY_INTERVAL) => {}
             }
@@ -105,43 +105,43 @@ impl GarbageCollector {
             if kind.resource.kind == "Event" || watches.contains_key(&kind.full_name()) {
                 continue;
             }
-            let watch = match self.observe_mirror(kind, queue) {
+            let watch = match self.observe_store(kind, queue) {
                 true => None,
                 false => {
-                    let (mirror, task) = self.watch_metadata(kind);
-                    new.push((kind.clone(), mirror));
+                    let (store, task) = self.watch_metadata(kind);
+                    new.push((kind.clone(), store));
                     Some(task)
                 }
             };
             watches.insert(kind.full_name(), (kind.clone(), watch));
         }
         *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = kinds;
-        for (kind, mirror) in new {
+        for (kind, store) in new {
             // A kind that cannot be listed must not delay the others.
-            let _ = tokio::time::timeout(Duration::from_secs(10), mirror.synced()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(10), store.synced()).await;
             if kind.is("apiextensions.k8s.io", "CustomResourceDefinition") {
                 let changed = definitions_changed.clone();
-                mirror.observe(move |_| changed.notify_one());
+                store.observe(move |_| changed.notify_one());
             }
-            self.observe(&mirror, &kind, queue);
+            self.observe(&store, &kind, queue);
         }
     }
 
-    fn watch_metadata(&self, kind: &ServedKind) -> (Mirror<Metadata>, JoinHandle<()>) {
-        let mirror = Mirror::<Metadata>::empty(trim, &[]);
+    fn watch_metadata(&self, kind: &ServedKind) -> (Store<Metadata>, JoinHandle<()>) {
+        let store = Store::<Metadata>::empty(trim, &[]);
         let api = Api::<Metadata>::all_with(self.context.client.clone(), &kind.resource);
         let events = watcher(api, watcher::Config::default()).default_backoff();
-        let task = tokio::spawn(mirror.clone().feed(events));
-        (mirror, task)
+        let task = tokio::spawn(store.clone().apply_events(events));
+        (store, task)
     }
 
     /// Adds the objects of a store to the graph, and enqueues objects that may have become garbage.
-    fn observe<K>(&self, mirror: &Mirror<K>, kind: &Arc<ServedKind>, queue: &Queue)
+    fn observe<K>(&self, store: &Store<K>, kind: &Arc<ServedKind>, queue: &Queue)
     where
         K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
         let (graph, kind, queue) = (self.graph.clone(), kind.clone(), queue.clone());
-        mirror.observe(move |change: &Change<K>| {
+        store.observe(move |change: &Change<K>| {
             let meta = change.object().meta();
             let Some(uid) = &meta.uid else { return };
             let mut graph = graph.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,27 +164,27 @@ impl GarbageCollector {
     }
 
     /// Reads the kind from a store that the controllers share, if there is one.
-    fn observe_mirror(&self, kind: &Arc<ServedKind>, queue: &Queue) -> bool {
-        let mirrors = &self.context.mirrors;
+    fn observe_store(&self, kind: &Arc<ServedKind>, queue: &Queue) -> bool {
+        let stores = &self.context.stores;
         match (kind.resource.group.as_str(), kind.resource.kind.as_str()) {
-            ("", "Pod") => self.observe(&mirrors.pods, kind, queue),
-            ("", "Node") => self.observe(&mirrors.nodes, kind, queue),
-            ("", "Namespace") => self.observe(&mirrors.namespaces, kind, queue),
-            ("", "ServiceAccount") => self.observe(&mirrors.service_accounts, kind, queue),
-            ("", "PersistentVolumeClaim") => self.observe(&mirrors.claims, kind, queue),
-            ("", "PersistentVolume") => self.observe(&mirrors.volumes, kind, queue),
-            ("apps", "Deployment") => self.observe(&mirrors.deployments, kind, queue),
-            ("apps", "ReplicaSet") => self.observe(&mirrors.replica_sets, kind, queue),
-            ("apps", "StatefulSet") => self.observe(&mirrors.stateful_sets, kind, queue),
-            ("apps", "DaemonSet") => self.observe(&mirrors.daemon_sets, kind, queue),
-            ("apps", "ControllerRevision") => self.observe(&mirrors.controller_revisions, kind, queue),
-            ("batch", "Job") => self.observe(&mirrors.jobs, kind, queue),
-            ("batch", "CronJob") => self.observe(&mirrors.cron_jobs, kind, queue),
-            ("policy", "PodDisruptionBudget") => self.observe(&mirrors.budgets, kind, queue),
-            ("storage.k8s.io", "StorageClass") => self.observe(&mirrors.storage_classes, kind, queue),
-            ("storage.k8s.io", "VolumeAttachment") => self.observe(&mirrors.attachments, kind, queue),
-            ("storage.k8s.io", "CSINode") => self.observe(&mirrors.csi_nodes, kind, queue),
-            ("coordination.k8s.io", "Lease") => self.observe(&mirrors.leases, kind, queue),
+            ("", "Pod") => self.observe(&stores.pods, kind, queue),
+            ("", "Node") => self.observe(&stores.nodes, kind, queue),
+            ("", "Namespace") => self.observe(&stores.namespaces, kind, queue),
+            ("", "ServiceAccount") => self.observe(&stores.service_accounts, kind, queue),
+            ("", "PersistentVolumeClaim") => self.observe(&stores.claims, kind, queue),
+            ("", "PersistentVolume") => self.observe(&stores.volumes, kind, queue),
+            ("apps", "Deployment") => self.observe(&stores.deployments, kind, queue),
+            ("apps", "ReplicaSet") => self.observe(&stores.replica_sets, kind, queue),
+            ("apps", "StatefulSet") => self.observe(&stores.stateful_sets, kind, queue),
+            ("apps", "DaemonSet") => self.observe(&stores.daemon_sets, kind, queue),
+            ("apps", "ControllerRevision") => self.observe(&stores.controller_revisions, kind, queue),
+            ("batch", "Job") => self.observe(&stores.jobs, kind, queue),
+            ("batch", "CronJob") => self.observe(&stores.cron_jobs, kind, queue),
+            ("policy", "PodDisruptionBudget") => self.observe(&stores.budgets, kind, queue),
+            ("storage.k8s.io", "StorageClass") => self.observe(&stores.storage_classes, kind, queue),
+            ("storage.k8s.io", "VolumeAttachment") => self.observe(&stores.attachments, kind, queue),
+            ("storage.k8s.io", "CSINode") => self.observe(&stores.csi_nodes, kind, queue),
+            ("coordination.k8s.io", "Lease") => self.observe(&stores.leases, kind, queue),
             _ => return false,
         }
         true
@@ -268,28 +268,28 @@ fn trim(object: &mut Metadata) {
 }
 
 impl Reconcile for GarbageCollector {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let uid = key.name.as_str();
         loop {
-            let Some((item, verdict)) = self.graph().decide(uid) else { return Ok(After::Done) };
+            let Some((item, verdict)) = self.graph().decide(uid) else { return Ok(Requeue::No) };
             match verdict {
-                Verdict::Keep => return Ok(After::Done),
+                Verdict::Keep => return Ok(Requeue::No),
                 Verdict::LookUpOwner(owner) => match self.exists(&item, &owner).await? {
                     Some(false) => self.graph().record_absent(&owner.uid),
                     Some(true) => self.graph().record_present(uid, &owner.uid),
                     None => {
                         // The owner's kind may be served later.
                         self.graph().record_present(uid, &owner.uid);
-                        return Ok(After::Again(DISCOVERY_INTERVAL));
+                        return Ok(Requeue::After(DISCOVERY_INTERVAL));
                     }
                 },
                 Verdict::RemoveOwnerReferences(owners) => {
                     self.remove_owner_references(uid, &item, &owners).await?;
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
                 Verdict::Delete(policy) => {
                     self.delete(uid, &item, policy).await?;
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
                 Verdict::Orphan(dependents) => {
                     let owners: BTreeSet<String> = [uid.to_string()].into();
@@ -297,11 +297,11 @@ impl Reconcile for GarbageCollector {
                         self.remove_owner_references(&dependent, &item, &owners).await?;
                     }
                     self.remove_finalizer(uid, &item, ORPHAN).await?;
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
                 Verdict::Finish => {
                     self.remove_finalizer(uid, &item, FOREGROUND).await?;
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
             }
         }

@@ -21,9 +21,9 @@ use self::plan::{Backoff, FINALIZER, plan};
 use super::context::{Context, is_namespace_terminating, namespace_of, uid_of};
 use super::{owners, pods};
 use crate::clock::{since, until};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_CONTROLLER;
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::BY_CONTROLLER;
 
 pub struct Jobs {
     pub context: Context,
@@ -38,9 +38,9 @@ impl Jobs {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.jobs.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        self.context.stores.jobs.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
         let to = queue.clone();
-        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+        self.context.stores.pods.observe(move |change: &Change<Pod>| {
             for pod in change.both() {
                 if let Some(owner) = owners::controller_of(&pod.metadata).filter(|owner| owner.kind == "Job")
                 {
@@ -58,7 +58,7 @@ impl Jobs {
             return Ok(());
         }
         let patch = json!({"metadata": {"finalizers": left}});
-        self.context.merge(&self.context.mirrors.pods, pod, patch).await.map(drop)
+        self.context.merge(&self.context.stores.pods, pod, patch).await.map(drop)
     }
 
     /// Handles a finished Job: releases its pods, and deletes it after `ttlSecondsAfterFinished`.
@@ -67,30 +67,30 @@ impl Jobs {
         job: &Job,
         owned: &[std::sync::Arc<Pod>],
         finished: Timestamp,
-    ) -> kube::Result<After> {
+    ) -> kube::Result<Requeue> {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner).remove(uid_of(job));
         for pod in owned.iter().filter(|pod| pods::is_finished(pod)) {
             self.release(pod).await?;
         }
         let Some(seconds) = job.spec.as_ref().and_then(|spec| spec.ttl_seconds_after_finished) else {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         let live = Duration::from_secs(seconds.max(0) as u64);
         let lived = since(self.context.clock.now(), finished);
         if lived < live {
-            return Ok(After::Again(live - lived));
+            return Ok(Requeue::After(live - lived));
         }
         let foreground = kube::api::DeleteParams::foreground();
-        self.context.delete_with(&self.context.mirrors.jobs, job, foreground).await?;
-        Ok(After::Done)
+        self.context.delete_with(&self.context.stores.jobs, job, foreground).await?;
+        Ok(Requeue::No)
     }
 }
 
 impl Reconcile for Jobs {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(job) = mirrors.jobs.get_key(key) else { return Ok(After::Done) };
-        let owned = mirrors.pods.by(BY_CONTROLLER, uid_of(&*job));
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(job) = stores.jobs.get_key(key) else { return Ok(Requeue::No) };
+        let owned = stores.pods.by(BY_CONTROLLER, uid_of(&*job));
         if let Some(finished) = plan::finished_at(&job) {
             return self.finish(&job, &owned, finished).await;
         }
@@ -98,14 +98,14 @@ impl Reconcile for Jobs {
             for pod in &owned {
                 self.release(pod).await?;
             }
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let now = self.context.clock.now();
         let known = self.backoff.lock().unwrap_or_else(PoisonError::into_inner).get(uid_of(&*job)).copied();
         let plan = plan(&job, &owned, known.unwrap_or_default(), now);
 
         let old = job.status.clone().unwrap_or_default();
-        self.context.merge_status(&mirrors.jobs, &*job, &old, &plan.status).await?;
+        self.context.merge_status(&stores.jobs, &*job, &old, &plan.status).await?;
         self.backoff
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -115,12 +115,12 @@ impl Reconcile for Jobs {
             self.release(pod).await?;
         }
         for pod in plan.delete.iter().filter_map(find) {
-            self.context.delete(&mirrors.pods, &**pod).await?;
+            self.context.delete(&stores.pods, &**pod).await?;
         }
         for index in &plan.create {
             let pod = plan::new_pod(&job, *index);
-            match self.context.create(&mirrors.pods, &pod).await {
-                Err(error) if is_namespace_terminating(&error) => return Ok(After::Done),
+            match self.context.create(&stores.pods, &pod).await {
+                Err(error) if is_namespace_terminating(&error) => return Ok(Requeue::No),
                 outcome => drop(outcome?),
             }
         }

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::context::{Context, is_conflict, is_not_found, message_of, name_of, namespace_of};
 use super::kinds::{self, ServedKind};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
 
 const FINALIZER: &str = "kubernetes";
 /// The interval between attempts while content remains.
@@ -38,11 +38,11 @@ impl Namespaces {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         self.context
-            .mirrors
+            .stores
             .namespaces
             .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, namespaces) = (queue.clone(), self.context.mirrors.namespaces.clone());
-        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+        let (to, namespaces) = (queue.clone(), self.context.stores.namespaces.clone());
+        self.context.stores.pods.observe(move |change: &Change<Pod>| {
             let namespace = namespace_of(&**change.object());
             let ends = |namespace: Arc<Namespace>| namespace.metadata.deletion_timestamp.is_some();
             if change.is_deleted() && namespaces.get("", namespace).is_some_and(ends) {
@@ -125,14 +125,14 @@ impl<'a> ApiName<'a> {
 }
 
 impl Reconcile for Namespaces {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(namespace) = mirrors.namespaces.get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(namespace) = stores.namespaces.get_key(key) else { return Ok(Requeue::No) };
         let finalizers =
             namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_deref()).unwrap_or_default();
         let holds = finalizers.iter().any(|finalizer| finalizer == FINALIZER);
         if namespace.metadata.deletion_timestamp.is_none() || !holds {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let kinds = kinds::discover(&self.context.client).await?;
         let mut remaining = RemainingContent::default();
@@ -151,16 +151,16 @@ impl Reconcile for Namespaces {
         let done = remaining == RemainingContent::default();
         if conditions != namespace.status.clone().unwrap_or_default().conditions.unwrap_or_default() {
             let patch = json!({"status": {"conditions": conditions, "phase": "Terminating"}});
-            match self.context.strategic_status(&mirrors.namespaces, &*namespace, patch).await {
+            match self.context.strategic_status(&stores.namespaces, &*namespace, patch).await {
                 Err(error) if is_conflict(&error) => {}
                 outcome => drop(outcome?),
             }
         }
         if !done {
-            return Ok(After::Again(RETRY));
+            return Ok(Requeue::After(RETRY));
         }
         self.finalize(&namespace).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 

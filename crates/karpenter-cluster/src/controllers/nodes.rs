@@ -19,10 +19,10 @@ use super::context::{Context, is_deleting, name_of};
 use super::events::{self, ObjectEvent};
 use super::placement::taints_of;
 use super::pods;
-use crate::harness::{After, Queue, Reconcile};
 use crate::kubelet::LEASE_NAMESPACE;
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_NODE;
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::BY_NODE;
 
 /// Grace periods for kubelets that do not report.
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ pub struct NodeLifecycle {
 impl NodeLifecycle {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.context.mirrors.nodes.observe(move |change: &Change<Node>| {
+        self.context.stores.nodes.observe(move |change: &Change<Node>| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -56,16 +56,16 @@ impl NodeLifecycle {
 }
 
 impl Reconcile for NodeLifecycle {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(node) = mirrors.nodes.get_key(key) else { return Ok(After::Done) };
-        let lease = mirrors.leases.get(LEASE_NAMESPACE, &key.name);
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
+        let lease = stores.leases.get(LEASE_NAMESPACE, &key.name);
         let now = self.context.clock.now();
         let liveness = decide::liveness(&node, lease.as_deref(), &self.options, now);
         let node = match liveness.conditions {
             Some(conditions) => {
                 let patch = json!({"status": {"conditions": conditions}});
-                match self.context.strategic_status(&mirrors.nodes, &*node, patch).await? {
+                match self.context.strategic_status(&stores.nodes, &*node, patch).await? {
                     Some(node) => {
                         let message = format!("Node {} status is now: NodeNotReady", key.name);
                         let event = ObjectEvent::normal("NodeNotReady", message, "node-controller");
@@ -73,13 +73,13 @@ impl Reconcile for NodeLifecycle {
                         self.mark_pods_unready(&key.name).await?;
                         Arc::new(node)
                     }
-                    None => return Ok(After::Done),
+                    None => return Ok(Requeue::No),
                 }
             }
             None => node,
         };
         if let Some(taints) = decide::taints(&node, now) {
-            self.context.merge_unchanged(&mirrors.nodes, &*node, json!({"spec": {"taints": taints}})).await?;
+            self.context.merge_unchanged(&stores.nodes, &*node, json!({"spec": {"taints": taints}})).await?;
         }
         Ok(liveness.again.into())
     }
@@ -88,14 +88,14 @@ impl Reconcile for NodeLifecycle {
 impl NodeLifecycle {
     /// The state of pods on an unreachable node is unknown, so they are set to not ready.
     async fn mark_pods_unready(&self, node: &str) -> kube::Result<()> {
-        let mirrors = &self.context.mirrors;
-        for pod in mirrors.pods.by(BY_NODE, node) {
+        let stores = &self.context.stores;
+        for pod in stores.pods.by(BY_NODE, node) {
             if !pods::is_ready(&pod) {
                 continue;
             }
             let patch = json!({"status": {"conditions": [
                 {"type": "Ready", "status": "False", "lastTransitionTime": self.context.clock.time()}]}});
-            self.context.strategic_status(&mirrors.pods, &*pod, patch).await?;
+            self.context.strategic_status(&stores.pods, &*pod, patch).await?;
         }
         Ok(())
     }
@@ -114,18 +114,18 @@ impl TaintEviction {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        let stores = &self.context.stores;
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
             let tainted = |node| nodes.get("", node).is_some_and(|node| decide::has_no_execute(&node));
             if !change.is_deleted() && pods::node_name(pod).is_some_and(tainted) {
                 to.add(ObjectKey::of(&pod.metadata));
             }
         });
-        let (to, pods) = (queue.clone(), mirrors.pods.clone());
+        let (to, pods) = (queue.clone(), stores.pods.clone());
         let first_seen = self.first_seen.clone();
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        stores.nodes.observe(move |change: &Change<Node>| {
             // A taint that is removed and added again gets a new time.
             let name = name_of(&**change.object());
             let has = |key: &str| {
@@ -146,13 +146,13 @@ impl TaintEviction {
 }
 
 impl Reconcile for TaintEviction {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(pod) = mirrors.pods.get_key(key).filter(|pod| !is_deleting(&**pod)) else {
-            return Ok(After::Done);
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(pod) = stores.pods.get_key(key).filter(|pod| !is_deleting(&**pod)) else {
+            return Ok(Requeue::No);
         };
-        let Some(node) = pods::node_name(&pod).and_then(|name| mirrors.nodes.get("", name)) else {
-            return Ok(After::Done);
+        let Some(node) = pods::node_name(&pod).and_then(|name| stores.nodes.get("", name)) else {
+            return Ok(Requeue::No);
         };
         let now = self.context.clock.now();
         let since = |key: &str| {
@@ -160,8 +160,8 @@ impl Reconcile for TaintEviction {
             *seen.entry((name_of(&*node).to_string(), key.to_string())).or_insert(now)
         };
         match decide::eviction(&pod, taints_of(&node), since, now) {
-            decide::Eviction::Never => Ok(After::Done),
-            decide::Eviction::In(wait) if !wait.is_zero() => Ok(After::Again(wait)),
+            decide::Eviction::Never => Ok(Requeue::No),
+            decide::Eviction::In(wait) if !wait.is_zero() => Ok(Requeue::After(wait)),
             decide::Eviction::In(_) => {
                 let message = format!("Marking for deletion Pod {key}");
                 let event = ObjectEvent::normal("TaintManagerEviction", message, "taint-eviction-controller");
@@ -171,9 +171,9 @@ impl Reconcile for TaintEviction {
                     "message": "Taint manager: deleting due to NoExecute taint",
                     "lastTransitionTime": self.context.clock.time(),
                 }]}});
-                self.context.strategic_status(&mirrors.pods, &*pod, patch).await?;
-                self.context.delete(&mirrors.pods, &*pod).await?;
-                Ok(After::Done)
+                self.context.strategic_status(&stores.pods, &*pod, patch).await?;
+                self.context.delete(&stores.pods, &*pod).await?;
+                Ok(Requeue::No)
             }
         }
     }

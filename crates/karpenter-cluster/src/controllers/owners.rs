@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::context::{Context, Kind, is_conflict, is_not_found, uid_of};
 use super::selector;
-use crate::mirror::Mirror;
+use crate::store::Store;
 
 /// What to do with an object in the controller's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +53,10 @@ pub fn claim(controller: &ObjectMeta, selects: bool, object: &ObjectMeta) -> Cla
 /// The objects of a namespace that `controller` owns, after adoption and release.
 pub async fn claimed<O, K>(
     context: &Context,
-    owners: &Mirror<O>,
+    owners: &Store<O>,
     controller: &O,
     selector: &LabelSelector,
-    objects: &Mirror<K>,
+    objects: &Store<K>,
     candidates: Vec<std::sync::Arc<K>>,
     may_adopt: impl Fn(&K) -> bool,
 ) -> kube::Result<Vec<std::sync::Arc<K>>>
@@ -104,7 +104,7 @@ where
     Ok(kept)
 }
 
-async fn is_alive<O: Kind>(context: &Context, owners: &Mirror<O>, controller: &O) -> kube::Result<bool> {
+async fn is_alive<O: Kind>(context: &Context, owners: &Store<O>, controller: &O) -> kube::Result<bool> {
     let Some(fresh) = context.api(controller).get_opt(super::context::name_of(controller)).await? else {
         return Ok(false);
     };

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::context::{Context, is_deleting, name_of};
 use super::pods;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::BY_NODE;
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::BY_NODE;
 
 /// A node must be missing for this long before its pods are deleted.
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -36,10 +36,10 @@ impl PodCollector {
     }
 
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         queue.add(ObjectKey::new("", ""));
-        let (to, nodes) = (queue.clone(), mirrors.nodes.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        let (to, nodes) = (queue.clone(), stores.nodes.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             let Change::Applied { new: pod, .. } = change else { return };
             match pods::node_name(pod) {
                 Some(node) if nodes.get("", node).is_none() => to.add(ObjectKey::new("", node)),
@@ -48,7 +48,7 @@ impl PodCollector {
             }
         });
         let to = queue.clone();
-        mirrors.nodes.observe(move |change: &Change<Node>| {
+        stores.nodes.observe(move |change: &Change<Node>| {
             if change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -56,27 +56,27 @@ impl PodCollector {
     }
 
     async fn delete_pod(&self, pod: &Pod, condition: Option<Value>) -> kube::Result<()> {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         if !pods::is_finished(pod) {
             let mut status = json!({"phase": "Failed"});
             if let Some(condition) = condition {
                 status["conditions"] = json!([condition]);
             }
-            self.context.strategic_status(&mirrors.pods, pod, json!({ "status": status })).await?;
+            self.context.strategic_status(&stores.pods, pod, json!({ "status": status })).await?;
         }
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        self.context.delete_with(&mirrors.pods, pod, at_once).await
+        self.context.delete_with(&stores.pods, pod, at_once).await
     }
 
-    async fn delete_unbound(&self) -> kube::Result<After> {
-        let all = self.context.mirrors.pods.list();
+    async fn delete_unbound(&self) -> kube::Result<Requeue> {
+        let all = self.context.stores.pods.list();
         for pod in all.iter().filter(|pod| is_deleting(&***pod) && pods::node_name(pod).is_none()) {
             self.delete_pod(pod, None).await?;
         }
         for pod in excess(&all, FINISHED_MAX) {
             self.delete_pod(&pod, None).await?;
         }
-        Ok(After::Again(FINISHED_CHECK))
+        Ok(Requeue::After(FINISHED_CHECK))
     }
 }
 
@@ -97,16 +97,16 @@ fn excess(pods: &[Arc<Pod>], most: usize) -> Vec<Arc<Pod>> {
 }
 
 impl Reconcile for PodCollector {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         if key.name.is_empty() {
             return self.delete_unbound().await;
         }
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let forget = || self.missing_since.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
-        let stranded = mirrors.pods.by(BY_NODE, &key.name);
-        if stranded.is_empty() || mirrors.nodes.get("", &key.name).is_some() {
+        let stranded = stores.pods.by(BY_NODE, &key.name);
+        if stranded.is_empty() || stores.nodes.get("", &key.name).is_some() {
             forget();
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let now = self.context.clock.now();
         let since = {
@@ -115,12 +115,12 @@ impl Reconcile for PodCollector {
         };
         let missing_for = crate::clock::since(now, since);
         if missing_for < QUARANTINE {
-            return Ok(After::Again(QUARANTINE - missing_for));
+            return Ok(Requeue::After(QUARANTINE - missing_for));
         }
         // The store may lag, so the API server is asked.
         if Api::<Node>::all(self.context.client.clone()).get_opt(&key.name).await?.is_some() {
             forget();
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         for pod in stranded {
             let condition = json!({
@@ -129,7 +129,7 @@ impl Reconcile for PodCollector {
             });
             self.delete_pod(&pod, Some(condition)).await?;
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 

@@ -16,9 +16,9 @@ use super::context::{
 };
 use super::{owners, pods, selector};
 use crate::clock::since;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_CONTROLLER, orphans_in};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_CONTROLLER, orphans_in};
 
 /// Maximum number of pods that one reconcile creates or deletes.
 const BURST_MAX: usize = 500;
@@ -42,16 +42,16 @@ impl ReplicaSets {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         self.context
-            .mirrors
+            .stores
             .replica_sets
             .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, sets) = (queue.clone(), self.context.mirrors.replica_sets.clone());
-        self.context.mirrors.pods.observe(move |change: &Change<Pod>| {
+        let (to, sets) = (queue.clone(), self.context.stores.replica_sets.clone());
+        self.context.stores.pods.observe(move |change: &Change<Pod>| {
             for pod in change.both() {
                 let namespace = namespace_of(&**pod);
                 match owners::controller_of(&pod.metadata) {
                     Some(owner) if owner.kind == "ReplicaSet" => {
-                        to.add_soon(ObjectKey::new(namespace, &owner.name))
+                        to.add_debounced(ObjectKey::new(namespace, &owner.name))
                     }
                     Some(_) => {}
                     None => {
@@ -72,20 +72,20 @@ impl ReplicaSets {
 }
 
 impl Reconcile for ReplicaSets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(set) = mirrors.replica_sets.get_key(key) else { return Ok(After::Done) };
-        let Some(spec) = &set.spec else { return Ok(After::Done) };
-        let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(set) = stores.replica_sets.get_key(key) else { return Ok(Requeue::No) };
+        let Some(spec) = &set.spec else { return Ok(Requeue::No) };
+        let mut candidates = stores.pods.by(BY_CONTROLLER, uid_of(&*set));
+        let orphans = stores.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
         candidates
             .extend(orphans.into_iter().filter(|pod| selector::matches_meta(&spec.selector, &pod.metadata)));
         let owned = owners::claimed(
             &self.context,
-            &mirrors.replica_sets,
+            &stores.replica_sets,
             &*set,
             &spec.selector,
-            &mirrors.pods,
+            &stores.pods,
             candidates,
             pods::is_active,
         )
@@ -105,7 +105,7 @@ impl Reconcile for ReplicaSets {
             Step::Delete(victims) => {
                 let mut failure = None;
                 for victim in victims {
-                    if let Err(error) = self.context.delete(&mirrors.pods, &**victim).await {
+                    if let Err(error) = self.context.delete(&stores.pods, &**victim).await {
                         failure = Some(error);
                     }
                 }
@@ -119,7 +119,7 @@ impl Reconcile for ReplicaSets {
         });
         let status = status(&set, &refs().collect::<Vec<_>>(), terminating, reason, now);
         let old = set.status.clone().unwrap_or_default();
-        self.context.merge_status(&mirrors.replica_sets, &*set, &old, &status).await?;
+        self.context.merge_status(&stores.replica_sets, &*set, &old, &status).await?;
         match failure {
             Some(error) if !is_namespace_terminating(&error) => Err(error),
             // Created and deleted pods appear in the store and enqueue the ReplicaSet again.
@@ -137,7 +137,7 @@ impl ReplicaSets {
         while done < count {
             let size = batch.min(count - done);
             let outcomes: Vec<kube::Result<Pod>> = futures::stream::iter(0..size)
-                .map(|_| self.context.create(&self.context.mirrors.pods, &pod))
+                .map(|_| self.context.create(&self.context.stores.pods, &pod))
                 .buffered(CONCURRENT_CREATES_MAX)
                 .collect()
                 .await;
@@ -152,12 +152,12 @@ impl ReplicaSets {
 
     /// Pods of this ReplicaSet and of the other ReplicaSets of its Deployment.
     fn related_pods(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let siblings = match owners::controller_of(&set.metadata) {
-            Some(owner) => mirrors.replica_sets.by(BY_CONTROLLER, &owner.uid),
-            None => return mirrors.pods.by(BY_CONTROLLER, uid_of(set)),
+            Some(owner) => stores.replica_sets.by(BY_CONTROLLER, &owner.uid),
+            None => return stores.pods.by(BY_CONTROLLER, uid_of(set)),
         };
-        siblings.iter().flat_map(|sibling| mirrors.pods.by(BY_CONTROLLER, uid_of(&**sibling))).collect()
+        siblings.iter().flat_map(|sibling| stores.pods.by(BY_CONTROLLER, uid_of(&**sibling))).collect()
     }
 }
 

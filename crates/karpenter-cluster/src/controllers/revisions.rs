@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::context::{Context, Kind, is_already_exists, name_of, namespace_of, uid_of};
 use super::{hash, owners};
-use crate::mirrors::BY_CONTROLLER;
+use crate::stores::BY_CONTROLLER;
 
 /// The label with a pod's revision.
 pub const REVISION_HASH: &str = "controller-revision-hash";
@@ -75,9 +75,9 @@ pub async fn sync<O: Kind>(
     hash_label: &str,
     collisions: Option<i32>,
 ) -> kube::Result<Option<History>> {
-    let mirror = &context.mirrors.controller_revisions;
+    let store = &context.stores.controller_revisions;
     let list = || {
-        let mut revisions = mirror.by(BY_CONTROLLER, uid_of(owner));
+        let mut revisions = store.by(BY_CONTROLLER, uid_of(owner));
         revisions.sort_by_key(|revision| revision.revision);
         revisions
     };
@@ -86,7 +86,7 @@ pub async fn sync<O: Kind>(
         Step::Use { position } => known[position].clone(),
         Step::Raise { position, revision } => {
             let patch = json!({"revision": revision});
-            match context.merge(mirror, &*known[position], patch).await? {
+            match context.merge(store, &*known[position], patch).await? {
                 Some(raised) => Arc::new(raised),
                 None => return Ok(None),
             }
@@ -109,7 +109,7 @@ pub async fn sync<O: Kind>(
             };
             let data = k8s_openapi::apimachinery::pkg::runtime::RawExtension(data_of(template));
             let new = ControllerRevision { metadata, data: Some(data), revision };
-            match context.create(mirror, &new).await {
+            match context.create(store, &new).await {
                 Ok(created) => Arc::new(created),
                 Err(error) if is_already_exists(&error) => return Ok(None),
                 Err(error) => return Err(error),
@@ -133,7 +133,7 @@ pub async fn clean_up(
         .collect();
     let excess = old.len().saturating_sub(limit.max(0) as usize);
     for revision in old.into_iter().take(excess) {
-        context.delete(&context.mirrors.controller_revisions, &**revision).await?;
+        context.delete(&context.stores.controller_revisions, &**revision).await?;
     }
     Ok(())
 }

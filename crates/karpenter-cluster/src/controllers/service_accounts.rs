@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::context::{Context, is_already_exists, is_namespace_terminating};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::ObjectKey;
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::ObjectKey;
 
 /// Keys are names of namespaces.
 pub struct ServiceAccounts {
@@ -18,11 +18,11 @@ impl ServiceAccounts {
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
         self.context
-            .mirrors
+            .stores
             .namespaces
             .observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
         let to = queue.clone();
-        self.context.mirrors.service_accounts.observe(move |change| {
+        self.context.stores.service_accounts.observe(move |change| {
             if change.is_deleted() {
                 let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
                 to.add(ObjectKey::new("", namespace));
@@ -32,13 +32,13 @@ impl ServiceAccounts {
 }
 
 impl Reconcile for ServiceAccounts {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let alive = mirrors.namespaces.get_key(key).is_some_and(|namespace| {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let alive = stores.namespaces.get_key(key).is_some_and(|namespace| {
             namespace.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Terminating")
         });
-        if !alive || mirrors.service_accounts.get(&key.name, "default").is_some() {
-            return Ok(After::Done);
+        if !alive || stores.service_accounts.get(&key.name, "default").is_some() {
+            return Ok(Requeue::No);
         }
         let metadata = ObjectMeta {
             name: Some("default".into()),
@@ -46,9 +46,9 @@ impl Reconcile for ServiceAccounts {
             ..ObjectMeta::default()
         };
         let account = ServiceAccount { metadata, ..ServiceAccount::default() };
-        match self.context.create(&mirrors.service_accounts, &account).await {
-            Err(error) if is_already_exists(&error) || is_namespace_terminating(&error) => Ok(After::Done),
-            outcome => outcome.map(|_| After::Done),
+        match self.context.create(&stores.service_accounts, &account).await {
+            Err(error) if is_already_exists(&error) || is_namespace_terminating(&error) => Ok(Requeue::No),
+            outcome => outcome.map(|_| Requeue::No),
         }
     }
 }

@@ -14,9 +14,9 @@ use self::plan::Step;
 use super::context::{Context, is_already_exists, is_deleting, label, name_of, namespace_of, uid_of};
 use super::revisions::{self, History, REVISION_HASH};
 use super::{owners, pods, selector};
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_CONTROLLER, orphans_in};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_CONTROLLER, orphans_in};
 
 pub struct StatefulSets {
     pub context: Context,
@@ -24,11 +24,11 @@ pub struct StatefulSets {
 
 impl StatefulSets {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.stateful_sets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, sets) = (queue.clone(), mirrors.stateful_sets.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.stateful_sets.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, sets) = (queue.clone(), stores.stateful_sets.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             for pod in change.both() {
                 match owners::controller_of(&pod.metadata) {
                     Some(owner) if owner.kind == "StatefulSet" => {
@@ -48,12 +48,12 @@ impl StatefulSets {
 }
 
 impl Reconcile for StatefulSets {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(set) = mirrors.stateful_sets.get_key(key) else { return Ok(After::Done) };
-        let Some(spec) = &set.spec else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(set) = stores.stateful_sets.get_key(key) else { return Ok(Requeue::No) };
+        let Some(spec) = &set.spec else { return Ok(Requeue::No) };
         if selector::is_empty(&spec.selector) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let old_status = set.status.clone().unwrap_or_default();
         let hash_label = "controller.kubernetes.io/hash";
@@ -62,22 +62,22 @@ impl Reconcile for StatefulSets {
         let Some(history) = history else {
             let mut status = old_status.clone();
             status.collision_count = Some(collisions.unwrap_or(0) + 1);
-            self.context.merge_status(&mirrors.stateful_sets, &*set, &old_status, &status).await?;
-            return Ok(After::Again(Duration::ZERO));
+            self.context.merge_status(&stores.stateful_sets, &*set, &old_status, &status).await?;
+            return Ok(Requeue::After(Duration::ZERO));
         };
         let current = current_revision(&history, old_status.current_revision.as_deref());
 
-        let mut candidates = mirrors.pods.by(BY_CONTROLLER, uid_of(&*set));
-        let orphans = mirrors.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
+        let mut candidates = stores.pods.by(BY_CONTROLLER, uid_of(&*set));
+        let orphans = stores.pods.by(BY_CONTROLLER, &orphans_in(&key.namespace));
         candidates.extend(orphans.into_iter().filter(|pod| {
             plan::parent_and_ordinal(name_of(&**pod)).is_some_and(|(parent, _)| parent == key.name)
         }));
         let owned = owners::claimed(
             &self.context,
-            &mirrors.stateful_sets,
+            &stores.stateful_sets,
             &*set,
             &spec.selector,
-            &mirrors.pods,
+            &stores.pods,
             candidates,
             |_| true,
         )
@@ -92,7 +92,7 @@ impl Reconcile for StatefulSets {
             self.take(&set, &current, &history.wanted, &owned, step).await?;
         }
         let status = plan::status(&set, &current, &history.wanted, &owned, now);
-        self.context.merge_status(&mirrors.stateful_sets, &*set, &old_status, &status).await?;
+        self.context.merge_status(&stores.stateful_sets, &*set, &old_status, &status).await?;
         let used = |revision: &ControllerRevision| {
             let name = name_of(revision);
             name == name_of(&*current) || owned.iter().any(|pod| label(&**pod, REVISION_HASH) == Some(name))
@@ -118,27 +118,27 @@ impl StatefulSets {
         owned: &[Arc<Pod>],
         step: &Step,
     ) -> kube::Result<()> {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         match step {
             Step::Create { ordinal, from_current } => {
                 let revision = if *from_current { current } else { wanted };
                 for claim in plan::claims(set, *ordinal) {
-                    if mirrors.claims.get(namespace_of(set), name_of(&claim)).is_none() {
-                        match self.context.create(&mirrors.claims, &claim).await {
+                    if stores.claims.get(namespace_of(set), name_of(&claim)).is_none() {
+                        match self.context.create(&stores.claims, &claim).await {
                             Err(error) if is_already_exists(&error) => {}
                             outcome => drop(outcome?),
                         }
                     }
                 }
                 let pod = plan::new_pod(set, revision, *ordinal);
-                match self.context.create(&mirrors.pods, &pod).await {
+                match self.context.create(&stores.pods, &pod).await {
                     // The name belongs to a pod of another owner, or to one that the store does not have yet.
                     Err(error) if is_already_exists(&error) => Err(error),
                     outcome => outcome.map(drop),
                 }
             }
             Step::Delete { name } => match owned.iter().find(|pod| name_of(&***pod) == name) {
-                Some(pod) => self.context.delete(&mirrors.pods, &**pod).await,
+                Some(pod) => self.context.delete(&stores.pods, &**pod).await,
                 None => Ok(()),
             },
         }

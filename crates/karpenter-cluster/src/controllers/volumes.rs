@@ -16,9 +16,9 @@ pub use self::attach::Attachments;
 use self::decide::{ClaimStep, VolumeStep};
 use super::context::{Context, is_already_exists, is_deleting, name_of, namespace_of, uid_of};
 use super::pods;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, ObjectKey};
-use crate::mirrors::{BY_CLAIM, claims_of};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey};
+use crate::stores::{BY_CLAIM, claims_of};
 
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
@@ -35,11 +35,11 @@ pub struct Claims {
 
 impl Claims {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.claims.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
-        let (to, claims) = (queue.clone(), mirrors.claims.clone());
-        mirrors.volumes.observe(move |change: &Change<PersistentVolume>| {
+        stores.claims.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        let (to, claims) = (queue.clone(), stores.claims.clone());
+        stores.volumes.observe(move |change: &Change<PersistentVolume>| {
             let claim = change.object().spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
             match claim {
                 Some(claim) => to.add(ObjectKey::new(
@@ -54,15 +54,15 @@ impl Claims {
                 }
             }
         });
-        let (to, claims) = (queue.clone(), mirrors.claims.clone());
-        mirrors.storage_classes.observe(move |_| {
+        let (to, claims) = (queue.clone(), stores.claims.clone());
+        stores.storage_classes.observe(move |_| {
             for claim in claims.list().iter().filter(|claim| decide::volume_of(claim).is_none()) {
                 to.add(ObjectKey::of(&claim.metadata));
             }
         });
         // A deleted claim stays until its last pod is gone; the claim of an ephemeral volume is created with the pod.
         let to = queue.clone();
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
             for claim in claims_of(pod) {
                 to.add(ObjectKey::new(namespace_of(&**pod), claim));
@@ -71,19 +71,19 @@ impl Claims {
     }
 
     fn is_used(&self, key: &ObjectKey) -> bool {
-        let pods = self.context.mirrors.pods.by(BY_CLAIM, &key.to_string());
+        let pods = self.context.stores.pods.by(BY_CLAIM, &key.to_string());
         pods.iter().any(|pod| !pods::is_finished(pod))
     }
 
     /// Creates the claim of a generic ephemeral volume.
     async fn create_ephemeral(&self, key: &ObjectKey) -> kube::Result<()> {
-        let mirrors = &self.context.mirrors;
-        for pod in mirrors.pods.by(BY_CLAIM, &key.to_string()) {
+        let stores = &self.context.stores;
+        for pod in stores.pods.by(BY_CLAIM, &key.to_string()) {
             if is_deleting(&*pod) || pods::is_finished(&pod) {
                 continue;
             }
             if let Some(claim) = decide::ephemeral_claim(&pod, &key.name) {
-                match self.context.create(&mirrors.claims, &claim).await {
+                match self.context.create(&stores.claims, &claim).await {
                     Err(error) if is_already_exists(&error) => {}
                     outcome => drop(outcome?),
                 }
@@ -93,9 +93,9 @@ impl Claims {
     }
 
     async fn bind(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> kube::Result<()> {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         if let Some(patch) = decide::volume_binding(claim, volume)
-            && self.context.merge_unchanged(&mirrors.volumes, volume, patch).await?.is_none()
+            && self.context.merge_unchanged(&stores.volumes, volume, patch).await?.is_none()
         {
             return Ok(());
         }
@@ -105,40 +105,40 @@ impl Claims {
         });
         let bound = match decide::volume_of(claim) {
             Some(_) if super::context::annotation(claim, BIND_COMPLETED).is_some() => Some(claim.clone()),
-            _ => self.context.merge_unchanged(&mirrors.claims, claim, patch).await?,
+            _ => self.context.merge_unchanged(&stores.claims, claim, patch).await?,
         };
         let Some(bound) = bound else { return Ok(()) };
         let old = bound.status.clone().unwrap_or_default();
         let new = decide::bound_status(&old, volume);
-        self.context.merge_status(&mirrors.claims, &bound, &old, &new).await
+        self.context.merge_status(&stores.claims, &bound, &old, &new).await
     }
 }
 
 impl Reconcile for Claims {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(claim) = mirrors.claims.get_key(key) else {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(claim) = stores.claims.get_key(key) else {
             self.create_ephemeral(key).await?;
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         if is_deleting(&*claim) {
             if !self.is_used(key) {
-                unprotect(&self.context, &mirrors.claims, &*claim, CLAIM_PROTECTION).await?;
+                unprotect(&self.context, &stores.claims, &*claim, CLAIM_PROTECTION).await?;
             }
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.clone()).unwrap_or_default();
-        let class = mirrors.storage_classes.get("", &class);
+        let class = stores.storage_classes.get("", &class);
         let node =
-            super::context::annotation(&*claim, SELECTED_NODE).and_then(|name| mirrors.nodes.get("", name));
-        match decide::claim_step(&claim, class.as_deref(), node.as_deref(), &mirrors.volumes.list()) {
+            super::context::annotation(&*claim, SELECTED_NODE).and_then(|name| stores.nodes.get("", name));
+        match decide::claim_step(&claim, class.as_deref(), node.as_deref(), &stores.volumes.list()) {
             ClaimStep::Nothing => {}
             ClaimStep::Bind(volume) => self.bind(&claim, &volume).await?,
             ClaimStep::Provision(volume) => {
                 let provisioner = class.as_ref().map(|class| class.provisioner.clone()).unwrap_or_default();
                 let patch = json!({"metadata": {"annotations": {PROVISIONER: provisioner}}});
-                self.context.merge(&mirrors.claims, &*claim, patch).await?;
-                match self.context.create(&mirrors.volumes, &volume).await {
+                self.context.merge(&stores.claims, &*claim, patch).await?;
+                match self.context.create(&stores.volumes, &volume).await {
                     Err(error) if is_already_exists(&error) => {}
                     outcome => drop(outcome?),
                 }
@@ -147,16 +147,16 @@ impl Reconcile for Claims {
                 let old = claim.status.clone().unwrap_or_default();
                 let mut new = old.clone();
                 new.phase = Some("Lost".into());
-                self.context.merge_status(&mirrors.claims, &*claim, &old, &new).await?;
+                self.context.merge_status(&stores.claims, &*claim, &old, &new).await?;
             }
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
 async fn unprotect<K: super::context::Kind>(
     context: &Context,
-    mirror: &crate::mirror::Mirror<K>,
+    store: &crate::store::Store<K>,
     object: &K,
     finalizer: &str,
 ) -> kube::Result<()> {
@@ -166,7 +166,7 @@ async fn unprotect<K: super::context::Kind>(
     }
     let left: Vec<&String> = finalizers.iter().filter(|known| *known != finalizer).collect();
     let patch = json!({"metadata": {"finalizers": left}});
-    context.merge_unchanged(mirror, object, patch).await.map(drop)
+    context.merge_unchanged(store, object, patch).await.map(drop)
 }
 
 /// Sets phases of volumes, releases and reclaims them.
@@ -176,11 +176,11 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
+        let stores = &self.context.stores;
         let to = queue.clone();
-        mirrors.volumes.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
+        stores.volumes.observe(move |change| to.add(ObjectKey::of(&change.object().metadata)));
         let to = queue.clone();
-        mirrors.claims.observe(move |change: &Change<PersistentVolumeClaim>| {
+        stores.claims.observe(move |change: &Change<PersistentVolumeClaim>| {
             for claim in change.both() {
                 if let Some(volume) = decide::volume_of(claim) {
                     to.add(ObjectKey::new("", volume));
@@ -191,12 +191,12 @@ impl Volumes {
 }
 
 impl Reconcile for Volumes {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let Some(volume) = mirrors.volumes.get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let Some(volume) = stores.volumes.get_key(key) else { return Ok(Requeue::No) };
         let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone());
         let claim = reference.as_ref().and_then(|reference| {
-            let claim = mirrors.claims.get(reference.namespace.as_deref()?, reference.name.as_deref()?)?;
+            let claim = stores.claims.get(reference.namespace.as_deref()?, reference.name.as_deref()?)?;
             let same = reference.uid.as_deref().is_none_or(|uid| uid.is_empty() || uid == uid_of(&*claim));
             same.then_some(claim)
         });
@@ -207,14 +207,14 @@ impl Reconcile for Volumes {
                 let mut new = old.clone();
                 new.phase = Some(phase.to_string());
                 new.last_phase_transition_time = Some(self.context.clock.time());
-                self.context.merge_status(&mirrors.volumes, &*volume, &old, &new).await?;
+                self.context.merge_status(&stores.volumes, &*volume, &old, &new).await?;
             }
-            VolumeStep::Delete => self.context.delete(&mirrors.volumes, &*volume).await?,
+            VolumeStep::Delete => self.context.delete(&stores.volumes, &*volume).await?,
             VolumeStep::Unprotect => {
-                unprotect(&self.context, &mirrors.volumes, &*volume, VOLUME_PROTECTION).await?;
+                unprotect(&self.context, &stores.volumes, &*volume, VOLUME_PROTECTION).await?;
             }
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 

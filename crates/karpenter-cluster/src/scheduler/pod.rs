@@ -10,7 +10,7 @@ use karpenter_model::taints::Toleration;
 
 use super::resources::PodRequests;
 use super::selectors::{NodeTerm, label_selector, labels, node_terms, tolerations};
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 

@@ -14,7 +14,7 @@ use super::pod::PodInfo;
 use super::snapshot::PodKey;
 use super::tables::NodeIndex;
 use super::verdict::{Histogram, Rejection};
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 pub(super) enum Preemption {
     Of { node: Arc<str>, victims: Vec<PodKey> },

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::snapshot::PodKey;
 use super::verdict::Plugin;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueueSettings {

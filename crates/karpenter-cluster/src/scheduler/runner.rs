@@ -25,8 +25,8 @@ use super::verdict::{Decision, Failure};
 use super::volumes::VolumePlan;
 use super::writes::{EventKind, StatusChange, Step, Write, Writer, is_gone};
 use crate::clock::Clock;
-use crate::harness::Stop;
-use crate::mirror::{Change, ObjectKey};
+use crate::reconcile::Shutdown;
+use crate::store::{Change, ObjectKey};
 
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -60,10 +60,10 @@ const DECISIONS_PER_BATCH: usize = 16;
 const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
 
 /// Runs until shutdown; writes in progress are completed first.
-pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Settings, stop: Stop) {
+pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Settings, shutdown: Shutdown) {
     tokio::select! {
         biased;
-        () = stop.stopped() => return,
+        () = shutdown.requested() => return,
         () = sources.synced() => {}
     }
     let subscriptions = sources.subscribe();
@@ -85,7 +85,7 @@ pub async fn run(client: Client, sources: Sources, clock: Clock, settings: Setti
         volume_waits: BTreeMap::new(),
         events: BTreeMap::new(),
     };
-    runner.run(subscriptions, stop).await;
+    runner.run(subscriptions, shutdown).await;
 }
 
 struct Runner {
@@ -133,7 +133,7 @@ struct Series {
 }
 
 impl Runner {
-    async fn run(mut self, mut subscriptions: Subscriptions, stop: Stop) {
+    async fn run(mut self, mut subscriptions: Subscriptions, shutdown: Shutdown) {
         loop {
             while let Some(update) = subscriptions.arrived() {
                 self.apply(update);
@@ -144,7 +144,7 @@ impl Runner {
             while let Some(recorded) = self.notes.try_join_next() {
                 self.event_recorded(recorded);
             }
-            if stop.is_stopped() {
+            if shutdown.is_requested() {
                 break;
             }
             let now = self.writer.clock.now();
@@ -165,7 +165,7 @@ impl Runner {
             };
             tokio::select! {
                 biased;
-                () = stop.stopped() => break,
+                () = shutdown.requested() => break,
                 update = subscriptions.next() => match update {
                     Some(update) => self.apply(update),
                     None => break,

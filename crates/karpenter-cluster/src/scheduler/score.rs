@@ -141,7 +141,7 @@ fn workload_selector(snapshot: &Snapshot, pod: &PodInfo) -> LabelSelector {
         }
     }
     let of_owner = pod.owner.as_ref().and_then(|owner| {
-        let key = crate::mirror::ObjectKey::new(pod.key.namespace.as_str(), owner.name.as_str());
+        let key = crate::store::ObjectKey::new(pod.key.namespace.as_str(), owner.name.as_str());
         match owner.kind.as_str() {
             "ReplicaSet" => workloads.replica_sets.get(&key),
             "StatefulSet" => workloads.stateful_sets.get(&key),

@@ -23,7 +23,7 @@ use super::tables::{
     change_tally, refresh_verdicts,
 };
 use super::volumes::VolumePlan;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 pub type PodKey = Arc<ObjectKey>;
 

@@ -8,42 +8,42 @@ use kube::Client;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
-use crate::mirror::{Change, Mirror, keep_all};
-use crate::mirrors::Mirrors;
+use crate::store::{Change, Store, keep_all};
+use crate::stores::Stores;
 
 /// The stores that a scheduler reads.
 #[derive(Clone)]
 pub struct Sources {
-    pub pods: Mirror<Pod>,
-    pub nodes: Mirror<Node>,
-    pub namespaces: Mirror<Namespace>,
-    pub budgets: Mirror<PodDisruptionBudget>,
-    pub claims: Mirror<PersistentVolumeClaim>,
-    pub volumes: Mirror<PersistentVolume>,
-    pub storage_classes: Mirror<StorageClass>,
-    pub attachments: Mirror<VolumeAttachment>,
-    pub csi_nodes: Mirror<CSINode>,
-    pub replica_sets: Mirror<ReplicaSet>,
-    pub stateful_sets: Mirror<StatefulSet>,
-    pub services: Mirror<Service>,
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub namespaces: Store<Namespace>,
+    pub budgets: Store<PodDisruptionBudget>,
+    pub claims: Store<PersistentVolumeClaim>,
+    pub volumes: Store<PersistentVolume>,
+    pub storage_classes: Store<StorageClass>,
+    pub attachments: Store<VolumeAttachment>,
+    pub csi_nodes: Store<CSINode>,
+    pub replica_sets: Store<ReplicaSet>,
+    pub stateful_sets: Store<StatefulSet>,
+    pub services: Store<Service>,
 }
 
 impl Sources {
     /// Uses the stores of a cluster; only services are watched here, by the returned task.
-    pub fn shared(client: &Client, mirrors: &Mirrors) -> (Self, JoinHandle<()>) {
-        let (services, task) = Mirror::watch(client, keep_all, &[]);
+    pub fn shared(client: &Client, stores: &Stores) -> (Self, JoinHandle<()>) {
+        let (services, task) = Store::watch(client, keep_all, &[]);
         let sources = Self {
-            pods: mirrors.pods.clone(),
-            nodes: mirrors.nodes.clone(),
-            namespaces: mirrors.namespaces.clone(),
-            budgets: mirrors.budgets.clone(),
-            claims: mirrors.claims.clone(),
-            volumes: mirrors.volumes.clone(),
-            storage_classes: mirrors.storage_classes.clone(),
-            attachments: mirrors.attachments.clone(),
-            csi_nodes: mirrors.csi_nodes.clone(),
-            replica_sets: mirrors.replica_sets.clone(),
-            stateful_sets: mirrors.stateful_sets.clone(),
+            pods: stores.pods.clone(),
+            nodes: stores.nodes.clone(),
+            namespaces: stores.namespaces.clone(),
+            budgets: stores.budgets.clone(),
+            claims: stores.claims.clone(),
+            volumes: stores.volumes.clone(),
+            storage_classes: stores.storage_classes.clone(),
+            attachments: stores.attachments.clone(),
+            csi_nodes: stores.csi_nodes.clone(),
+            replica_sets: stores.replica_sets.clone(),
+            stateful_sets: stores.stateful_sets.clone(),
             services,
         };
         (sources, task)
@@ -54,9 +54,9 @@ impl Sources {
         let mut tasks = Vec::new();
         macro_rules! watch {
             () => {{
-                let (mirror, task) = Mirror::watch(client, keep_all, &[]);
+                let (store, task) = Store::watch(client, keep_all, &[]);
                 tasks.push(task);
-                mirror
+                store
             }};
         }
         let sources = Self {

@@ -14,7 +14,7 @@ use super::pod::{ClaimUse, PodInfo};
 use super::snapshot::Snapshot;
 use super::storage::{Claim, VolumeZone, ZONE_LABELS, matching_volume};
 use super::verdict::{Plugin, Rejection};
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 /// Changes of a pod's claims that are needed before the pod is bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::sources::Sources;
 use super::storage::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use super::volumes::VolumePlan;
 use crate::clock::Clock;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 /// The changes of a pod's status.
 #[derive(Debug, Clone, Default)]

@@ -1,25 +1,27 @@
-//! Events about conditions that changed and finalizers that went, in upstream's words. They say nothing that the object
-//! does not say, but they say when, and `kubectl describe` shows them in order.
+//! Publishes an event for each condition transition and each removed finalizer, with upstream's messages, so that
+//! `kubectl describe` shows them in order.
+//!
+//! Upstream: github.com/awslabs/operatorpkg/status.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store};
 use kube::Resource;
 
 use super::{Conditional, Transition, transitions};
 use crate::events::{ObjectEvent, Recorder};
 
-/// More than these are not kept of one object, if the API server is slower than its changes.
-const WAITING_MAX: usize = 32;
+/// The maximum number of unpublished events per object; further ones are dropped.
+const PENDING_EVENTS_MAX: usize = 32;
 
-/// Tells what became of the objects of one kind from now on.
+/// The controller that publishes events about one kind. It ignores changes before its start.
 pub(crate) struct TransitionEvents<K> {
     recorder: Recorder,
-    store: Mirror<K>,
-    /// Not told yet, oldest first. An object may be gone before it is told about.
+    store: Store<K>,
+    /// Unpublished events, oldest first. Kept here because the object may be deleted before they are published.
     waiting: Arc<Mutex<BTreeMap<ObjectKey, Vec<ObjectEvent>>>>,
 }
 
@@ -27,23 +29,23 @@ impl<K> TransitionEvents<K>
 where
     K: Conditional + Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
-    pub(crate) fn new(recorder: Recorder, store: Mirror<K>) -> Self {
+    pub(crate) fn new(recorder: Recorder, store: Store<K>) -> Self {
         Self { recorder, store, waiting: Arc::default() }
     }
 
     pub(crate) fn watch(&self, queue: &Queue) {
         let (queue, waiting) = (queue.clone(), self.waiting.clone());
         self.store.observe(move |change| {
-            let notices = notices(change);
-            if notices.is_empty() {
+            let object_events = object_events(change);
+            if object_events.is_empty() {
                 return;
             }
             let key = ObjectKey::of(change.object().meta());
             {
                 let mut waiting = lock(&waiting);
                 let of_object = waiting.entry(key.clone()).or_default();
-                of_object.extend(notices);
-                of_object.truncate(WAITING_MAX);
+                of_object.extend(object_events);
+                of_object.truncate(PENDING_EVENTS_MAX);
             }
             queue.add(key);
         });
@@ -54,12 +56,12 @@ impl<K> Reconcile for TransitionEvents<K>
 where
     K: Conditional + Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let notices = lock(&self.waiting).remove(key).unwrap_or_default();
-        for notice in notices {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let object_events = lock(&self.waiting).remove(key).unwrap_or_default();
+        for notice in object_events {
             self.recorder.publish(notice).await;
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
@@ -69,8 +71,10 @@ fn lock(
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a change is worth telling. What is seen for the first time has not changed.
-pub(super) fn notices<K: Conditional + Resource<DynamicType = ()>>(change: &Change<K>) -> Vec<ObjectEvent> {
+/// The events for a change. An object that is seen for the first time has none.
+pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
+    change: &Change<K>,
+) -> Vec<ObjectEvent> {
     let (old, new) = match change {
         Change::Applied { old: None, .. } => return Vec::new(),
         Change::Applied { old: Some(old), new } => (old, Some(new)),
@@ -78,38 +82,38 @@ pub(super) fn notices<K: Conditional + Resource<DynamicType = ()>>(change: &Chan
     };
     let kept = new.and_then(|new| new.meta().finalizers.as_deref()).unwrap_or_default();
     let gone = old.meta().finalizers.iter().flatten().filter(|finalizer| !kept.contains(finalizer));
-    let mut notices: Vec<ObjectEvent> = gone
+    let mut object_events: Vec<ObjectEvent> = gone
         .map(|finalizer| {
-            let words = format!("Finalized {finalizer}");
-            ObjectEvent::normal(&**change.object(), "Finalized", words).dedupe_by(finalizer)
+            let message = format!("Finalized {finalizer}");
+            ObjectEvent::normal(&**change.object(), "Finalized", message).dedupe_by(finalizer)
         })
         .collect();
     if let Some(new) = new {
-        let found = transitions(&old.seen(), &new.seen());
-        notices.extend(
+        let found = transitions(&old.condition_views(), &new.condition_views());
+        object_events.extend(
             found
                 .iter()
-                .filter_map(|one| Some((one.now.kind, words(one)?)))
-                // Every way from one status to another is news.
-                .map(|(kind, words)| {
-                    ObjectEvent::normal(&**new, kind.to_owned(), words.clone()).dedupe_by(words)
+                .filter_map(|one| Some((one.now.kind, message_of(one)?)))
+                // Deduplicated by message, so that every transition is published.
+                .map(|(kind, message)| {
+                    ObjectEvent::normal(&**new, kind.to_owned(), message.clone()).dedupe_by(message)
                 }),
         );
     }
-    notices
+    object_events
 }
 
-/// Nothing where nothing is known about before.
-fn words(transition: &Transition) -> Option<String> {
+/// The message. `None` if the condition was missing before.
+fn message_of(transition: &Transition) -> Option<String> {
     let Transition { now, before } = transition;
     let before = before.as_ref()?;
-    let mut words = format!(
+    let mut message = format!(
         "Status condition transitioned, Type: {}, Status: {} -> {}, Reason: {}",
         now.kind, before.status, now.status, now.reason
     );
     if !now.message.is_empty() {
-        words.push_str(", Message: ");
-        words.push_str(now.message);
+        message.push_str(", Message: ");
+        message.push_str(now.message);
     }
-    Some(words)
+    Some(message)
 }

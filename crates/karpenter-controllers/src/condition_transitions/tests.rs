@@ -3,10 +3,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use serde_json::{Value, json};
 
-use super::events::notices;
+use super::events::object_events;
 use super::*;
 
 fn at(second: i64) -> Timestamp {
@@ -18,7 +18,7 @@ fn seen(kind: &'static str, status: &'static str, second: i64) -> ConditionView<
 }
 
 #[test]
-fn a_transition_is_another_status_and_what_was_not_there_was_unknown() {
+fn transition_is_a_change_of_status_and_missing_counts_as_unknown() {
     type Found<'a> = Vec<Option<(&'a str, f64)>>;
     let cases: [(&str, Vec<ConditionView>, Vec<ConditionView>, Found); 5] = [
         ("appears as Unknown", vec![], vec![seen("Ready", "Unknown", 1)], vec![]),
@@ -57,27 +57,27 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
 }
 
 #[test]
-fn conditions_that_nobody_wrote_were_unknown_since_the_creation() {
+fn unset_conditions_are_unknown_since_creation() {
     let (bare, launched) = (
         claim(json!([]), json!([])),
         claim(json!([]), json!([condition("Launched", "True", "Launched", "")])),
     );
-    let (before, after) = (bare.seen(), launched.seen());
+    let (before, after) = (bare.condition_views(), launched.condition_views());
     let found = transitions(&before, &after);
     let found: Vec<_> = found.iter().map(|one| (one.now.kind, one.seconds())).collect();
     assert_eq!(found, [("Launched", Some(3.0))]);
 }
 
 #[test]
-fn changes_are_told_in_upstream_s_words() {
-    let told = |change: &Change<NodeClaim>| -> Vec<(String, String)> {
-        notices(change).into_iter().map(|notice| (notice.reason.into_owned(), notice.message)).collect()
+fn transitions_are_published_with_upstreams_messages() {
+    let published = |change: &Change<NodeClaim>| -> Vec<(String, String)> {
+        object_events(change).into_iter().map(|notice| (notice.reason.into_owned(), notice.message)).collect()
     };
     let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(reason, words)| ((*reason).to_owned(), (*words).to_owned())).collect()
     };
     let new = claim(json!(["karpenter.sh/termination"]), json!([]));
-    assert_eq!(told(&Change::Applied { old: None, new: new.clone() }), [], "first sight");
+    assert_eq!(published(&Change::Applied { old: None, new: new.clone() }), [], "seen for the first time");
     let launched = claim(
         json!(["karpenter.sh/termination"]),
         json!([
@@ -91,7 +91,7 @@ fn changes_are_told_in_upstream_s_words() {
         "Status condition transitioned, Type: Launched, Status: Unknown -> True, Reason: Launched",
     )]);
     let change = Change::Applied { old: Some(new), new: launched.clone() };
-    assert_eq!(told(&change), expected, "what no claim must have is not told when it appears");
+    assert_eq!(published(&change), expected, "a new optional condition has no event");
     let several = "Invariant violated, matched multiple nodes";
     let failed = claim(
         json!([]),
@@ -113,14 +113,14 @@ fn changes_are_told_in_upstream_s_words() {
             "Status condition transitioned, Type: Consolidatable, Status: True -> False, Reason: Other",
         ),
     ]);
-    assert_eq!(told(&Change::Applied { old: Some(launched.clone()), new: failed.clone() }), expected);
+    assert_eq!(published(&Change::Applied { old: Some(launched.clone()), new: failed.clone() }), expected);
     let expected = own(&[("Finalized", "Finalized karpenter.sh/termination")]);
-    assert_eq!(told(&Change::Deleted { old: launched }), expected, "gone with its finalizer");
-    assert_eq!(told(&Change::Deleted { old: failed }), [], "gone after its finalizer");
+    assert_eq!(published(&Change::Deleted { old: launched }), expected, "deleted with its finalizer");
+    assert_eq!(published(&Change::Deleted { old: failed }), [], "deleted after its finalizer");
 }
 
 #[test]
-fn conditions_that_a_node_gets_are_not_told_and_those_that_change_are() {
+fn new_conditions_of_nodes_have_no_event_and_transitions_have() {
     let node = |conditions: Value| -> Arc<Node> {
         let node = json!({"metadata": {"name": "n"}, "status": {"conditions": conditions}});
         Arc::new(serde_json::from_value(node).expect("a node"))
@@ -128,9 +128,9 @@ fn conditions_that_a_node_gets_are_not_told_and_those_that_change_are() {
     let bare = node(json!([]));
     let not_ready = node(json!([condition("Ready", "False", "KubeletNotReady", "")]));
     let ready = node(json!([condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")]));
-    assert_eq!(notices(&Change::Applied { old: Some(bare), new: not_ready.clone() }), []);
-    let told = notices(&Change::Applied { old: Some(not_ready), new: ready });
-    let words: Vec<&str> = told.iter().map(|notice| notice.message.as_str()).collect();
+    assert_eq!(object_events(&Change::Applied { old: Some(bare), new: not_ready.clone() }), []);
+    let published = object_events(&Change::Applied { old: Some(not_ready), new: ready });
+    let words: Vec<&str> = published.iter().map(|notice| notice.message.as_str()).collect();
     let expected = "Status condition transitioned, Type: Ready, Status: False -> True, Reason: KubeletReady, \
         Message: kubelet is posting ready status";
     assert_eq!(words, [expected]);

@@ -1,4 +1,4 @@
-//! The loop that leads commands to their end: whatever the state machine asks for is done, and marks that no command
+//! The loop that leads commands to their end: whatever the state node asks for is done, and marks that no command
 //! accounts for are taken off.
 
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
+use karpenter_disruption::cluster::Repair;
 use karpenter_disruption::command::Decision;
-use karpenter_disruption::fleet::Repair;
 
-use super::flight::{ClaimId, Stage, Step, next_step};
-use super::flights::Flight;
-use super::observe::{self, see};
-use super::order::{Order, Target};
-use super::resume::{Resumed, resumable};
+use super::command_queue::ActiveCommand;
+use super::command_state::{ClaimId, CommandState, CommandStep, next_step};
+use super::observe::{self, observe_claim};
+use super::resolved_command::{Candidate, ResolvedCommand};
+use super::resume::{ResumableCommand, resumable};
 use super::{DISRUPTION_REASON, Disruption, IDLE_POLL, RETRY_POLL};
 use crate::nodeclaim::{REBOOTING, condition, is_true, nodes_of};
 use crate::pods;
@@ -25,53 +25,55 @@ impl Disruption {
         if !observe::is_synced(&self.context) {
             return RETRY_POLL;
         }
-        if !self.flights().is_resumed {
+        if !self.command_queue().is_resumed {
             self.resume();
         }
-        let (flights, queued) = {
-            let flights = self.flights();
-            (flights.started(), flights.queued())
+        let (command_queue, queued) = {
+            let command_queue = self.command_queue();
+            (command_queue.started(), command_queue.queued())
         };
-        for flight in &flights {
-            self.step(flight, queued).await;
+        for active in &command_queue {
+            self.step(active, queued).await;
         }
-        let is_clean = self.take_off_stray_marks().await;
-        let is_idle = is_clean && self.flights().started().is_empty();
+        let is_clean = self.remove_stray_taints().await;
+        let is_idle = is_clean && self.command_queue().started().is_empty();
         if is_idle { IDLE_POLL } else { RETRY_POLL }
     }
 
-    async fn step(&self, flight: &Flight, queued: usize) {
+    async fn step(&self, active: &ActiveCommand, queued: usize) {
         let context = &self.context;
         let now = context.clock.now();
-        let order = &flight.order;
-        let step = next_step(&flight.stage, &order.ids(), |id| see(context, id), queued, now);
+        let resolved = &active.resolved;
+        let step = next_step(&active.state, &resolved.ids(), |id| observe_claim(context, id), queued, now);
         match step {
             // Proposals are the other loop's business, and so is a command that it is about to begin.
-            Step::Rest { .. } | Step::Leave | Step::Revalidate => {}
-            Step::Wait { pending } => self.tell_waiting(order, &pending).await,
-            Step::Delete { left } => {
-                if let Stage::Waiting { since, replacements } = &flight.stage {
-                    self.tell_launched(order, replacements).await;
-                    let stage = Stage::Deleting { since: *since };
-                    self.flights().update(flight.number, order.clone(), stage);
+            CommandStep::Sleep { .. } | CommandStep::InProgress | CommandStep::Validate => {}
+            CommandStep::AwaitReplacements { pending } => {
+                self.report_waiting_readiness(resolved, &pending).await
+            }
+            CommandStep::Delete { left } => {
+                if let CommandState::AwaitingReplacements { since, replacements } = &active.state {
+                    self.report_launching(resolved, replacements).await;
+                    let state = CommandState::Deleting { since: *since };
+                    self.command_queue().update(active.number, resolved.clone(), state);
                 }
-                self.delete(order, &left).await;
+                self.delete(resolved, &left).await;
             }
-            Step::RollBack { left, failure } => {
-                self.flights().fail(flight, now);
-                self.roll_back(flight, &left, &failure).await;
-                self.flights().remove(flight.number);
+            CommandStep::RollBack { left, failure } => {
+                self.command_queue().fail(active, now);
+                self.roll_back(active, &left, &failure).await;
+                self.command_queue().remove(active.number);
             }
-            Step::Finish => {
-                tracing::debug!(command = flight.id, "command succeeded");
-                self.flights().remove(flight.number);
+            CommandStep::Finish => {
+                tracing::debug!(command = active.id, "command succeeded");
+                self.command_queue().remove(active.number);
             }
         }
     }
 
     /// Takes up what a process before this one began.
     fn resume(&self) {
-        self.recall();
+        self.load_move_history();
         let context = &self.context;
         let now = context.clock.now();
         let claims = context.stores.node_claims.list();
@@ -80,50 +82,55 @@ impl Disruption {
         let is_marked = |claim: &NodeClaim| {
             is_true(claim, DISRUPTION_REASON) && nodes_of(context, claim).iter().any(|node| is_closed(node))
         };
-        for resumed in resumable(&claims, is_marked, now) {
-            tracing::info!(command = resumed.id, "took up a command of an earlier process");
-            let leaving = resumed.targets.iter().map(|id| id.name.as_str());
+        for resumable_command in resumable(&claims, is_marked, now) {
+            tracing::info!(command = resumable_command.id, "took up a command of an earlier process");
+            let leaving = resumable_command.candidates.iter().map(|id| id.name.as_str());
             context.state.start_command(leaving, [], now);
-            let order = Arc::new(self.order_of(&resumed));
-            let Resumed { id, since, replacements, .. } = resumed;
-            self.flights().add_with_id(id, order, Stage::Waiting { since, replacements }, None);
+            let resolved = Arc::new(self.resolved_from(&resumable_command));
+            let ResumableCommand { id, since, replacements, .. } = resumable_command;
+            self.command_queue().add_with_id(
+                id,
+                resolved,
+                CommandState::AwaitingReplacements { since, replacements },
+                None,
+            );
         }
-        self.flights().is_resumed = true;
+        self.command_queue().is_resumed = true;
     }
 
-    fn order_of(&self, resumed: &Resumed) -> Order {
-        let target = |id: &ClaimId| {
+    fn resolved_from(&self, resumable_command: &ResumableCommand) -> ResolvedCommand {
+        let candidate = |id: &ClaimId| {
             let claim = self.context.stores.node_claims.get("", &id.name);
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
             let node = node.unwrap_or_default();
             let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
-            Target {
+            Candidate {
                 id: id.clone(),
-                policy: resumed.policies.get(&pool).copied().unwrap_or_default(),
+                policy: resumable_command.policies.get(&pool).copied().unwrap_or_default(),
                 pods: pods::reschedulable_on(&self.context.stores, &node),
-                repair: resumed.condition.as_deref().map(repair_of),
+                repair: resumable_command.condition.as_deref().map(repair_of),
                 node,
                 pool,
             }
         };
-        Order {
-            method: resumed.method,
+        ResolvedCommand {
+            method: resumable_command.method,
             decision: Decision::Replace,
-            targets: resumed.targets.iter().map(target).collect(),
-            launches: Vec::new(),
+            candidates: resumable_command.candidates.iter().map(candidate).collect(),
+            replacements: Vec::new(),
             moves: Vec::new(),
             price_before_per_hour: 0.0,
             price_after_per_hour: 0.0,
-            termination_grace_period_secs: resumed.termination_grace_period_secs,
-            is_thorough: false,
+            termination_grace_period_secs: resumable_command.termination_grace_period_secs,
+            is_low_yield: false,
             terminate_first_reason: "",
         }
     }
 
     /// Marks that a process before this one left behind, or a start that failed. False if some are left.
-    async fn take_off_stray_marks(&self) -> bool {
+    async fn remove_stray_taints(&self) -> bool {
         let context = &self.context;
-        let accounted = self.flights().started_targets();
+        let accounted = self.command_queue().started_candidates();
         let mut is_clean = true;
         for claim in context.stores.node_claims.list() {
             let name = name_of(&*claim);
@@ -140,7 +147,7 @@ impl Disruption {
             }
             let is_marked =
                 condition(&claim, DISRUPTION_REASON).is_some() || nodes.iter().any(|node| is_closed(node));
-            if is_marked && self.open_again(name).await.is_err() {
+            if is_marked && self.untaint_candidate(name).await.is_err() {
                 is_clean = false;
             }
         }

@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use karpenter_api::labels;
 use karpenter_api::types::NodePool;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_disruption::fleet::{Reason, Waiting};
+use karpenter_disruption::cluster::{ProposedCommand, Reason};
 use karpenter_state::cost::unreadable_cost;
 use karpenter_state::pod::Pod;
-use karpenter_state::{ClusterInput, DeletionCosts, FleetInput, PoolInput};
+use karpenter_state::{ClusterInput, DeletionCosts, DisruptionInput, PoolInput};
 
-use super::changes::Moments;
-use super::flight::{ClaimId, Seen};
+use super::command_state::{ClaimId, ClaimObservation};
+use super::trigger::AnswerDeadlines;
 use crate::context::Context;
 use crate::node::repair;
 use crate::nodeclaim::{INITIALIZED, is_true, provider_id};
@@ -22,20 +22,20 @@ use crate::pods;
 use crate::provisioning::{self, is_launching_pool};
 use crate::stores::BY_POOL;
 
-/// What a fleet is assembled from, off the event loop.
-pub(crate) struct Sight {
+/// What a cluster is assembled from, off the event loop.
+pub(crate) struct DisruptionFacts {
     pub(crate) live: ClusterInput,
-    pub(crate) input: FleetInput,
-    pub(super) waiting: Vec<Waiting>,
+    pub(crate) input: DisruptionInput,
+    pub(super) proposed_commands: Vec<ProposedCommand>,
     /// Claims that commands which have begun are taking away; filled in by whoever knows.
-    pub(super) in_commands: BTreeSet<Arc<str>>,
+    pub(super) disrupting_claims: BTreeSet<Arc<str>>,
     /// Claims to be left alone because commands for them failed, and for which reasons; filled in by whoever knows.
-    pub(super) resting: BTreeMap<Arc<str>, BTreeSet<Reason>>,
-    pub(super) moments: Moments,
+    pub(super) held_off: BTreeMap<Arc<str>, BTreeSet<Reason>>,
+    pub(super) deadlines: AnswerDeadlines,
     /// Pods whose annotation about disruption holds for a while, or no longer, or cannot be read.
     pub(super) annotated: Vec<Arc<Pod>>,
     /// Pods whose annotation about the cost of moving them cannot be read.
-    pub(super) misvalued: Vec<Arc<Pod>>,
+    pub(super) pods_with_unreadable_cost: Vec<Arc<Pod>>,
 }
 
 /// Whether the stores show the whole cluster.
@@ -53,9 +53,9 @@ pub(super) fn is_synced(context: &Context) -> bool {
 /// for: what is about to appear is not known well enough to judge what is superfluous.
 pub(crate) async fn observe(
     context: &Context,
-    waiting: Vec<Waiting>,
+    proposed_commands: Vec<ProposedCommand>,
     own_launches: &BTreeSet<String>,
-) -> Option<Sight> {
+) -> Option<DisruptionFacts> {
     if !is_synced(context) {
         return None;
     }
@@ -71,21 +71,21 @@ pub(crate) async fn observe(
     if claims.iter().any(|claim| is_unknown(&claim)) {
         return None;
     }
-    let held = held_pools(context, now);
+    let held = pools_in_launch_backoff(context, now);
     let (launching, other_pools) = pools(context, &held).await;
     let sorted = provisioning::classify_pods_read_only(context, now);
     let deletion_costs = deletion_costs(context);
-    let mut moments = Moments::default();
-    let (mut annotated, mut misvalued) = (Vec::new(), Vec::new());
+    let mut deadlines = AnswerDeadlines::default();
+    let (mut annotated, mut pods_with_unreadable_cost) = (Vec::new(), Vec::new());
     for pod in &sorted.bound {
         if unreadable_cost(pod, deletion_costs).is_some() {
-            misvalued.push(pod.clone());
+            pods_with_unreadable_cost.push(pod.clone());
         }
         match pods::do_not_disrupt(pod, now) {
             pods::DoNotDisrupt::Absent | pods::DoNotDisrupt::Always => continue,
             pods::DoNotDisrupt::Until(until) => {
-                let earlier = moments.protected_until.unwrap_or(until);
-                moments.protected_until = Some(until.min(earlier));
+                let earlier = deadlines.protected_until.unwrap_or(until);
+                deadlines.protected_until = Some(until.min(earlier));
             }
             pods::DoNotDisrupt::Elapsed | pods::DoNotDisrupt::Invalid => {}
         }
@@ -94,38 +94,49 @@ pub(crate) async fn observe(
     let live = provisioning::planning_input(context, sorted, launching);
     let state = &context.state;
     let moves = state.move_history();
-    let mut input = FleetInput {
+    let mut input = DisruptionInput {
         now,
         other_pools,
-        held_pools: held,
+        pools_in_launch_backoff: held,
         pod_budgets: stores.budgets.list(),
         nominated: state.nominated_nodes(now),
         deletion_costs,
         revision: provisioning::revision(stores),
-        ..FleetInput::default()
+        ..DisruptionInput::default()
     };
     input
         .nominated
         .extend(state.hosts_with_reservations().into_iter().filter(|host| expects_pods(context, host)));
     for claim in &claims {
         if let Some(at) = moves.moved_onto_at(name_of(&**claim)) {
-            input.machines_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
+            input.claims_moved_onto_at_secs.insert(uid_of(&**claim).to_owned(), at.as_second());
         }
     }
     input.pods_moved_at_secs = moves.pods_moved_at_secs();
-    input.thorough = moves.low_yield_window();
+    input.low_yield = moves.low_yield_window();
     for pool in live.pools.iter().chain(&input.other_pools) {
         let name = name_of(&*pool.pool);
         let moved = moves.pods_moved_in_last_hour(name, now);
         input.moved_last_hour.insert(name.to_owned(), moved);
-        moments.moves_fall_at.extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
+        deadlines
+            .move_limit_reopens_at
+            .extend(moves.hourly_count_falls_at(name, now).map(|at| (name.to_owned(), at)));
     }
     if context.gates.node_repair && !context.settings.is_node_repair_legacy {
         input.repairs = repair::repairs(context, now);
-        input.sick = repair::sick_nodes(context);
+        input.unhealthy = repair::unhealthy_nodes(context);
     }
-    let (in_commands, resting) = (BTreeSet::new(), BTreeMap::new());
-    Some(Sight { live, input, waiting, in_commands, resting, moments, annotated, misvalued })
+    let (disrupting_claims, held_off) = (BTreeSet::new(), BTreeMap::new());
+    Some(DisruptionFacts {
+        live,
+        input,
+        proposed_commands,
+        disrupting_claims,
+        held_off,
+        deadlines,
+        annotated,
+        pods_with_unreadable_cost,
+    })
 }
 
 /// Who writes what pods cost.
@@ -137,7 +148,7 @@ pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
 }
 
 /// Pools that rest because launches from them keep failing.
-fn held_pools(context: &Context, now: Timestamp) -> BTreeSet<String> {
+fn pools_in_launch_backoff(context: &Context, now: Timestamp) -> BTreeSet<String> {
     let pools = context.stores.node_pools.list();
     let launch_backoff = context.launch_backoff.lock();
     let names = pools.iter().map(|pool| name_of(&**pool));
@@ -177,15 +188,15 @@ pub(super) fn claims_of(context: &Context, pool: &str) -> Vec<String> {
 }
 
 /// What a command sees of a claim.
-pub(super) fn see(context: &Context, id: &ClaimId) -> Seen {
+pub(super) fn observe_claim(context: &Context, id: &ClaimId) -> ClaimObservation {
     let claim = context.stores.node_claims.get("", &id.name).filter(|claim| uid_of(&**claim) == id.uid);
     match claim {
-        None => Seen::Gone,
-        Some(claim) if is_deleting(&*claim) => Seen::Leaving,
+        None => ClaimObservation::Gone,
+        Some(claim) if is_deleting(&*claim) => ClaimObservation::Deleting,
         Some(claim) if is_true(&claim, INITIALIZED) || context.state.is_held_for_moved_pods(&id.name) => {
-            Seen::Ready
+            ClaimObservation::Ready
         }
-        Some(_) => Seen::Coming,
+        Some(_) => ClaimObservation::NotReady,
     }
 }
 

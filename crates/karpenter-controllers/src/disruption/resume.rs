@@ -16,20 +16,20 @@ use jiff::Timestamp;
 pub use karpenter_api::labels::ANNOTATION_REPLACES;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
+use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::{ConsolidationPolicy, Reason};
 use serde::{Deserialize, Serialize};
 
-use super::flight::{ClaimId, patience};
+use super::command_state::{ClaimId, command_timeout};
 
 /// How much of its time a command that is taken up has left at least: while no process was there, nobody could see its
 /// replacements come up.
-const LEFT_LEAST: Duration = Duration::from_secs(5 * 60);
+const REMAINING_TIMEOUT_MIN: Duration = Duration::from_secs(5 * 60);
 
 /// The annotation's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Replaces {
+pub(super) struct ReplacementAnnotation {
     pub(super) command: String,
     pub(super) method: String,
     /// How many claims the command launches.
@@ -47,7 +47,7 @@ pub(super) struct Replaces {
     pub(super) condition: Option<String>,
 }
 
-impl Replaces {
+impl ReplacementAnnotation {
     pub(super) fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -63,7 +63,9 @@ pub(super) fn is_replacement(claim: &NodeClaim) -> bool {
 
 /// The reason a claim was created for, if a command created it.
 pub(crate) fn created_for(claim: &NodeClaim) -> Option<Reason> {
-    Replaces::read(claim).and_then(|replaces| method(&replaces.method)).map(Method::reason)
+    ReplacementAnnotation::read(claim)
+        .and_then(|annotation_value| method(&annotation_value.method))
+        .map(Method::reason)
 }
 
 pub(super) fn method_name(method: Method) -> String {
@@ -89,11 +91,11 @@ fn policy(name: &str) -> Option<ConsolidationPolicy> {
 
 /// A command that can be taken up again.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Resumed {
+pub(super) struct ResumableCommand {
     pub(super) id: String,
     pub(super) method: Method,
     /// Claims that are left.
-    pub(super) targets: Vec<ClaimId>,
+    pub(super) candidates: Vec<ClaimId>,
     pub(super) replacements: Vec<ClaimId>,
     pub(super) since: Timestamp,
     pub(super) termination_grace_period_secs: Option<i64>,
@@ -106,47 +108,50 @@ pub(super) fn resumable(
     claims: &[Arc<NodeClaim>],
     is_marked: impl Fn(&NodeClaim) -> bool,
     now: Timestamp,
-) -> Vec<Resumed> {
+) -> Vec<ResumableCommand> {
     let by_name: BTreeMap<&str, &Arc<NodeClaim>> =
         claims.iter().map(|claim| (name_of(&**claim), claim)).collect();
-    let mut commands: BTreeMap<String, (Replaces, Vec<&Arc<NodeClaim>>)> = BTreeMap::new();
+    let mut commands: BTreeMap<String, (ReplacementAnnotation, Vec<&Arc<NodeClaim>>)> = BTreeMap::new();
     for claim in claims.iter().filter(|claim| !is_deleting(&***claim)) {
-        let Some(replaces) = Replaces::read(claim) else { continue };
-        let entry = commands.entry(replaces.command.clone()).or_insert_with(|| (replaces, Vec::new()));
+        let Some(annotation_value) = ReplacementAnnotation::read(claim) else { continue };
+        let entry = commands
+            .entry(annotation_value.command.clone())
+            .or_insert_with(|| (annotation_value, Vec::new()));
         entry.1.push(claim);
     }
-    let mut resumed = Vec::new();
-    for (id, (replaces, replacements)) in commands {
-        let left = replaces.claims.iter().filter_map(|(name, uid)| {
+    let mut resumable_command = Vec::new();
+    for (id, (annotation_value, replacements)) in commands {
+        let left = annotation_value.claims.iter().filter_map(|(name, uid)| {
             let claim = by_name.get(name.as_str())?;
             (uid_of(&***claim) == uid && !is_deleting(&***claim)).then_some(*claim)
         });
         let left: Vec<&Arc<NodeClaim>> = left.collect();
-        let is_whole = replacements.len() == replaces.launches
+        let is_whole = replacements.len() == annotation_value.launches
             && !left.is_empty()
             && left.iter().all(|claim| is_marked(claim));
-        let Some(method) = method(&replaces.method).filter(|_| is_whole) else { continue };
+        let Some(method) = method(&annotation_value.method).filter(|_| is_whole) else { continue };
         let id_of = |claim: &&Arc<NodeClaim>| ClaimId {
             name: name_of(&***claim).to_owned(),
             uid: uid_of(&***claim).to_owned(),
         };
         let created = replacements.iter().filter_map(|one| one.metadata.creation_timestamp.as_ref());
         let began = created.map(|time| time.0).min().unwrap_or(now);
-        let earliest = now.checked_sub(patience(0).saturating_sub(LEFT_LEAST)).unwrap_or(now);
-        resumed.push(Resumed {
+        let earliest =
+            now.checked_sub(command_timeout(0).saturating_sub(REMAINING_TIMEOUT_MIN)).unwrap_or(now);
+        resumable_command.push(ResumableCommand {
             id,
             method,
-            targets: left.iter().map(id_of).collect(),
+            candidates: left.iter().map(id_of).collect(),
             replacements: replacements.iter().map(id_of).collect(),
             since: began.max(earliest),
-            termination_grace_period_secs: replaces.termination_grace_period_secs,
-            policies: replaces
+            termination_grace_period_secs: annotation_value.termination_grace_period_secs,
+            policies: annotation_value
                 .policies
                 .into_iter()
                 .filter_map(|(pool, name)| Some((pool, policy(&name)?)))
                 .collect(),
-            condition: replaces.condition,
+            condition: annotation_value.condition,
         });
     }
-    resumed
+    resumable_command
 }

@@ -1,38 +1,39 @@
-//! Nodes that a Karpenter before v1 launched: each gets a NodeClaim, so that it is drained, replaced and counted like
-//! those that are launched today. Machines are looked up, never bought, and the node keeps everything it carries.
+//! Adoption: creates a NodeClaim for each node that a Karpenter with the v1alpha5 API launched, so that it is disrupted,
+//! drained and counted like other nodes.
 //!
-//! The claim says nothing about the pool as it was, so that nobody takes the node for drifted.
+//! The instance is looked up, not launched. The node keeps its labels, annotations and taints. The claim has no NodePool
+//! hash, so the node is not drifted.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_already_exists, is_deleting, label, name_of};
 use karpenter_cluster::controllers::hash::fnv32a;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use kube::api::{Api, PostParams};
 
 use super::claim_of;
 use crate::claims;
 use crate::context::Context;
 
-/// On a claim whose machine was there before it: the machine's provider id.
+/// The provider id of an existing instance, for which the claim was created.
 pub const ANNOTATION_ADOPTS: &str = "compatibility.karpenter.sh/adopts";
 
-/// The machine that a claim is to take over instead of a new one.
+/// The provider id of the instance that a claim adopts instead of a launch.
 pub(crate) fn adopted_provider_id(claim: &NodeClaim) -> Option<&str> {
     annotation(claim, ANNOTATION_ADOPTS).filter(|id| !id.is_empty())
 }
 
-/// Labels that say something about a node and not about its machine.
+/// Labels that are not copied from the node to the claim.
 const NODE_ONLY_LABELS: [&str; 4] =
     [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, "karpenter.sh/machine-name"];
 
-/// The claim for a node that has none. `None` for nodes of others, and for those that are on their way out or in.
+/// The claim for a node without one. `None` for nodes of v1 NodePools and terminating nodes.
 fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     let provider_id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
     let provisioner = labels::provisioner_of(&pool.metadata)?;
-    // Nodes of today carry the label of their pool from the start.
+    // Nodes of v1 NodePools have the label of their NodePool from registration on.
     let is_v1alpha5_node =
         label(node, labels::PROVISIONER_NAME) == Some(provisioner) && label(node, labels::NODEPOOL).is_none();
     if !is_v1alpha5_node || is_deleting(node) || is_deleting(pool) {
@@ -49,15 +50,15 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     annotations.remove(labels::ANNOTATION_NODEPOOL_HASH);
     annotations.remove(labels::ANNOTATION_NODEPOOL_HASH_VERSION);
     annotations.insert(ANNOTATION_ADOPTS.to_owned(), provider_id.to_owned());
-    // The same name every time: whoever tries again finds the first.
+    // A fixed name, so that a second attempt finds the existing claim.
     claim.metadata.generate_name = None;
     claim.metadata.name = Some(format!("{provisioner}-{:08x}", fnv32a(provider_id.as_bytes())));
-    // It has started long ago.
+    // The node was initialized before.
     claim.spec.startup_taints = None;
     Some(claim)
 }
 
-/// Gives nodes of old their claims.
+/// The controller that adopts nodes.
 pub struct Adoption {
     pub context: Context,
 }
@@ -86,26 +87,22 @@ impl Adoption {
 }
 
 impl Reconcile for Adoption {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Context { stores, client, .. } = &self.context;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::PROVISIONER_NAME).and_then(|name| stores.node_pools.get("", name));
         let claim =
             pool.and_then(|pool| claim_for(&node, &pool)).filter(|_| claim_of(stores, &node).is_none());
         let Some(claim) = claim.filter(|claim| stores.node_claims.get("", name_of(claim)).is_none()) else {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         match Api::<NodeClaim>::all(client.clone()).create(&PostParams::default(), &claim).await {
             Ok(created) => stores.node_claims.apply(created),
             Err(error) if is_already_exists(&error) => {}
             Err(error) => return Err(error),
         }
-        tracing::info!(
-            node = name_of(&*node),
-            nodeclaim = name_of(&claim),
-            "adopted a node of the API before v1"
-        );
-        Ok(After::Done)
+        tracing::info!(node = name_of(&*node), nodeclaim = name_of(&claim), "adopted v1alpha5 node");
+        Ok(Requeue::No)
     }
 }
 
@@ -129,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_old_gets_a_claim_with_its_labels_and_its_machine() {
+    fn v1alpha5_node_gets_a_claim_with_its_labels_and_provider_id() {
         let derived = pool(json!({"compatibility.karpenter.sh/derived-from": "provisioner"}));
         let labels = json!({"karpenter.sh/provisioner-name": "old", "kubernetes.io/hostname": "n",
             "karpenter.sh/initialized": "true", "node.kubernetes.io/instance-type": "m5.large"});

@@ -1,6 +1,7 @@
-//! Since when a node of the API before v1 is empty, written on the node itself, so that the wait survives a restart.
+//! The annotation `karpenter.sh/emptiness-timestamp` on empty nodes of Provisioners with `ttlSecondsAfterEmpty`, so that
+//! the TTL survives a restart of the controller.
 //!
-//! Only nodes of Provisioners with ttlSecondsAfterEmpty carry the time. What follows from it is disruption's business.
+//! The nodes are deleted by [`crate::disruption`].
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{ConsolidationPolicy, NodePool};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 use serde_json::json;
 
@@ -18,16 +19,16 @@ use crate::nomination::expects_pods;
 use crate::stores::BY_NODE;
 use crate::{pods, writes};
 
-/// A node that pods are on their way to is looked at again after this long.
+/// A node with nominated pods is reconciled again after this time.
 const NOMINATED_POLL: Duration = Duration::from_secs(30);
 
-/// What is known of a node that should tell since when it is empty.
+/// The input of the decision for one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub is_initialized: bool,
-    /// Pods are on their way.
+    /// Pods are nominated to it.
     pub is_nominated: bool,
-    /// Nothing but pods of daemon sets, static pods and pods that have ended.
+    /// Has only DaemonSet pods, static pods and terminal pods.
     pub is_empty: bool,
     pub is_stamped: bool,
 }
@@ -37,7 +38,7 @@ pub enum Step {
     Keep,
     Stamp,
     Clear,
-    /// It is not known yet whether it will stay empty.
+    /// Nominated pods may be bound to it.
     Requeue,
 }
 
@@ -51,12 +52,12 @@ pub fn decide(facts: Facts) -> Step {
     }
 }
 
-/// A pod that is being deleted is there until it is gone.
+/// Whether a pod keeps its node from being empty. Terminating pods do, until they are deleted.
 fn is_present(pod: &Pod) -> bool {
     !pods::is_terminal(pod) && !pods::is_owned_by_daemon_set(pod) && !pods::is_owned_by_node(pod)
 }
 
-/// Whether empty nodes of the pool go by time, as a Provisioner with ttlSecondsAfterEmpty asks.
+/// Whether the NodePool was derived from a Provisioner with `ttlSecondsAfterEmpty`.
 fn has_emptiness_ttl(pool: &NodePool) -> bool {
     let disruption = pool.spec.disruption.as_ref();
     let after = disruption.and_then(|one| one.consolidate_after.as_ref());
@@ -66,7 +67,7 @@ fn has_emptiness_ttl(pool: &NodePool) -> bool {
         && after.is_none_or(|after| after.nanos().is_some())
 }
 
-/// Keeps the times.
+/// The controller of the annotation.
 pub struct EmptinessTimestamps {
     pub context: Context,
 }
@@ -92,13 +93,13 @@ impl EmptinessTimestamps {
         });
         let (to, nodes) = (queue.clone(), stores.nodes.clone());
         stores.node_pools.observe(move |change: &Change<NodePool>| {
-            let is_new_to_time = match change {
+            let has_new_ttl = match change {
                 Change::Applied { old, new } => {
                     has_emptiness_ttl(new) && !old.as_deref().is_some_and(has_emptiness_ttl)
                 }
                 Change::Deleted { .. } => false,
             };
-            if is_new_to_time {
+            if has_new_ttl {
                 nodes.list().iter().for_each(|node| to.add(ObjectKey::of(&node.metadata)));
             }
         });
@@ -106,12 +107,12 @@ impl EmptinessTimestamps {
 }
 
 impl Reconcile for EmptinessTimestamps {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let pool = label(&*node, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
         if is_deleting(&*node) || !pool.is_some_and(|pool| has_emptiness_ttl(&pool)) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let now = self.context.clock.now();
         let name = name_of(&*node);
@@ -126,14 +127,14 @@ impl Reconcile for EmptinessTimestamps {
             is_stamped: annotation(&*node, labels::ANNOTATION_EMPTINESS_TIMESTAMP).is_some(),
         };
         let value = match decide(facts) {
-            Step::Keep => return Ok(After::Done),
-            Step::Requeue => return Ok(After::Again(NOMINATED_POLL)),
+            Step::Keep => return Ok(Requeue::No),
+            Step::Requeue => return Ok(Requeue::After(NOMINATED_POLL)),
             Step::Stamp => Some(now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
             Step::Clear => None,
         };
         let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_EMPTINESS_TIMESTAMP: value}}});
         writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_begins_when_nothing_is_there_or_on_its_way_and_ends_with_the_first_pod() {
+    fn timestamp_is_set_on_empty_node_without_nominated_pods_and_cleared_by_a_pod() {
         let facts = |is_initialized, is_nominated, is_empty, is_stamped| Facts {
             is_initialized,
             is_nominated,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_end_count_until_they_are_gone() {
+    fn terminating_pod_counts_until_it_is_deleted() {
         let pod = |metadata: serde_json::Value, phase: &str| -> Pod {
             let status = json!({ "phase": phase });
             serde_json::from_value(json!({"metadata": metadata, "status": status})).expect("a pod")
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn only_provisioners_with_a_time_for_empty_nodes_are_meant() {
+    fn only_provisioners_with_ttl_seconds_after_empty_have_an_emptiness_ttl() {
         let pool = |labels: serde_json::Value, policy: &str, after: &str| -> NodePool {
             let disruption = json!({"consolidationPolicy": policy, "consolidateAfter": after});
             let reference = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"});

@@ -1,10 +1,10 @@
-//! What others have added to the spec of a derived object. Applying takes back what they changed, but leaves what they
-//! added, because nobody but them says anything about it.
+//! Fields that other field managers added to the spec of a derived object. Server-side apply reverts the fields that we
+//! set, but keeps fields that only others set; those are removed with a patch.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
-/// A merge patch that removes every field of the spec that somebody has and `manager` has not; nothing if there is none.
+/// A merge patch that removes every field of the spec that only other managers own. `None` if there is none.
 pub(super) fn revert_patch(metadata: &ObjectMeta, manager: &str) -> Option<Value> {
     let entries = metadata.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
     let (ours, theirs): (Vec<_>, Vec<_>) =
@@ -23,10 +23,10 @@ pub(super) fn revert_patch(metadata: &ObjectMeta, manager: &str) -> Option<Value
     (!removed.is_empty()).then(|| json!({"spec": removed}))
 }
 
-/// Adds what `theirs` names and none of `ours` does.
+/// Adds the fields that are in `theirs` and in none of `ours`.
 fn remove(theirs: &Value, ours: &[&Value], removed: &mut Map<String, Value>) {
     for (key, below) in theirs.as_object().into_iter().flatten() {
-        // Other prefixes are items of lists, which are taken back whole with their list.
+        // Other prefixes are items of lists, which server-side apply reverts with their list.
         let Some(name) = key.strip_prefix("f:") else { continue };
         let owned: Vec<&Value> = ours.iter().filter_map(|fields| fields.get(key)).collect();
         if owned.is_empty() {
@@ -54,16 +54,16 @@ mod tests {
     }
 
     #[test]
-    fn what_others_added_goes_and_what_is_ours_stays() {
+    fn fields_of_other_managers_are_removed_and_own_fields_stay() {
         let ours = entry("we", json!({"f:weight": {}, "f:template": {"f:spec": {"f:taints": {}}}}));
         let added = entry(
             "kubectl-edit",
             json!({"f:weight": {}, "f:limits": {".": {}, "f:cpu": {}}, "f:template": {"f:spec": {"f:expireAfter": {}}}}),
         );
-        let told =
+        let status_entry =
             json!({"manager": "x", "subresource": "status", "fieldsV1": {"f:status": {"f:nodes": {}}}});
         let table = [
-            (json!([ours, told]), None),
+            (json!([ours, status_entry]), None),
             (
                 json!([ours, added]),
                 Some(json!({"spec": {"limits": null, "template": {"spec": {"expireAfter": null}}}})),

@@ -14,7 +14,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodeClaim, NodePool};
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of, namespace_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use kube::Resource;
 use kube::api::DynamicObject;
 use prometheus::{HistogramVec, IntCounterVec};
@@ -91,8 +91,8 @@ impl ConditionsOf {
         let of_kind = [self.group, self.kind];
         match change {
             Change::Applied { old, new } => {
-                let before = old.as_ref().map(|old| old.seen()).unwrap_or_default();
-                let found = transitions(&before, &new.seen());
+                let before = old.as_ref().map(|old| old.condition_views()).unwrap_or_default();
+                let found = transitions(&before, &new.condition_views());
                 self.kept.count(&found, &more);
                 if let Some(deprecated) = &self.deprecated {
                     deprecated.count(&found, &of_kind);
@@ -131,7 +131,13 @@ struct Told<'a> {
 impl<'a> Told<'a> {
     fn of<K: Conditional>(object: &'a K, more: Vec<&'a str>) -> Self {
         let deleted = object.meta().deletion_timestamp.as_ref().map(|time| time.0);
-        Self { namespace: namespace_of(object), name: name_of(object), deleted, seen: object.seen(), more }
+        Self {
+            namespace: namespace_of(object),
+            name: name_of(object),
+            deleted,
+            seen: object.condition_views(),
+            more,
+        }
     }
 }
 

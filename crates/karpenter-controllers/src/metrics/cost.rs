@@ -7,8 +7,8 @@ use std::time::Duration;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_model::instance_type::InstanceType;
 
 use crate::context::Context;
@@ -28,7 +28,7 @@ impl PoolCosts {
 }
 
 impl Reconcile for PoolCosts {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
         let (costs, errors) = (&context.metrics.nodepools_cost, &context.metrics.nodepools_cost_errors);
         let mut found = Vec::new();
@@ -56,7 +56,7 @@ impl Reconcile for PoolCosts {
         for (pool, cost) in found {
             costs.with_label_values(&[&pool]).set(cost);
         }
-        Ok(After::Again(EVERY))
+        Ok(Requeue::After(EVERY))
     }
 }
 

@@ -10,7 +10,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{Condition, ConditionStatus, NodeClaim, NodePool};
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{annotation, label, name_of};
-use karpenter_cluster::mirror::{Change, Mirror};
+use karpenter_cluster::store::{Change, Store};
 use prometheus::IntGaugeVec;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -124,7 +124,7 @@ fn drop_series_of(gauge: &IntGaugeVec, pool: &str) {
     }
 }
 
-fn each_change<K>(store: &Mirror<K>, count: impl Fn(&Change<K>) + Send + Sync + 'static)
+fn each_change<K>(store: &Store<K>, count: impl Fn(&Change<K>) + Send + Sync + 'static)
 where
     K: Send + Sync + 'static,
 {

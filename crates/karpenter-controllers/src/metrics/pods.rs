@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use karpenter_state::pod::{Phase, Pod};
 use prometheus::{Histogram, HistogramVec};
 

@@ -1,9 +1,10 @@
-//! Pods that have to leave their node, one entry each, tried until the pod is on its way out.
+//! The eviction queue: pods to evict or delete, retried with a back-off until they terminate.
 //!
-//! An entry either asks politely, through the eviction API, which a disruption budget or a do-not-disrupt annotation
-//! may hold up for as long as it likes, or until a time when the pod is left where it is; or deletes, because the node's
-//! time is up. Which pods have to leave, and in
-//! which order, is decided by whoever adds them.
+//! A pod is evicted with the eviction API, which respects PodDisruptionBudgets, and only while no do-not-disrupt
+//! annotation protects it. A pod is deleted if the termination deadline of its node requires it. The callers decide which
+//! pods are added and when.
+//!
+//! Upstream: pkg/controllers/node/termination/terminator/eviction.go.
 
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod as RawPod};
 use karpenter_api::labels;
 use karpenter_cluster::clock::until;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_model::duration::parse_go_duration;
 use karpenter_state::pod::Pod;
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
@@ -27,27 +28,27 @@ use crate::context::Context;
 use crate::events::ObjectEvent;
 use crate::pods::{self, DoNotDisrupt};
 
-const BACK_OFF_FIRST: Duration = Duration::from_millis(100);
-const BACK_OFF_MAX: Duration = Duration::from_secs(10);
-/// How long the watch may take to show that an evicted pod is on its way out.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// How long the watch may take to show that an evicted pod is terminating.
 const SETTLE: Duration = Duration::from_secs(1);
-/// What the server says, with code 500, about a pod that two budgets select.
-const SEVERAL_BUDGETS: &str = "more than one PodDisruptionBudget";
+/// The message of the API server, with code 500, for a pod that two PodDisruptionBudgets select.
+const MULTIPLE_BUDGETS: &str = "more than one PodDisruptionBudget";
 
-/// How a pod is made to leave.
+/// How a pod is removed from its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Manner {
-    /// By eviction; what stands against it is waited for.
+pub enum EvictionMode {
+    /// Evicted; retried for as long as it is protected.
     Evict,
-    /// By eviction until then; what is still there stays.
+    /// Evicted; dropped from the queue at this time if it still runs.
     EvictUntil(Timestamp),
-    /// By deletion, so that it is gone by then.
+    /// Deleted in time to be gone then.
     DeleteBy(Timestamp),
 }
 
-impl Manner {
-    /// Of two wishes the one that ends the pod earlier. One that may leave the pod where it is gives way to any other.
-    fn or_sooner(self, other: Self) -> Self {
+impl EvictionMode {
+    /// The mode that removes the pod earlier. `EvictUntil`, which may leave the pod running, yields to any other mode.
+    fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::EvictUntil(one), Self::EvictUntil(two)) => Self::EvictUntil(one.min(two)),
             (Self::EvictUntil(_), other) | (other, Self::EvictUntil(_)) => other,
@@ -61,8 +62,8 @@ impl Manner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     node: String,
-    manner: Manner,
-    /// Why the node goes, for the pod's event.
+    mode: EvictionMode,
+    /// The disruption reason of the node, for the pod's event.
     reason: String,
     failures: u32,
 }
@@ -75,22 +76,22 @@ pub struct EvictionQueue {
 }
 
 impl EvictionQueue {
-    /// Asks that the pod leaves. Asked again, the earlier deadline counts.
-    pub fn add(&self, pod: &Pod, node: &str, manner: Manner, reason: &str) {
+    /// Adds a pod. If it is present, the earlier deadline counts.
+    pub fn add(&self, pod: &Pod, node: &str, mode: EvictionMode, reason: &str) {
         let key = key_of(pod);
         {
             let mut entries = self.entries();
             match entries.get_mut(&key) {
                 Some(entry) => {
-                    let sooner = entry.manner.clone().or_sooner(manner);
-                    if entry.manner == sooner {
+                    let sooner = entry.mode.clone().earlier(mode);
+                    if entry.mode == sooner {
                         return;
                     }
-                    entry.manner = sooner;
+                    entry.mode = sooner;
                 }
                 None => {
                     let (node, reason) = (node.to_owned(), reason.to_owned());
-                    entries.insert(key.clone(), Entry { node, manner, reason, failures: 0 });
+                    entries.insert(key.clone(), Entry { node, mode, reason, failures: 0 });
                 }
             }
         }
@@ -99,7 +100,7 @@ impl EvictionQueue {
         }
     }
 
-    /// How many pods have been asked to leave and are not known to be on their way.
+    /// The number of pods that are not known to be terminating.
     pub fn len(&self) -> usize {
         self.entries().len()
     }
@@ -109,7 +110,7 @@ impl EvictionQueue {
     }
 
     fn attach(&self, queue: &Queue) {
-        // A second attachment would mean two controllers on one queue; the first one serves it.
+        // Fails only for a second controller on the same queue; the first one serves it.
         let _ = self.queue.set(queue.clone());
         for key in self.entries().keys() {
             queue.add(key.clone());
@@ -126,9 +127,9 @@ impl EvictionQueue {
 
     fn failed(&self, key: &ObjectKey) -> Duration {
         let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(key) else { return BACK_OFF_FIRST };
+        let Some(entry) = entries.get_mut(key) else { return BACKOFF_MIN };
         entry.failures = entry.failures.saturating_add(1);
-        launch_backoff(entry.failures)
+        backoff(entry.failures)
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
@@ -136,21 +137,21 @@ impl EvictionQueue {
     }
 }
 
-fn launch_backoff(failures: u32) -> Duration {
-    BACK_OFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACK_OFF_MAX)
+fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX)
 }
 
-/// A pod that comes back under the same name has another uid and is not meant.
+/// Includes the uid, so that a new pod with the same name is not evicted.
 fn key_of(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace(), format!("{}/{}", pod.name, pod.uid))
 }
 
-/// What to do about one entry now.
+/// The next step for one entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Attempt {
-    /// The pod is on its way, or was never meant.
+pub enum EvictionAttempt {
+    /// The pod is terminating, does not exist anymore, or the time of `EvictUntil` has passed.
     Drop,
-    /// Something the pod itself says stands against it, at least until then.
+    /// A do-not-disrupt annotation protects the pod, until this time if it is limited.
     Wait {
         until: Option<Timestamp>,
     },
@@ -160,39 +161,40 @@ pub enum Attempt {
     },
 }
 
-/// Decides the next attempt at a pod.
-pub fn decide(pod: Option<&Pod>, manner: &Manner, now: Timestamp) -> Attempt {
-    let Some(pod) = pod else { return Attempt::Drop };
-    match manner {
-        Manner::DeleteBy(by) if needs_deletion(pod, *by, now) => {
-            Attempt::Delete { grace_seconds: grace_seconds(*by, now) }
+pub fn decide(pod: Option<&Pod>, mode: &EvictionMode, now: Timestamp) -> EvictionAttempt {
+    let Some(pod) = pod else { return EvictionAttempt::Drop };
+    match mode {
+        EvictionMode::DeleteBy(by) if needs_deletion(pod, *by, now) => {
+            EvictionAttempt::Delete { grace_seconds: grace_seconds(*by, now) }
         }
-        Manner::DeleteBy(_) => Attempt::Drop,
-        Manner::EvictUntil(end) if now >= *end => Attempt::Drop,
-        Manner::Evict | Manner::EvictUntil(_) if !pods::is_active(pod) => Attempt::Drop,
-        Manner::Evict | Manner::EvictUntil(_) if pods::is_evictable(pod, now) => Attempt::Evict,
-        Manner::Evict | Manner::EvictUntil(_) => {
-            let spared_until = match pods::do_not_disrupt(pod, now) {
+        EvictionMode::DeleteBy(_) => EvictionAttempt::Drop,
+        EvictionMode::EvictUntil(end) if now >= *end => EvictionAttempt::Drop,
+        EvictionMode::Evict | EvictionMode::EvictUntil(_) if !pods::is_active(pod) => EvictionAttempt::Drop,
+        EvictionMode::Evict | EvictionMode::EvictUntil(_) if pods::is_evictable(pod, now) => {
+            EvictionAttempt::Evict
+        }
+        EvictionMode::Evict | EvictionMode::EvictUntil(_) => {
+            let protected_until = match pods::do_not_disrupt(pod, now) {
                 DoNotDisrupt::Until(until) => Some(until),
                 _ => None,
             };
-            let end = match manner {
-                Manner::EvictUntil(end) => Some(*end),
+            let end = match mode {
+                EvictionMode::EvictUntil(end) => Some(*end),
                 _ => None,
             };
-            Attempt::Wait { until: [spared_until, end].into_iter().flatten().min() }
+            EvictionAttempt::Wait { until: [protected_until, end].into_iter().flatten().min() }
         }
     }
 }
 
-/// Whether the pod would outlive its node's time unless it is deleted now. Its own grace period is granted as far as
-/// the time reaches; a pod without one is never hurried.
+/// Whether the pod must be deleted now to be gone by the deadline. It gets as much of its own grace period as the deadline
+/// allows; a pod without a grace period is not deleted early.
 pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
     if pods::is_terminal(pod) {
         return false;
     }
     if let Some(ends) = pod.deleted_at {
-        // Asking again for the same end would change nothing.
+        // A second deletion with the same end would change nothing.
         let asked = i64::from(grace_seconds(by, now));
         return ends > by && ends.as_second() > now.as_second() + asked;
     }
@@ -204,7 +206,7 @@ fn grace_seconds(by: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(until(now, by).as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Works on the entries.
+/// The controller of the eviction queue.
 pub struct Evictions {
     pub context: Context,
     pub queue: EvictionQueue,
@@ -219,7 +221,7 @@ impl Evictions {
         self.context.stores.nodes.get("", &entry.node)
     }
 
-    async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> After {
+    async fn evict(&self, key: &ObjectKey, entry: &Entry, pod: &Pod) -> Requeue {
         let answer = post_eviction(&self.context, pod).await;
         let metrics = &self.context.metrics;
         metrics.pods_eviction_requests.with_label_values(&[code_of(&answer).as_str()]).inc();
@@ -228,46 +230,46 @@ impl Evictions {
                 metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
                 let message = format!("Evicted pod: {}", entry.reason);
                 self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Evicted", message)).await;
-                // Stays until the store shows it, so that nobody evicts it twice meanwhile.
-                After::Again(SETTLE)
+                // The entry stays until the store shows the termination, so that the pod is not evicted twice.
+                Requeue::After(SETTLE)
             }
-            Err(error) => match refusal_of(&error) {
-                Refusal::Gone => {
+            Err(error) => match failure_of(&error) {
+                Failure::Gone => {
                     self.queue.remove(key);
-                    After::Done
+                    Requeue::No
                 }
-                Refusal::Budget => {
+                Failure::Budget => {
                     let Some(node) = self.node(entry) else {
                         self.queue.remove(key);
-                        return After::Done;
+                        return Requeue::No;
                     };
                     let message = format!(
                         "Failed to drain node, evicting pod {}/{} violates a PDB",
                         pod.namespace(),
                         pod.name
                     );
-                    // Which pod it is says more than how many wait, and is told besides.
+                    // Published besides the event of the node controller with the number of pods.
                     let notice =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
                     self.context.recorder.publish(notice).await;
-                    After::Again(self.queue.failed(key))
+                    Requeue::After(self.queue.failed(key))
                 }
-                Refusal::Other => {
-                    self.complain("evicting a pod", key, &error);
-                    After::Again(self.queue.failed(key))
+                Failure::Other => {
+                    self.log_failure("failed evicting pod", key, &error);
+                    Requeue::After(self.queue.failed(key))
                 }
             },
         }
     }
 
-    /// What is neither an answer of a budget nor of the pod's absence.
-    fn complain(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
+    /// Logs errors other than those of PodDisruptionBudgets and missing pods.
+    fn log_failure(&self, what: &'static str, pod: &ObjectKey, error: &kube::Error) {
         if self.context.log_throttle.is_due(what, pod, self.context.clock.now()) {
             tracing::error!(%pod, %error, "{what}");
         }
     }
 
-    async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> After {
+    async fn delete(&self, key: &ObjectKey, entry: &Entry, pod: &Pod, grace_seconds: u32) -> Requeue {
         let api = Api::<RawPod>::namespaced(self.context.client.clone(), pod.namespace());
         let params = DeleteParams {
             grace_period_seconds: Some(grace_seconds),
@@ -277,9 +279,9 @@ impl Evictions {
         match api.delete(&pod.name, &params).await {
             Ok(_) => {
                 self.context.metrics.pods_drained.with_label_values(&[entry.reason.as_str()]).inc();
-                let by = match entry.manner {
-                    Manner::DeleteBy(by) => by.to_string(),
-                    Manner::Evict | Manner::EvictUntil(_) => String::new(),
+                let by = match entry.mode {
+                    EvictionMode::DeleteBy(by) => by.to_string(),
+                    EvictionMode::Evict | EvictionMode::EvictUntil(_) => String::new(),
                 };
                 let own = pod.spec.termination_grace_period_seconds;
                 let message = format!(
@@ -289,30 +291,30 @@ impl Evictions {
                     own.unwrap_or_default()
                 );
                 self.context.recorder.publish(ObjectEvent::normal_of_pod(pod, "Disrupted", message)).await;
-                After::Again(SETTLE)
+                Requeue::After(SETTLE)
             }
-            Err(error) => match refusal_of(&error) {
-                Refusal::Gone => {
+            Err(error) => match failure_of(&error) {
+                Failure::Gone => {
                     self.queue.remove(key);
-                    After::Done
+                    Requeue::No
                 }
-                Refusal::Budget | Refusal::Other => {
-                    self.complain("deleting a pod", key, &error);
-                    After::Again(self.queue.failed(key))
+                Failure::Budget | Failure::Other => {
+                    self.log_failure("failed deleting pod", key, &error);
+                    Requeue::After(self.queue.failed(key))
                 }
             },
         }
     }
 
-    async fn tell_about_annotation(&self, pod: &Pod, now: Timestamp) {
-        if let Some(notice) = annotation_notice(pod, now) {
+    async fn publish_annotation_event(&self, pod: &Pod, now: Timestamp) {
+        if let Some(notice) = annotation_event(pod, now) {
             self.context.recorder.publish(notice).await;
         }
     }
 }
 
-/// Tells a pod's owner what its annotation does, or that it does nothing.
-pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
+/// The event that says until when the do-not-disrupt annotation of a pod protects it, or that it is invalid.
+pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
     let notice = match pods::do_not_disrupt(pod, now) {
         DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
         DoNotDisrupt::Until(until) => {
@@ -339,40 +341,40 @@ pub(crate) fn annotation_notice(pod: &Pod, now: Timestamp) -> Option<ObjectEvent
 }
 
 impl Reconcile for Evictions {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(entry) = self.queue.get(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(entry) = self.queue.get(key) else { return Ok(Requeue::No) };
         let name = key.name.split('/').next().unwrap_or_default();
         let pod = self.context.stores.pods.get(&key.namespace, name);
         let pod = pod.filter(|pod| key_of(pod) == *key);
         let now = self.context.clock.now();
-        let attempt = decide(pod.as_deref(), &entry.manner, now);
-        if let Some(pod) = pod.as_deref().filter(|_| !matches!(entry.manner, Manner::DeleteBy(_))) {
-            self.tell_about_annotation(pod, now).await;
+        let attempt = decide(pod.as_deref(), &entry.mode, now);
+        if let Some(pod) = pod.as_deref().filter(|_| !matches!(entry.mode, EvictionMode::DeleteBy(_))) {
+            self.publish_annotation_event(pod, now).await;
         }
         match (attempt, pod) {
-            (Attempt::Drop, _) | (_, None) => {
+            (EvictionAttempt::Drop, _) | (_, None) => {
                 self.queue.remove(key);
-                Ok(After::Done)
+                Ok(Requeue::No)
             }
-            (Attempt::Wait { until: wait_until }, _) => {
-                // The pod may be spared because its node is: then nobody waits for it any more.
-                if !self.node(&entry).is_some_and(|node| is_emptied(&node)) {
+            (EvictionAttempt::Wait { until: wait_until }, _) => {
+                // The drain may have been cancelled.
+                if !self.node(&entry).is_some_and(|node| is_draining(&node)) {
                     self.queue.remove(key);
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
                 let pause = self.queue.failed(key);
-                Ok(After::Again(wait_until.map_or(pause, |end| pause.min(until(now, end)))))
+                Ok(Requeue::After(wait_until.map_or(pause, |end| pause.min(until(now, end)))))
             }
-            (Attempt::Evict, Some(pod)) => Ok(self.evict(key, &entry, &pod).await),
-            (Attempt::Delete { grace_seconds }, Some(pod)) => {
+            (EvictionAttempt::Evict, Some(pod)) => Ok(self.evict(key, &entry, &pod).await),
+            (EvictionAttempt::Delete { grace_seconds }, Some(pod)) => {
                 Ok(self.delete(key, &entry, &pod, grace_seconds).await)
             }
         }
     }
 }
 
-/// Whether the node still wants its pods out: it is on its way out itself, or about to be restarted.
-fn is_emptied(node: &Node) -> bool {
+/// Whether the node is still drained: it is terminating or about to be rebooted.
+fn is_draining(node: &Node) -> bool {
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     node.metadata.deletion_timestamp.is_some() || taints.any(|taint| taint.key == labels::TAINT_REBOOTING)
 }
@@ -383,7 +385,7 @@ fn preconditions(pod: &Pod) -> Preconditions {
 
 async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
     let api = Api::<RawPod>::namespaced(context.client.clone(), pod.namespace());
-    // kube's own call would lose the delete options: it does not name them as the server does.
+    // `Api::evict` of kube drops the delete options, because it spells their field differently.
     let eviction = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -394,7 +396,7 @@ async fn post_eviction(context: &Context, pod: &Pod) -> kube::Result<()> {
     api.create_subresource::<_, Value>("eviction", &pod.name, &params, &eviction).await.map(drop)
 }
 
-/// The code of the server's answer; 500 if there was none.
+/// The status code of the response; 500 if there was none.
 fn code_of(answer: &kube::Result<()>) -> String {
     match answer {
         Ok(()) => "200".to_owned(),
@@ -403,21 +405,21 @@ fn code_of(answer: &kube::Result<()>) -> String {
     }
 }
 
-/// Why the server did not let a pod go.
+/// Why an eviction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
-    /// It is not there any more, or its namesake is meant.
+enum Failure {
+    /// The pod does not exist anymore, or another pod has its name.
     Gone,
     Budget,
     Other,
 }
 
-fn refusal_of(error: &kube::Error) -> Refusal {
-    let kube::Error::Api(status) = error else { return Refusal::Other };
+fn failure_of(error: &kube::Error) -> Failure {
+    let kube::Error::Api(status) = error else { return Failure::Other };
     match status.code {
-        404 | 409 => Refusal::Gone,
-        429 => Refusal::Budget,
-        500 if status.message.contains(SEVERAL_BUDGETS) => Refusal::Budget,
-        _ => Refusal::Other,
+        404 | 409 => Failure::Gone,
+        429 => Failure::Budget,
+        500 if status.message.contains(MULTIPLE_BUDGETS) => Failure::Budget,
+        _ => Failure::Other,
     }
 }

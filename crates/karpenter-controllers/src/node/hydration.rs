@@ -1,11 +1,13 @@
-//! Nodes of claims carry the label of their node class, also those that were registered before there was such a label.
+//! Adds the label of the node class to nodes that were registered by a version without this label.
+//!
+//! Upstream: pkg/controllers/node/hydration.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::json;
 
 use super::termination::claim_of;
@@ -13,7 +15,6 @@ use crate::context::Context;
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
-/// Puts the label of the node class on nodes that lack it.
 pub struct NodeHydration {
     pub context: Context,
 }
@@ -37,19 +38,19 @@ impl NodeHydration {
 }
 
 impl Reconcile for NodeHydration {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
-        let Some(claim) = claim_of(stores, &node) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
+        let Some(claim) = claim_of(stores, &node) else { return Ok(Requeue::No) };
         let reference = &claim.spec.node_class_ref;
         if !self.context.is_managed(reference) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let name = labels::node_class_label(&reference.group, &reference.kind);
         if label(&*node, &name) != Some(reference.name.as_str()) {
             let patch = json!({"metadata": {"labels": {name: reference.name}}});
             writes::merge(&self.context.client, &stores.nodes, &*node, patch).await?;
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

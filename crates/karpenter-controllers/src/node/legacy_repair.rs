@@ -1,7 +1,9 @@
-//! Repair as it was before 1.15, behind `--legacy-node-repair`: a node that has been sick for long enough is ended by
-//! force, past budgets and wishes, unless too many are sick at once.
+//! Node repair as before Karpenter 1.15, enabled by `--legacy-node-repair`: an unhealthy node is terminated forcefully after
+//! its toleration, without regard to budgets and do-not-disrupt, unless more than 20 % of the nodes are unhealthy.
 //!
-//! Only policies that replace are looked at. Upstream: pkg/controllers/node/legacyrepair.
+//! Only policies with the action `Replace` are used.
+//!
+//! Upstream: pkg/controllers/node/legacyrepair.
 
 #[cfg(test)]
 mod tests;
@@ -17,8 +19,8 @@ use karpenter_cloud::repair::CompiledPolicy;
 use karpenter_cloud::{RepairAction, RepairPolicy};
 use karpenter_cluster::clock::{until, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::json;
 
 use super::termination::claim_of;
@@ -31,25 +33,25 @@ use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
 const BLOCKED_NOTICE_EVERY: Duration = Duration::from_secs(15 * 60);
-/// More sick nodes than this share, rounded up, and nothing is repaired.
-const SICK_PERCENT_MAX: usize = 20;
+/// If more nodes than this share, rounded up, are unhealthy, none is repaired.
+const UNHEALTHY_PERCENT_MAX: usize = 20;
 
 pub struct LegacyRepair {
     context: Context,
     policies: Vec<CompiledPolicy>,
 }
 
-/// What to do about a node.
+/// The next step for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Nothing,
     Wait(Duration),
     Blocked,
-    End { condition_type: String },
+    Terminate { condition_type: String },
 }
 
 impl LegacyRepair {
-    /// Policies whose expression cannot be used are left out and named in the log.
+    /// Policies with an invalid expression are skipped and logged.
     pub fn new(context: Context) -> Self {
         let policies = compile(context.cloud.repair_policies());
         Self { context, policies }
@@ -59,20 +61,25 @@ impl LegacyRepair {
         let to = queue.clone();
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let Change::Applied { old, new } = change else { return };
-            let said = |node: &Node| -> Vec<(String, String, Option<Timestamp>)> {
+            let conditions = |node: &Node| -> Vec<(String, String, Option<Timestamp>)> {
                 let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                let said = conditions.into_iter().map(|one| {
+                let fields = conditions.into_iter().map(|one| {
                     (one.type_.clone(), one.status.clone(), one.last_transition_time.as_ref().map(|at| at.0))
                 });
-                said.collect()
+                fields.collect()
             };
-            if old.as_ref().is_none_or(|old| said(old) != said(new)) {
+            if old.as_ref().is_none_or(|old| conditions(old) != conditions(new)) {
                 to.add(ObjectKey::of(&new.metadata));
             }
         });
     }
 
-    async fn end(&self, node: &Node, claim: &Arc<NodeClaim>, condition_type: &str) -> kube::Result<After> {
+    async fn terminate(
+        &self,
+        node: &Node,
+        claim: &Arc<NodeClaim>,
+        condition_type: &str,
+    ) -> kube::Result<Requeue> {
         let Context { client, stores, clock, metrics, .. } = &self.context;
         let now = clock.now();
         let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
@@ -82,7 +89,7 @@ impl LegacyRepair {
             let patch = json!({"metadata": {"annotations": {key: whole_seconds(now).to_string()}}});
             match writes::merge(client, &stores.node_claims, &*claim, patch).await? {
                 Some(written) => claim = Arc::new(written),
-                None => return Ok(After::Done),
+                None => return Ok(Requeue::No),
             }
             tracing::info!(
                 nodeclaim = name_of(&*claim),
@@ -91,7 +98,7 @@ impl LegacyRepair {
             );
         }
         if is_deleting(&*claim) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         writes::delete(client, &stores.node_claims, &*claim).await?;
         tracing::info!(nodeclaim = name_of(&*claim), condition = condition_type, "deleting unhealthy node");
@@ -106,17 +113,17 @@ impl LegacyRepair {
         let series =
             [snake_case(condition_type).as_str(), pool, capacity_type, image, mode].map(str::to_owned);
         metrics.nodeclaims_unhealthy_disrupted.with_label_values(&series).inc();
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
 impl Reconcile for LegacyRepair {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let claim = claim_of(stores, &node);
         let Some(claim) = claim.filter(|claim| self.context.is_managed(&claim.spec.node_class_ref)) else {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         let pool = label(&*claim, labels::NODEPOOL);
         let neighbours = match pool {
@@ -124,8 +131,8 @@ impl Reconcile for LegacyRepair {
             None => stores.nodes.list(),
         };
         match decide(&self.policies, &node, &neighbours, self.context.clock.now()) {
-            Step::Nothing => Ok(After::Done),
-            Step::Wait(wait) => Ok(After::Again(wait)),
+            Step::Nothing => Ok(Requeue::No),
+            Step::Wait(wait) => Ok(Requeue::After(wait)),
             Step::Blocked => {
                 let message = match pool {
                     Some(_) => "more than 20% nodes are unhealthy in the nodepool",
@@ -133,9 +140,9 @@ impl Reconcile for LegacyRepair {
                 };
                 let notice = ObjectEvent::warning(&*node, "NodeRepairBlocked", message);
                 self.context.recorder.publish(notice.repeat_after(BLOCKED_NOTICE_EVERY)).await;
-                Ok(After::Again(BLOCKED_RECHECK))
+                Ok(Requeue::After(BLOCKED_RECHECK))
             }
-            Step::End { condition_type } => self.end(&node, &claim, &condition_type).await,
+            Step::Terminate { condition_type } => self.terminate(&node, &claim, &condition_type).await,
         }
     }
 }
@@ -146,14 +153,14 @@ fn compile(policies: Vec<RepairPolicy>) -> Vec<CompiledPolicy> {
     let usable = compiled.filter_map(|policy| match policy {
         Ok(policy) => Some(policy),
         Err(error) => {
-            tracing::error!(%error, "a repair policy cannot be used");
+            tracing::error!(%error, "invalid repair policy");
             None
         }
     });
     usable.collect()
 }
 
-/// The earliest time at which some policy may be acted on decides.
+/// The policy whose toleration passes first decides.
 fn decide(policies: &[CompiledPolicy], node: &Node, neighbours: &[Arc<Node>], now: Timestamp) -> Step {
     let due = policies.iter().filter_map(|policy| {
         let condition = matching(policy, node)?;
@@ -166,12 +173,12 @@ fn decide(policies: &[CompiledPolicy], node: &Node, neighbours: &[Arc<Node>], no
     if now < at {
         return Step::Wait(until(now, at));
     }
-    let is_sick = |node: &Node| policies.iter().any(|policy| matching(policy, node).is_some());
-    let sick = neighbours.iter().filter(|node| is_sick(node)).count();
-    if sick > (neighbours.len() * SICK_PERCENT_MAX).div_ceil(100) {
+    let is_unhealthy = |node: &Node| policies.iter().any(|policy| matching(policy, node).is_some());
+    let unhealthy = neighbours.iter().filter(|node| is_unhealthy(node)).count();
+    if unhealthy > (neighbours.len() * UNHEALTHY_PERCENT_MAX).div_ceil(100) {
         return Step::Blocked;
     }
-    Step::End { condition_type: condition.type_.clone() }
+    Step::Terminate { condition_type: condition.type_.clone() }
 }
 
 fn matching<'a>(policy: &CompiledPolicy, node: &'a Node) -> Option<&'a NodeCondition> {
@@ -182,7 +189,7 @@ fn matching<'a>(policy: &CompiledPolicy, node: &'a Node) -> Option<&'a NodeCondi
     (condition.status == wanted.condition_status && policy.fits_reason(reason)).then_some(condition)
 }
 
-/// `DiskPressure` as `disk_pressure`, the way metrics spell conditions; a run of capitals is one word.
+/// `DiskPressure` as `disk_pressure`, as metrics spell conditions; consecutive capitals are one word.
 pub(crate) fn snake_case(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::new();

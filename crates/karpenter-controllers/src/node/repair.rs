@@ -1,10 +1,12 @@
-//! Which nodes are sick, and what their provider wants done about each of them now.
+//! Node repair: which nodes are unhealthy by the provider's repair policies, and whether to reboot or replace them.
 //!
-//! Only says so: whether a repair is allowed (budgets, too many sick nodes at once) and how it is carried out is the
-//! disruption loop's business. The policies are compiled once; what was restarted lately is remembered here.
+//! Only matches nodes with policies. Whether a repair is allowed (budgets, too many unhealthy nodes) and its execution are
+//! in [`crate::disruption`]. The compiled policies and recent reboots are held here.
+//!
+//! Upstream: pkg/controllers/disruption/repair.go, pkg/controllers/node/health.
 
-pub mod diagnosis;
 pub mod history;
+pub mod matching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -15,22 +17,22 @@ use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudProvider, RepairAction, RepairPolicies};
 use karpenter_cluster::controllers::context::{annotation, name_of, uid_of};
-use karpenter_disruption::fleet::Repair;
+use karpenter_disruption::cluster::Repair;
 
-use self::diagnosis::{Diagnosis, Patient, diagnose};
 use self::history::RebootHistory;
+use self::matching::{HealthFacts, RepairMatch, match_policies};
 use super::termination::claim_of;
 use crate::context::Context;
 use crate::nodeclaim::{REBOOTING, condition};
 
-/// Clones share everything.
+/// Compiled policies and recent reboots. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Repairs {
     policies: Arc<OnceLock<Option<RepairPolicies>>>,
     pub history: RebootHistory,
 }
 
-/// Why node repair cannot be switched on.
+/// Why node repair cannot be enabled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RepairUnavailable {
     #[error("node repair requires the cloud provider to define RepairPolicies, but {provider} defines none")]
@@ -39,7 +41,7 @@ pub enum RepairUnavailable {
     Invalid { provider: &'static str, mistakes: String },
 }
 
-/// Whether the provider's policies can be worked with; to be asked before anything starts.
+/// Checks the provider's policies; called before any controller starts.
 pub fn check_policies(cloud: &dyn CloudProvider) -> Result<(), RepairUnavailable> {
     let policies = cloud.repair_policies();
     let provider = cloud.name();
@@ -53,7 +55,7 @@ pub fn check_policies(cloud: &dyn CloudProvider) -> Result<(), RepairUnavailable
 }
 
 impl Context {
-    /// The policies by which nodes are repaired within the disruption loop; `None` if they are not.
+    /// The repair policies; `None` if node repair is disabled, or done by [`super::legacy_repair`].
     pub fn repair_policies(&self) -> Option<&RepairPolicies> {
         if !self.gates.node_repair || self.settings.is_node_repair_legacy {
             return None;
@@ -63,22 +65,22 @@ impl Context {
     }
 }
 
-/// What policies say about nodes that have been sick for long enough, by node name.
+/// The repairs of nodes whose toleration has passed, by node name.
 pub fn repairs(context: &Context, now: Timestamp) -> BTreeMap<String, Repair> {
-    diagnoses(context, now).into_iter().map(|(node, found)| (node, found.repair)).collect()
+    repair_cases(context, now).into_iter().map(|(node, found)| (node, found.repair)).collect()
 }
 
-/// A repair with its grounds.
+/// A repair, and the condition and policy that caused it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Case {
-    pub diagnosis: Diagnosis,
-    /// A restart that was made a replacement because restarts have not helped.
+pub struct RepairCase {
+    pub matched: RepairMatch,
+    /// Replaced instead of rebooted, because recent reboots did not help.
     pub is_escalated: bool,
     pub repair: Repair,
 }
 
-/// The same with the grounds of each, for logs and metrics.
-pub fn diagnoses(context: &Context, now: Timestamp) -> BTreeMap<String, Case> {
+/// As [`repairs`], with the cause of each, for logs and metrics.
+pub fn repair_cases(context: &Context, now: Timestamp) -> BTreeMap<String, RepairCase> {
     let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
     let nodes = context.stores.nodes.list();
     let cases = nodes.iter().filter_map(|node| {
@@ -86,38 +88,38 @@ pub fn diagnoses(context: &Context, now: Timestamp) -> BTreeMap<String, Case> {
         if !context.is_managed(&claim.spec.node_class_ref) {
             return None;
         }
-        let diagnosis = diagnose(policies, &patient(node, &claim), now)?;
+        let matched = match_policies(policies, &health_facts(node, &claim), now)?;
         let is_exhausted = context.repairs.history.is_exhausted(uid_of(&*claim), now);
-        Some((name_of(&**node).to_owned(), case(diagnosis, is_exhausted, is_vetoed(node, &claim))))
+        Some((name_of(&**node).to_owned(), case(matched, is_exhausted, is_vetoed(node, &claim))))
     });
     cases.collect()
 }
 
-/// Names of nodes with a condition that some policy names, however long they have had it.
-pub fn sick_nodes(context: &Context) -> BTreeSet<String> {
+/// Names of nodes with a condition of a policy, also before its toleration has passed.
+pub fn unhealthy_nodes(context: &Context) -> BTreeSet<String> {
     let Some(policies) = context.repair_policies() else { return BTreeSet::new() };
     let nodes = context.stores.nodes.list();
-    let sick = nodes.iter().filter(|node| is_sick(policies, node));
-    sick.map(|node| name_of(&**node).to_owned()).collect()
+    let unhealthy = nodes.iter().filter(|node| is_unhealthy(policies, node));
+    unhealthy.map(|node| name_of(&**node).to_owned()).collect()
 }
 
-fn is_sick(policies: &RepairPolicies, node: &Node) -> bool {
+fn is_unhealthy(policies: &RepairPolicies, node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| policies.covers(&condition.type_, &condition.status))
 }
 
-fn case(diagnosis: Diagnosis, is_exhausted: bool, is_vetoed: bool) -> Case {
-    let is_escalated = is_exhausted && diagnosis.action == RepairAction::Reboot;
+fn case(matched: RepairMatch, is_exhausted: bool, is_vetoed: bool) -> RepairCase {
+    let is_escalated = is_exhausted && matched.action == RepairAction::Reboot;
     let repair = Repair {
-        condition: format!("{}/{}", diagnosis.condition_type, diagnosis.reason).into(),
-        is_reboot: diagnosis.action == RepairAction::Reboot && !is_escalated,
-        termination_grace_period_secs: diagnosis
+        condition: format!("{}/{}", matched.condition_type, matched.reason).into(),
+        is_reboot: matched.action == RepairAction::Reboot && !is_escalated,
+        termination_grace_period_secs: matched
             .termination_grace_period_secs
             .map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX)),
-        score: diagnosis.score,
+        score: matched.score,
         is_vetoed,
     };
-    Case { diagnosis, is_escalated, repair }
+    RepairCase { matched, is_escalated, repair }
 }
 
 fn is_vetoed(node: &Node, claim: &NodeClaim) -> bool {
@@ -126,11 +128,11 @@ fn is_vetoed(node: &Node, claim: &NodeClaim) -> bool {
         || says_so(annotation(claim, labels::ANNOTATION_DO_NOT_REPAIR))
 }
 
-/// What matching looks at. A node that was restarted gets its whole toleration again.
-pub fn patient<'a>(node: &'a Node, claim: &NodeClaim) -> Patient<'a> {
+/// The input of matching. After a reboot, tolerations count from its end.
+pub fn health_facts<'a>(node: &'a Node, claim: &NodeClaim) -> HealthFacts<'a> {
     let rebooting = condition(claim, REBOOTING).filter(|found| found.status == ConditionStatus::False);
     let rebooted_at = rebooting.and_then(|found| found.last_transition_time.as_ref()).map(|time| time.0);
-    Patient { rebooted_at, ..Patient::of(node) }
+    HealthFacts { rebooted_at, ..HealthFacts::of(node) }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! A node that was deleted is emptied, its volumes are let go and its machine is ended; then the object may go.
+//! Termination of deleted nodes: drain, detachment of volumes, termination of the instance, removal of the finalizer.
 //!
-//! The claim goes with the node, whoever was deleted first. What lasts longer than one pass is recorded on the claim
-//! as conditions, so that a restart goes on where the last process stopped.
+//! The NodeClaim of a deleted node is deleted too. Progress is recorded in the conditions of the claim, so another process
+//! can continue after a restart.
+//!
+//! Upstream: pkg/controllers/node/termination.
 
 mod act;
 pub(crate) mod decide;
@@ -17,8 +19,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
 use super::eviction::EvictionQueue;
@@ -29,12 +31,12 @@ use crate::{pods, writes};
 
 pub use decide::{Attachment, Drain, Facts, MIN_DRAIN_TIME, Step, decide, decide_drain};
 
-/// Between two looks at a node that waits for its pods or volumes.
+/// The interval of reconciles while a node waits for its pods or volumes.
 pub const DRAIN_POLL: Duration = Duration::from_secs(1);
-/// Between two questions whether the machine is gone.
+/// The interval of reconciles while the instance terminates.
 pub const INSTANCE_POLL: Duration = Duration::from_secs(5);
 
-/// Takes deleted nodes apart.
+/// The controller of deleted nodes.
 pub struct NodeTermination {
     pub context: Context,
     pub evictions: EvictionQueue,
@@ -51,7 +53,7 @@ impl NodeTermination {
         });
         let (to, nodes) = (queue.clone(), stores.nodes.clone());
         stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-            if !changes_the_end(change) {
+            if !changes_termination(change) {
                 return;
             }
             let id = change.object().status.as_ref().and_then(|status| status.provider_id.as_deref());
@@ -61,14 +63,14 @@ impl NodeTermination {
                 }
             }
         });
-        // The last pod that went is worth a look at once.
+        // A pod that is gone may have been the last one.
         let (to, nodes) = (queue.clone(), stores.nodes.clone());
         stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
             let is_gone = change.is_deleted() || pods::is_terminal(pod);
             let node = pods::node_name(pod).filter(|_| is_gone).and_then(|name| nodes.get("", name));
             if let Some(node) = node.filter(|node| is_deleting(&**node)) {
-                to.add_soon(ObjectKey::of(&node.metadata));
+                to.add_debounced(ObjectKey::of(&node.metadata));
             }
         });
     }
@@ -83,10 +85,10 @@ impl NodeTermination {
         let now = self.context.clock.now();
         let name = name_of(&*node).to_owned();
         let pods = stores.pods.by(BY_NODE, &name);
-        // Before v1, pods that tolerate a closed node were left to end with it.
-        let is_old = label(&*node, labels::PROVISIONER_NAME).is_some();
-        let stays = |pod: &Pod| is_old && pods::tolerates_unschedulable(pod);
-        let kept: BTreeSet<String> = pods
+        // On nodes of the v1alpha5 API, pods that tolerate a cordoned node are not drained.
+        let has_legacy_rules = label(&*node, labels::PROVISIONER_NAME).is_some();
+        let stays = |pod: &Pod| has_legacy_rules && pods::tolerates_unschedulable(pod);
+        let ignored: BTreeSet<String> = pods
             .iter()
             .filter(|pod| !pods::is_drainable(pod, now) || stays(pod))
             .flat_map(|pod| volumes_of(stores, pod))
@@ -97,16 +99,16 @@ impl NodeTermination {
             .iter()
             .filter_map(|attachment| {
                 let volume = attachment.spec.source.persistent_volume_name.clone()?;
-                let is_kept = kept.contains(&volume);
-                Some(Attachment { name: name_of(&**attachment).to_owned(), is_kept })
+                let is_ignored = ignored.contains(&volume);
+                Some(Attachment { name: name_of(&**attachment).to_owned(), is_ignored })
             })
             .collect();
         let pods = pods.into_iter().filter(|pod| !stays(pod)).collect();
         Facts { node, claim, pods, attachments, terminate_by: by }
     }
 
-    /// A machine that is gone takes its pods along: nothing is left to empty.
-    async fn is_machine_gone(&self, node: &Node) -> kube::Result<bool> {
+    /// Whether the node is not ready and its instance does not exist anymore; then there is nothing to drain.
+    async fn is_instance_gone(&self, node: &Node) -> kube::Result<bool> {
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let Some(provider_id) = provider_id.filter(|_| !is_node_ready(node)) else { return Ok(false) };
         match self.context.cloud.get(provider_id).await {
@@ -118,17 +120,17 @@ impl NodeTermination {
 }
 
 impl Reconcile for NodeTermination {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(node) = stores.nodes.get_key(key) else { return Ok(After::Done) };
+        let Some(node) = stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         if !is_deleting(&*node) || !has_finalizer(&node) || !self.is_managed(&node) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let claim = claim_of(stores, &node);
         if let Some(claim) = claim.as_ref().filter(|claim| !is_deleting(&***claim)) {
             writes::delete(&self.context.client, &stores.node_claims, &**claim).await?;
         }
-        if self.is_machine_gone(&node).await? {
+        if self.is_instance_gone(&node).await? {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
         // The deletion may have changed the claim.
@@ -137,17 +139,17 @@ impl Reconcile for NodeTermination {
             Some(time) => time?,
             None => None,
         };
-        let node = self.close(&node, claim.as_deref(), by).await?;
-        let Some(node) = node else { return Ok(After::Done) };
+        let node = self.taint(&node, claim.as_deref(), by).await?;
+        let Some(node) = node else { return Ok(Requeue::No) };
         let facts = self.observe(node, claim, by);
         let step = decide(&facts, self.context.clock.now());
         self.act(&facts, step).await
     }
 }
 
-/// Whether a change of a claim matters to its node's end: that it began, or until when. Progress that is recorded on
-/// the claim, here or elsewhere, does not.
-fn changes_the_end(change: &Change<NodeClaim>) -> bool {
+/// Whether a change of a claim affects the termination of its node: the deletion timestamp or an annotation. Changes of the
+/// status do not.
+fn changes_termination(change: &Change<NodeClaim>) -> bool {
     match change {
         Change::Applied { old: Some(old), new } => {
             old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
@@ -157,7 +159,7 @@ fn changes_the_end(change: &Change<NodeClaim>) -> bool {
     }
 }
 
-/// The claim of a node. None if there is none, or if several say it is theirs.
+/// The claim of a node. `None` if there is none, or if several have its provider id.
 pub(crate) fn claim_of(stores: &Stores, node: &Node) -> Option<Arc<NodeClaim>> {
     let id = node.spec.as_ref()?.provider_id.as_deref().filter(|id| !id.is_empty())?;
     let mut claims = stores.node_claims.by(BY_PROVIDER_ID, id);
@@ -168,7 +170,7 @@ fn has_finalizer(node: &Node) -> bool {
     node.metadata.finalizers.iter().flatten().any(|name| name == labels::FINALIZER_TERMINATION)
 }
 
-/// When everything on the node must have ended, as the claim says.
+/// The termination deadline of a claim: all pods must be gone by then.
 pub(crate) fn termination_time(claim: &NodeClaim) -> kube::Result<Option<Timestamp>> {
     let Some(text) = annotation(claim, labels::ANNOTATION_TERMINATION_TIMESTAMP) else { return Ok(None) };
     text.parse().map(Some).map_err(|error: jiff::Error| kube::Error::Service(error.into()))

@@ -1,4 +1,7 @@
-//! Whether a node has about the size that was bought. Looked at now and then; nothing is done about it but telling.
+//! Reports nodes whose capacity is less than 90 % of what their instance type should have: an event, a log line and the
+//! condition `ConsistentStateFound`. Nothing else is done about it.
+//!
+//! Upstream: pkg/controllers/nodeclaim/consistency.
 
 use std::time::Duration;
 
@@ -6,8 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_conflict, is_deleting, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_model::quantity::Quantity;
 
 use super::{
@@ -21,7 +24,7 @@ use crate::writes;
 const PERIOD: Duration = Duration::from_secs(10 * 60);
 const SHARE_MIN: f64 = 0.90;
 
-/// What is wrong with the node's size, one sentence per requested resource.
+/// A message for each requested resource of which the node has too little.
 fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
     let requests = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let expected = claim.status.as_ref().and_then(|status| status.capacity.as_ref());
@@ -47,40 +50,40 @@ fn issues(claim: &NodeClaim, node: &Node) -> Vec<String> {
 
 pub struct ConsistencyController {
     pub context: Context,
-    /// When each claim was looked at, by uid.
-    looked_at: RecentSet,
+    /// When each claim was last checked, by uid.
+    checked: RecentSet,
 }
 
 impl ConsistencyController {
     pub fn new(context: Context) -> Self {
-        Self { context, looked_at: RecentSet::within(PERIOD) }
+        Self { context, checked: RecentSet::within(PERIOD) }
     }
 
     pub fn watch(&self, queue: &Queue) {
         watch_claims(&self.context, queue);
     }
 
-    /// How long until the claim's turn; from now on it is its turn again a period later.
+    /// The time until the next check of the claim. `None`: check it now, and again after [`PERIOD`].
     fn wait(&self, claim: &NodeClaim, now: Timestamp) -> Option<Duration> {
-        let last = self.looked_at.ago(uid_of(claim), now);
+        let last = self.checked.ago(uid_of(claim), now);
         if last.is_none() {
-            self.looked_at.note(uid_of(claim), now);
+            self.checked.record(uid_of(claim), now);
         }
         last.map(|ago| PERIOD - ago)
     }
 }
 
 impl Reconcile for ConsistencyController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) || !is_true(&claim, INITIALIZED) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
-        // More than one node is the lifecycle's to tell.
-        let [node] = &nodes_of(&self.context, &claim)[..] else { return Ok(After::Again(PERIOD)) };
+        // The lifecycle controller reports claims with several nodes.
+        let [node] = &nodes_of(&self.context, &claim)[..] else { return Ok(Requeue::After(PERIOD)) };
         let now = self.context.clock.now();
         if let Some(wait) = self.wait(&claim, now) {
-            return Ok(After::Again(wait));
+            return Ok(Requeue::After(wait));
         }
         let issues = issues(&claim, node);
         for issue in &issues {
@@ -101,10 +104,10 @@ impl Reconcile for ConsistencyController {
             writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status);
         match written.await {
             Err(error) if is_conflict(&error) => {
-                self.looked_at.forget(uid_of(&*claim));
+                self.checked.remove(uid_of(&*claim));
                 Err(error)
             }
-            outcome => outcome.map(|_| After::Again(PERIOD)),
+            outcome => outcome.map(|_| Requeue::After(PERIOD)),
         }
     }
 }
@@ -115,7 +118,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn less_than_nine_tenths_of_what_was_bought_is_told() {
+    fn capacity_below_90_percent_is_reported() {
         let claim: NodeClaim = serde_json::from_value(json!({
             "spec": {"nodeClassRef": {}, "resources": {"requests": {
                 "cpu": "1", "memory": "1Gi", "pods": "0", "example.com/device": "1"}}},

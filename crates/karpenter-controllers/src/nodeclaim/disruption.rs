@@ -1,8 +1,9 @@
-//! What a claim's status says about disrupting it: whether it has drifted from its pool, and whether it has been quiet
-//! long enough to be consolidated.
+//! The conditions `Drifted` and `Consolidatable` of NodeClaims.
 //!
-//! Only conditions are written here. What is done about them, and when, is decided by the disruption loop. Claims
-//! without a pool have neither condition.
+//! Only the conditions are written here; [`crate::disruption`] decides when a node is disrupted because of them. Claims
+//! without a NodePool have neither condition.
+//!
+//! Upstream: pkg/controllers/nodeclaim/disruption.
 
 mod consolidatable;
 mod drift;
@@ -16,8 +17,8 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 
 use self::consolidatable::Consolidatable;
 use super::{LAUNCHED, change_conditions, is_true, managed_claim, watch_claims};
@@ -30,15 +31,15 @@ pub const DRIFTED: &str = "Drifted";
 pub const CONSOLIDATABLE: &str = "Consolidatable";
 
 const DRIFT_PERIOD: Duration = Duration::from_secs(5 * 60);
-/// A cloud that does not know is asked again sooner.
+/// The interval after a failed call of the provider.
 const RETRY: Duration = Duration::from_secs(10);
-/// The instance types are looked at only for claims of some age, and not again for a while once they were right.
+/// The instance type is checked for claims of this age, and then at this interval.
 const TYPE_CHECK_AGE: Duration = Duration::from_secs(60 * 60);
 const TYPE_CHECK_PERIOD: Duration = Duration::from_secs(30 * 60);
 
 pub struct DisruptionConditions {
     pub context: Context,
-    /// When the instance type of a claim was last found on sale, by uid.
+    /// When the instance type of a claim was last found in the catalog, by uid.
     types_checked: RecentSet,
 }
 
@@ -52,7 +53,7 @@ impl DisruptionConditions {
         let stores = &self.context.stores;
         let (to, claims) = (queue.clone(), stores.node_claims.clone());
         stores.node_pools.observe(move |change: &Change<NodePool>| {
-            // The pool's status changes with every node; its claims do not care.
+            // The status of a NodePool changes with every node and does not matter here.
             let Change::Applied { old, new } = change else { return };
             let parts = |pool: &NodePool| (pool.metadata.generation, pool.metadata.annotations.clone());
             if old.as_ref().is_some_and(|old| parts(old) == parts(new)) {
@@ -83,10 +84,10 @@ impl DisruptionConditions {
         let now = self.context.clock.now();
         if self.is_type_check_due(claim, now) {
             let types = self.context.cloud.instance_types(pool).await?;
-            if !drift::is_on_sale(claim, &types, &self.context.cloud.well_known_labels()) {
+            if !drift::is_offered(claim, &types, &self.context.cloud.well_known_labels()) {
                 return Ok(Some(drift::INSTANCE_TYPE_NOT_FOUND.to_owned()));
             }
-            self.types_checked.note(uid_of(claim), now);
+            self.types_checked.record(uid_of(claim), now);
         }
         self.context.cloud.drift_reason(claim).await
     }
@@ -97,28 +98,28 @@ impl DisruptionConditions {
         since(now, created) > TYPE_CHECK_AGE && !is_fresh
     }
 
-    async fn set_drifted(&self, claim: &mut NodeClaim, pool: &NodePool) -> After {
+    async fn set_drifted(&self, claim: &mut NodeClaim, pool: &NodePool) -> Requeue {
         let now = self.context.clock.now();
         if !is_true(claim, LAUNCHED) {
             clear(claim, DRIFTED, now);
-            return After::Done;
+            return Requeue::No;
         }
         match self.drift_reason(claim, pool).await {
             Ok(Some(reason)) => {
                 change_conditions(claim, now, |set| set.set_true_with_reason(DRIFTED, &reason, &reason));
-                After::Again(DRIFT_PERIOD)
+                Requeue::After(DRIFT_PERIOD)
             }
             Ok(None) => {
                 clear(claim, DRIFTED, now);
-                After::Again(DRIFT_PERIOD)
+                Requeue::After(DRIFT_PERIOD)
             }
-            // Its machine is gone: others care about that.
-            Err(CloudError::NotFound { .. }) => After::Done,
+            // Without an instance, garbage collection deletes the claim.
+            Err(CloudError::NotFound { .. }) => Requeue::No,
             Err(error) => {
-                if self.context.log_throttle.is_due("looking for drift", name_of(pool), now) {
+                if self.context.log_throttle.is_due("checking drift", name_of(pool), now) {
                     tracing::error!(nodepool = name_of(pool), %error, "failed checking drift");
                 }
-                After::Again(RETRY)
+                Requeue::After(RETRY)
             }
         }
     }
@@ -126,44 +127,44 @@ impl DisruptionConditions {
 
 fn clear(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
     if super::condition(claim, kind).is_some() {
-        // Refused only for the conditions that readiness depends on.
+        // Fails only for conditions that `Ready` depends on.
         let _ = change_conditions(claim, now, |set| set.clear(kind));
     }
 }
 
-fn set_consolidatable(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) -> After {
+fn set_consolidatable(claim: &mut NodeClaim, pool: &NodePool, now: Timestamp) -> Requeue {
     match consolidatable::decide(claim, pool, now) {
         Consolidatable::No => {
             clear(claim, CONSOLIDATABLE, now);
-            After::Done
+            Requeue::No
         }
         Consolidatable::After(wait) => {
             clear(claim, CONSOLIDATABLE, now);
-            After::Again(wait)
+            Requeue::After(wait)
         }
         Consolidatable::Yes => {
             change_conditions(claim, now, |set| set.set_true(CONSOLIDATABLE));
-            After::Done
+            Requeue::No
         }
     }
 }
 
 impl Reconcile for DisruptionConditions {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(claim) = managed_claim(&self.context, key).filter(|claim| !is_deleting(&**claim)) else {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         let Context { client, stores, clock, .. } = &self.context;
         let pool: Option<Arc<NodePool>> =
             label(&*claim, labels::NODEPOOL).and_then(|name| stores.node_pools.get("", name));
-        let Some(pool) = pool else { return Ok(After::Done) };
+        let Some(pool) = pool else { return Ok(Requeue::No) };
         let mut wanted = (*claim).clone();
-        let mut wish = self.set_drifted(&mut wanted, &pool).await;
-        // Pools of fixed size are never consolidated.
+        let mut requeue = self.set_drifted(&mut wanted, &pool).await;
+        // Nodes of static NodePools are never consolidated.
         if pool.spec.replicas.is_none() {
-            wish = wish.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
+            requeue = requeue.earlier(set_consolidatable(&mut wanted, &pool, clock.now()));
         }
         writes::status_unchanged(client, &stores.node_claims, &*claim, &claim.status, &wanted.status).await?;
-        Ok(wish)
+        Ok(requeue)
     }
 }

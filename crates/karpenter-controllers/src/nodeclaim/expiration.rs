@@ -1,4 +1,6 @@
-//! Claims that have lived as long as they may. Their end is not negotiable; draining them still is, for a while.
+//! Deletes NodeClaims that are older than `expireAfter`, without regard to budgets. Their nodes are drained as usual.
+//!
+//! Upstream: pkg/controllers/nodeclaim/expiration.
 
 use std::time::Duration;
 
@@ -6,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::is_deleting;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
-use super::hooks::{GiveUp, Hooks, Milestone};
+use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use super::{managed_claim, watch_claims};
 use crate::context::Context;
 use crate::writes;
@@ -48,15 +50,15 @@ impl ExpirationController {
 }
 
 impl Reconcile for ExpirationController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
         match decide(&claim, self.context.clock.now()) {
-            Expiration::Never => Ok(After::Done),
-            Expiration::After(wait) => Ok(After::Again(wait)),
+            Expiration::Never => Ok(Requeue::No),
+            Expiration::After(wait) => Ok(Requeue::After(wait)),
             Expiration::Now => {
                 writes::delete(&self.context.client, &self.context.stores.node_claims, &*claim).await?;
-                self.hooks.tell(&claim, Milestone::GaveUp(GiveUp::Expired));
-                Ok(After::Done)
+                self.hooks.report(&claim, LifecycleOutcome::Deleted(DeletionCause::Expired));
+                Ok(Requeue::No)
             }
         }
     }
@@ -68,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_claim_expires_when_its_own_time_is_over() {
+    fn claim_older_than_its_expire_after_expires() {
         let now: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
         let table = [
             (json!("Never"), json!(null), Expiration::Never),

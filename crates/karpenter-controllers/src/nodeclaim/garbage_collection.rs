@@ -1,8 +1,10 @@
-//! Claims whose machine is gone, and machines whose claim is gone, found by comparing both lists now and then.
+//! Garbage collection: deletes NodeClaims without an instance, and terminates instances without a NodeClaim.
 //!
-//! A claim without a machine is deleted unless a kubelet still speaks for it. A machine without a claim is ended only
-//! if it was there without one at the last look too, and no new claim is waiting to learn which machine is its own. What
-//! cannot be deleted is tried again at the next look; it holds up nothing else.
+//! A registered claim without an instance is deleted, unless its Node is ready. An instance without a claim is terminated
+//! if it had none in the previous pass either, and no new claim waits for its launch. A failed deletion is retried in the
+//! next pass and does not stop the others.
+//!
+//! Upstream: pkg/controllers/nodeclaim/garbagecollection.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,28 +15,28 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cloud::Instance;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
-use super::hooks::{GiveUp, Hooks, Milestone};
+use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use super::{REGISTERED, is_node_ready, is_true, nodes_of, provider_id};
 use crate::context::Context;
 use crate::writes;
 
 const PERIOD: Duration = Duration::from_secs(2 * 60);
-/// A cloud that could not list its machines is asked again sooner.
+/// The interval after a failed list call.
 const RETRY: Duration = Duration::from_secs(10);
-/// A claim without a machine is given up after this long, so an older one says nothing about machines that nobody knows.
+/// The launch timeout: an older claim without an instance does not protect instances without a claim.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(5 * 60);
 
-/// A claim as far as this is about it.
+/// The input of the decision for one claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ClaimFacts {
     provider_id: Option<String>,
     is_registered: bool,
     is_deleting: bool,
     is_new: bool,
-    /// Whether a kubelet says that the machine lives, whatever the cloud says.
+    /// The kubelet reports, so the instance exists, even if the provider does not list it.
     node_is_ready: bool,
 }
 
@@ -42,9 +44,9 @@ struct ClaimFacts {
 struct Decision {
     /// Positions in the list of claims.
     claims: Vec<usize>,
-    /// Provider ids of machines to end.
+    /// Provider ids of instances to terminate.
     instances: BTreeSet<String>,
-    /// Machines without a claim, to compare with at the next look.
+    /// Instances without a claim, for the next pass.
     suspects: BTreeSet<String>,
 }
 
@@ -97,16 +99,16 @@ impl GarbageCollection {
 }
 
 impl Reconcile for GarbageCollection {
-    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, _: &ObjectKey) -> kube::Result<Requeue> {
         let Context { client, stores, cloud, clock, log_throttle, .. } = &self.context;
-        // Machines first: a claim that is made meanwhile is then one too many, not one too few.
+        // Instances are listed before claims, so that the claim of every listed instance is in the list of claims.
         let instances = match cloud.list().await {
             Ok(instances) => instances,
             Err(error) => {
                 if log_throttle.is_due("listing instances", "", clock.now()) {
                     tracing::error!(%error, "failed listing instances");
                 }
-                return Ok(After::Again(RETRY));
+                return Ok(Requeue::After(RETRY));
             }
         };
         let claims: Vec<Arc<NodeClaim>> = stores
@@ -125,7 +127,9 @@ impl Reconcile for GarbageCollection {
         };
         for claim in decision.claims.iter().filter_map(|index| claims.get(*index)) {
             match writes::delete(client, &stores.node_claims, &**claim).await {
-                Ok(()) => self.hooks.tell(claim, Milestone::GaveUp(GiveUp::GarbageCollected)),
+                Ok(()) => {
+                    self.hooks.report(claim, LifecycleOutcome::Deleted(DeletionCause::GarbageCollected))
+                }
                 Err(error) if log_throttle.is_due("collecting nodeclaim", name_of(&**claim), now) => {
                     let name = name_of(&**claim);
                     tracing::error!(nodeclaim = name, %error, "failed deleting nodeclaim with no cloudprovider representation");
@@ -137,16 +141,16 @@ impl Reconcile for GarbageCollection {
             let mut claim = NodeClaim::default();
             claim.status.get_or_insert_default().provider_id = Some(id.clone());
             match cloud.delete(&claim).await {
-                Ok(()) => self.hooks.tell(&claim, Milestone::LeakedInstanceEnded),
+                Ok(()) => self.hooks.report(&claim, LifecycleOutcome::LeakedInstanceTerminated),
                 Err(error) if error.is_not_found() => {}
-                // Found again at the next look.
+                // Retried in the next pass.
                 Err(error) if log_throttle.is_due("ending leaked instance", &id, clock.now()) => {
                     tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
                 Err(_) => {}
             }
         }
-        Ok(After::Again(PERIOD))
+        Ok(Requeue::After(PERIOD))
     }
 }
 
@@ -174,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn claims_go_when_neither_cloud_nor_kubelet_knows_their_machine() {
+    fn claim_without_instance_is_deleted_unless_its_node_is_ready() {
         let table = [
             ("registered", &["x"][..], true),
             ("registered", &["a"], false),
             ("registered", &["-a"], true),
             ("registered ready", &[], false),
             ("registered deleting", &[], false),
-            // The registration timeout is for these.
+            // Unregistered claims have the registration timeout.
             ("", &[], false),
         ];
         for (flags, present, expected) in table {
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_go_at_the_second_look_unless_a_claim_may_be_theirs() {
+    fn instance_without_claim_is_terminated_in_the_second_pass_unless_a_launch_is_pending() {
         let suspects = |ids: &[&str]| -> BTreeSet<String> { ids.iter().map(ToString::to_string).collect() };
         let known = claim("a", "registered");
         let first = decide(std::slice::from_ref(&known), &instances(&["a", "b", "-c"]), &suspects(&[]));
@@ -201,7 +205,7 @@ mod tests {
         let launching = [known, claim("", "")];
         let third = decide(&launching, &instances(&["a", "b"]), &suspects(&["b"]));
         assert_eq!(third.instances, suspects(&[]));
-        // One that cannot be launched for long says nothing about them.
+        // A claim older than the launch timeout does not count.
         let stuck = [claim("a", "registered"), claim("", "old")];
         let fourth = decide(&stuck, &instances(&["a", "b"]), &suspects(&["b"]));
         assert_eq!(fourth.instances, suspects(&["b"]));

@@ -1,4 +1,5 @@
-//! What others want to know or do while a claim goes its way. All of it may be absent.
+//! Callbacks of the NodeClaim lifecycle, by which provisioning, nomination and metrics take part in it. Each has a
+//! default that does nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +7,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::harness::Queue;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::Queue;
+use karpenter_cluster::store::ObjectKey;
 
-/// Why a claim was deleted by its own controllers: the `reason` label of `karpenter_nodeclaims_disrupted_total`.
+/// Why a NodeClaim controller deleted a claim: the label `reason` of `karpenter_nodeclaims_disrupted_total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GiveUp {
+pub enum DeletionCause {
     InsufficientCapacity,
     NodeClassNotReady,
     LaunchTimeout,
@@ -20,7 +21,7 @@ pub enum GiveUp {
     Expired,
 }
 
-impl GiveUp {
+impl DeletionCause {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InsufficientCapacity => "insufficient_capacity",
@@ -33,61 +34,61 @@ impl GiveUp {
     }
 }
 
-/// Something that happened to a claim, for metrics, logs and the journal. Told once each.
+/// A transition of a claim, reported once, for metrics, logs and the decision journal.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Milestone {
+pub enum LifecycleOutcome {
     Launched,
     LaunchFailed {
         message: String,
     },
     Registered,
     Initialized,
-    GaveUp(GiveUp),
-    /// The cloud says that the machine is gone.
+    Deleted(DeletionCause),
+    /// The provider no longer has the instance.
     InstanceTerminated,
-    /// The finalizer is off.
+    /// The finalizer was removed.
     Terminated,
-    /// A machine without a claim was ended; the claim told about is made up and carries its provider id only.
-    LeakedInstanceEnded,
+    /// An instance without a claim was terminated. The reported claim has a provider id and nothing else.
+    LeakedInstanceTerminated,
 }
 
-type BeforeOpening = dyn Fn(Arc<NodeClaim>, Arc<Node>) -> BoxFuture<'static, ()> + Send + Sync;
-type HoldClosed = dyn Fn(&NodeClaim, &Node) -> Option<Duration> + Send + Sync;
-type Connect = dyn Fn(&Queue) + Send + Sync;
+type BeforeSchedulable = dyn Fn(Arc<NodeClaim>, Arc<Node>) -> BoxFuture<'static, ()> + Send + Sync;
+type HoldRegistration = dyn Fn(&NodeClaim, &Node) -> Option<Duration> + Send + Sync;
+type SetQueue = dyn Fn(&Queue) + Send + Sync;
 type PlannedPods = dyn Fn(&NodeClaim) -> Vec<ObjectKey> + Send + Sync;
-type OnMilestone = dyn Fn(&NodeClaim, &Milestone) + Send + Sync;
+type OnOutcome = dyn Fn(&NodeClaim, &LifecycleOutcome) + Send + Sync;
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Hooks {
-    /// Asked before the unregistered taint is taken off: how much longer it should stay, `None` if it may go. Asked
-    /// again whenever the node changes.
-    pub hold_closed: Arc<HoldClosed>,
-    /// Hears once where claims wait to be looked at, so that whoever holds nodes closed can let go of many at once.
-    pub connect: Arc<Connect>,
-    /// Runs when the last obstacle on a node is about to go: before the unregistered taint is taken off a node that is
-    /// ready, or when a registered node has become ready and only the taint that says otherwise is left; and once more,
-    /// a little late, when the node is finished. May run more than once for a claim.
-    pub before_opening: Arc<BeforeOpening>,
-    /// The pods a claim was made for, as far as they are known.
+    /// Called before the unregistered taint is removed: how much longer it stays, `None` if it may be removed. Called
+    /// again after each change of the node.
+    pub hold_registration: Arc<HoldRegistration>,
+    /// Receives the queue of the lifecycle controller once, so that the registration gate can reconcile held claims.
+    pub set_queue: Arc<SetQueue>,
+    /// Runs before pods can be scheduled to a node: before the unregistered taint is removed from a ready node, and when
+    /// a registered node has become ready and has no ephemeral taint but `not-ready`. Runs again on initialization. May
+    /// run more than once for a claim.
+    pub before_schedulable: Arc<BeforeSchedulable>,
+    /// The pods that are nominated to a claim, as far as known.
     pub planned_pods: Arc<PlannedPods>,
-    pub on_milestone: Arc<OnMilestone>,
+    pub on_outcome: Arc<OnOutcome>,
 }
 
 impl Default for Hooks {
     fn default() -> Self {
         Self {
-            hold_closed: Arc::new(|_, _| None),
-            connect: Arc::new(|_| ()),
-            before_opening: Arc::new(|_, _| Box::pin(std::future::ready(()))),
+            hold_registration: Arc::new(|_, _| None),
+            set_queue: Arc::new(|_| ()),
+            before_schedulable: Arc::new(|_, _| Box::pin(std::future::ready(()))),
             planned_pods: Arc::new(|_| Vec::new()),
-            on_milestone: Arc::new(|_, _| ()),
+            on_outcome: Arc::new(|_, _| ()),
         }
     }
 }
 
 impl Hooks {
-    pub(crate) fn tell(&self, claim: &NodeClaim, milestone: Milestone) {
-        (self.on_milestone)(claim, &milestone);
+    pub(crate) fn report(&self, claim: &NodeClaim, outcome: LifecycleOutcome) {
+        (self.on_outcome)(claim, &outcome);
     }
 }

@@ -1,10 +1,12 @@
-//! The label of the node class on claims that were made without it, by an older version or by hand.
+//! Adds the label of the node class to NodeClaims that were created without it, by an earlier version or by a user.
+//!
+//! Upstream: pkg/controllers/nodeclaim/hydration.
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::label;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use serde_json::{Value, json};
 
 use super::{managed_claim, watch_claims};
@@ -29,12 +31,12 @@ impl HydrationController {
 }
 
 impl Reconcile for HydrationController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
         if let Some(patch) = decide(&claim) {
             writes::merge(&self.context.client, &self.context.stores.node_claims, &*claim, patch).await?;
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
@@ -43,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_label_names_the_class() {
+    fn label_has_the_name_of_the_node_class() {
         let claim = |labels: Value| -> NodeClaim {
             serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": {"nodeClassRef":
                 {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}}}))

@@ -1,8 +1,10 @@
-//! The way of one claim: launch, registration of its node, initialization, and the end; or giving up in between.
+//! The lifecycle of one NodeClaim: launch, registration of its node, initialization, termination.
 //!
-//! A pass works on a copy of the claim and writes it back at the end, the launch at once. Nothing is launched before
-//! the finalizer is stored. Failures of the cloud are states with deadlines here, not errors: the condition says what
-//! went wrong, and the next try has its time.
+//! A reconcile changes a copy of the claim and writes it at the end; the result of a launch is written at once. No
+//! instance is launched before the finalizer is stored. A failed launch is not an error of the reconcile: the condition
+//! `Launched` has the reason, and the launch is retried with a back-off until the launch timeout.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/controller.go.
 
 mod finalize;
 mod initialization;
@@ -23,8 +25,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cloud::{HookAnswer, Instance};
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::{difference, is_conflict, is_deleting, name_of, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 use serde_json::json;
 
@@ -34,7 +36,7 @@ pub(crate) use self::initialization::has_all_resources;
 use self::launch::LaunchOutcome;
 use self::liveness::Liveness;
 use self::registration::Registration;
-use super::hooks::{GiveUp, Hooks, Milestone};
+use super::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use super::{
     INITIALIZED, INSTANCE_TERMINATING, LAUNCHED, REGISTERED, change_conditions, is_node_ready, is_true,
     managed_claim, nodes_of, provider_id, watch_claims,
@@ -47,41 +49,41 @@ use crate::pods;
 use crate::stores::BY_PROVIDER_ID;
 use crate::writes;
 
-/// At most this many pods are told that their claim could not be launched.
-const PODS_TOLD_MAX: usize = 10;
-/// A registration hook that does not say when it wants to be asked again is asked after this long.
+/// The maximum number of nominated pods that get an event when a claim could not be launched.
+const PODS_NOTIFIED_MAX: usize = 10;
+/// When a registration hook that states no time is called again.
 const HOOK_RETRY: Duration = Duration::from_secs(1);
 
 pub struct Lifecycle {
     pub context: Context,
     pub hooks: Hooks,
     pub registration_health: RegistrationHealth,
-    launches: Mutex<BTreeMap<String, Attempt>>,
+    launches: Mutex<BTreeMap<String, LaunchAttempt>>,
 }
 
-/// What this process knows about a launch that the API server does not know yet.
+/// The state of a launch that is not stored in the claim yet.
 #[derive(Debug, Default)]
-struct Attempt {
+struct LaunchAttempt {
     claim_name: String,
-    /// The machine exists; asking for it again could buy a second one.
+    /// The launched instance; another call could launch a second one.
     instance: Option<Instance>,
     failures: u32,
-    try_again_at: Option<Timestamp>,
+    retry_at: Option<Timestamp>,
 }
 
-/// What a step says about the rest of the pass.
-enum Pass {
-    GoOn(After),
-    Over(After),
+/// Whether the reconcile continues after the launch step.
+enum Progress {
+    Continue(Requeue),
+    Done(Requeue),
 }
 
-/// What became of a node at the door.
+/// The result of the registration step.
 #[derive(PartialEq, Eq)]
-enum Opening {
+enum RegistrationStep {
     Unchanged,
-    /// It could be opened, and is kept closed for a moment for the pods that are to run there.
-    KeptClosed,
-    Opened,
+    /// The node could be registered, but the registration gate holds it.
+    Held,
+    Registered,
 }
 
 impl Lifecycle {
@@ -91,8 +93,8 @@ impl Lifecycle {
 
     pub fn watch(&self, queue: &Queue) {
         watch_claims(&self.context, queue);
-        (self.hooks.connect)(queue);
-        // A node concerns its claim until that is initialized, and again while that is on its way out.
+        (self.hooks.set_queue)(queue);
+        // Changes of a node matter until its claim is initialized, and while its claim is terminating.
         let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
@@ -104,77 +106,79 @@ impl Lifecycle {
         });
     }
 
-    fn launches(&self) -> MutexGuard<'_, BTreeMap<String, Attempt>> {
+    fn launches(&self) -> MutexGuard<'_, BTreeMap<String, LaunchAttempt>> {
         self.launches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn advance(&self, claim: &Arc<NodeClaim>) -> kube::Result<After> {
-        let Some(mut stored) = self.ensure_finalizer(claim).await? else { return Ok(After::Done) };
-        let mut wish = After::Done;
+    async fn advance(&self, claim: &Arc<NodeClaim>) -> kube::Result<Requeue> {
+        let Some(mut stored) = self.ensure_finalizer(claim).await? else { return Ok(Requeue::No) };
+        let mut requeue = Requeue::No;
 
         let mut working = stored.clone();
         match self.launch(&mut working).await? {
-            Pass::Over(after) => return Ok(after),
-            Pass::GoOn(after) => wish = wish.earlier(after),
+            Progress::Done(requeue) => return Ok(requeue),
+            Progress::Continue(other) => requeue = requeue.earlier(other),
         }
-        // The machine's id is stored before anything else happens to it.
+        // The provider id is stored before any further step.
         match self.persist(stored, &working).await? {
             Some(answer) => stored = answer,
-            None => return Ok(After::Done),
+            None => return Ok(Requeue::No),
         }
         if is_true(&stored, LAUNCHED) {
             self.launches().remove(uid_of(&stored));
         }
 
         let mut working = stored.clone();
-        let (opening, ask_again) = self.register(&mut working).await?;
-        wish = wish.earlier(ask_again);
+        let (step, retry) = self.register(&mut working).await?;
+        requeue = requeue.earlier(retry);
         let initialized = self.initialize(&mut working).await?;
-        let alive = match opening {
-            // It has come in time; that it is not registered is our own doing, and soon over.
-            Opening::KeptClosed => Liveness::Alive,
-            Opening::Opened | Opening::Unchanged => liveness::decide(&working, self.context.clock.now()),
+        let alive = match step {
+            // The node appeared in time; the registration timeout does not apply while the gate holds it.
+            RegistrationStep::Held => Liveness::Alive,
+            RegistrationStep::Registered | RegistrationStep::Unchanged => {
+                liveness::decide(&working, self.context.clock.now())
+            }
         };
-        let Some(stored) = self.persist(stored, &working).await? else { return Ok(After::Done) };
-        if opening == Opening::Opened {
-            self.hooks.tell(&stored, Milestone::Registered);
+        let Some(stored) = self.persist(stored, &working).await? else { return Ok(Requeue::No) };
+        if step == RegistrationStep::Registered {
+            self.hooks.report(&stored, LifecycleOutcome::Registered);
             self.registration_health.record_success(&self.context, &stored).await.or_else(unless_conflict)?;
         }
         if initialized {
-            self.hooks.tell(&stored, Milestone::Initialized);
+            self.hooks.report(&stored, LifecycleOutcome::Initialized);
         }
         match alive {
-            Liveness::Alive => Ok(wish),
-            Liveness::CheckAfter(wait) => Ok(wish.earlier(After::Again(wait))),
-            Liveness::TimedOut(why) => {
+            Liveness::Alive => Ok(requeue),
+            Liveness::CheckAfter(wait) => Ok(requeue.earlier(Requeue::After(wait))),
+            Liveness::TimedOut(cause) => {
                 self.registration_health
                     .record_failure(&self.context, &stored)
                     .await
                     .or_else(unless_conflict)?;
-                self.give_up(&stored, why).await
+                self.delete_claim(&stored, cause).await
             }
         }
     }
 
-    /// The claim with its finalizer and the label of its node class; `None` if it is gone.
+    /// Adds the finalizer and the label of the node class. `None` if the claim does not exist anymore.
     async fn ensure_finalizer(&self, claim: &Arc<NodeClaim>) -> kube::Result<Option<NodeClaim>> {
         let Some(patch) = finalize::protection(claim) else { return Ok(Some((**claim).clone())) };
         let Context { client, stores, .. } = &self.context;
         writes::merge_unchanged(client, &stores.node_claims, &**claim, patch).await
     }
 
-    async fn launch(&self, claim: &mut NodeClaim) -> kube::Result<Pass> {
+    async fn launch(&self, claim: &mut NodeClaim) -> kube::Result<Progress> {
         let now = self.context.clock.now();
-        if !launch::is_open(claim) {
+        if !launch::is_pending(claim) {
             launch::follow_generation(claim, LAUNCHED, now);
-            return Ok(Pass::GoOn(After::Done));
+            return Ok(Progress::Continue(Requeue::No));
         }
         let uid = uid_of(claim).to_owned();
         let known = {
             let launches = self.launches();
             let attempt = launches.get(&uid);
-            if let Some(at) = attempt.and_then(|attempt| attempt.try_again_at).filter(|at| *at > now) {
-                return Ok(Pass::GoOn(After::Again(until(now, at))));
+            if let Some(at) = attempt.and_then(|attempt| attempt.retry_at).filter(|at| *at > now) {
+                return Ok(Progress::Continue(Requeue::After(until(now, at))));
             }
             attempt.and_then(|attempt| attempt.instance.clone())
         };
@@ -185,87 +189,88 @@ impl Lifecycle {
                 None => self.context.cloud.create(claim).await,
             },
         };
-        match launch::judge(answer) {
+        match launch::classify(answer) {
             LaunchOutcome::Launched(instance) => {
-                let attempt = Attempt {
+                let attempt = LaunchAttempt {
                     claim_name: name_of(claim).to_owned(),
                     instance: Some((*instance).clone()),
-                    ..Attempt::default()
+                    ..LaunchAttempt::default()
                 };
                 let is_news = self.launches().insert(uid, attempt).is_none_or(|old| old.instance.is_none());
                 launch::record(claim, *instance, now);
                 if is_news {
-                    self.hooks.tell(claim, Milestone::Launched);
+                    self.hooks.report(claim, LifecycleOutcome::Launched);
                 }
-                Ok(Pass::GoOn(After::Done))
+                Ok(Progress::Continue(Requeue::No))
             }
-            LaunchOutcome::GiveUp { why, error } => {
-                if why == GiveUp::InsufficientCapacity {
-                    self.tell_no_capacity(claim, &error).await;
+            LaunchOutcome::Delete { cause, error } => {
+                if cause == DeletionCause::InsufficientCapacity {
+                    self.report_insufficient_capacity(claim, &error).await;
                 }
-                self.hooks.tell(claim, Milestone::LaunchFailed { message: error });
+                self.hooks.report(claim, LifecycleOutcome::LaunchFailed { message: error });
                 self.launches().remove(&uid);
-                self.give_up(claim, why).await.map(Pass::Over)
+                self.delete_claim(claim, cause).await.map(Progress::Done)
             }
-            LaunchOutcome::TryAgain { reason, message } => {
+            LaunchOutcome::Retry { reason, message } => {
                 let wait = {
                     let mut launches = self.launches();
                     let attempt = launches.entry(uid).or_default();
                     attempt.claim_name = name_of(claim).to_owned();
                     attempt.failures += 1;
-                    let wait = launch::pause(attempt.failures);
-                    attempt.try_again_at = Some(launch::later(now, wait));
+                    let wait = launch::backoff(attempt.failures);
+                    attempt.retry_at = Some(launch::add(now, wait));
                     wait
                 };
                 change_conditions(claim, now, |set| set.set_unknown_with_reason(LAUNCHED, &reason, &message));
-                self.hooks.tell(claim, Milestone::LaunchFailed { message });
-                Ok(Pass::GoOn(After::Again(wait)))
+                self.hooks.report(claim, LifecycleOutcome::LaunchFailed { message });
+                Ok(Progress::Continue(Requeue::After(wait)))
             }
         }
     }
 
-    async fn tell_no_capacity(&self, claim: &NodeClaim, error: &str) {
+    async fn report_insufficient_capacity(&self, claim: &NodeClaim, error: &str) {
         const REASON: &str = "InsufficientCapacityError";
         let recorder = &self.context.recorder;
         let name = name_of(claim);
-        let message = launch::cut(&format!("NodeClaim {name} event: {error}"));
+        let message = launch::truncate(&format!("NodeClaim {name} event: {error}"));
         recorder.publish(ObjectEvent::warning(claim, REASON, message)).await;
         let pods = (self.hooks.planned_pods)(claim).into_iter();
         let waiting = pods
             .filter_map(|key| self.context.stores.pods.get_key(&key))
-            .filter(|pod| is_waiting(pod))
-            .take(PODS_TOLD_MAX);
+            .filter(|pod| is_pending_pod(pod))
+            .take(PODS_NOTIFIED_MAX);
         for pod in waiting {
-            let message =
-                launch::cut(&format!("NodeClaim {name} nominated for this pod failed to launch: {error}"));
+            let message = launch::truncate(&format!(
+                "NodeClaim {name} nominated for this pod failed to launch: {error}"
+            ));
             recorder.publish(ObjectEvent::warning_of_pod(&pod, REASON, message)).await;
         }
     }
 
-    /// Whether the node was opened for pods in this pass, and when to ask again who holds that up.
-    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(Opening, After)> {
+    /// Registers the node if it exists and no hook holds it; returns when pending hooks are called again.
+    async fn register(&self, claim: &mut NodeClaim) -> kube::Result<(RegistrationStep, Requeue)> {
         let now = self.context.clock.now();
         let nodes = nodes_of(&self.context, claim);
-        let mut ask_again = After::Done;
+        let mut retry = Requeue::No;
         let mut held_by = Vec::new();
-        if registration::is_at_the_door(claim, &nodes) {
-            (held_by, ask_again) = hold_ups(&self.context, claim).await;
+        if registration::is_ready_to_register(claim, &nodes) {
+            (held_by, retry) = pending_hooks(&self.context, claim).await;
             let node = nodes.first().filter(|_| held_by.is_empty());
-            if let Some(wait) = node.and_then(|node| (self.hooks.hold_closed)(claim, node)) {
-                return Ok((Opening::KeptClosed, After::Again(wait)));
+            if let Some(wait) = node.and_then(|node| (self.hooks.hold_registration)(claim, node)) {
+                return Ok((RegistrationStep::Held, Requeue::After(wait)));
             }
         }
         match registration::decide(claim, &nodes, &held_by) {
-            Registration::Settled => launch::follow_generation(claim, REGISTERED, now),
+            Registration::AlreadyDecided => launch::follow_generation(claim, REGISTERED, now),
             Registration::NodeMissing => change_conditions(claim, now, |set| {
                 set.set_unknown_with_reason(REGISTERED, "NodeNotFound", "Node not registered with cluster");
             }),
-            Registration::SeveralNodes => change_conditions(claim, now, |set| {
+            Registration::MultipleNodes => change_conditions(claim, now, |set| {
                 let message = "Invariant violated, matched multiple nodes";
                 set.set_false(REGISTERED, "MultipleNodesFound", message);
             }),
             Registration::Held { node, patch, lacks_taint, by } => {
-                self.tell_missing_taint(claim, lacks_taint).await;
+                self.report_missing_taint(claim, lacks_taint).await;
                 if let Some(patch) = patch {
                     let Context { client, stores, .. } = &self.context;
                     writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?;
@@ -274,33 +279,33 @@ impl Lifecycle {
                     set.set_unknown_with_reason(REGISTERED, "RegistrationHookPending", &by.join(", "));
                 });
             }
-            Registration::Open { mut node, mut patch, lacks_taint } => {
-                self.tell_missing_taint(claim, lacks_taint).await;
+            Registration::Register { mut node, mut patch, lacks_taint } => {
+                self.report_missing_taint(claim, lacks_taint).await;
                 if patch.is_some() && is_node_ready(&node) {
-                    (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
-                    // Others may have written to the node meanwhile.
+                    (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
+                    // The hook takes time; the node may have changed.
                     match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
-                        Registration::Open { node: current, patch: left, .. } => {
+                        Registration::Register { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
                         }
-                        _ => return Ok((Opening::Unchanged, After::Again(Duration::ZERO))),
+                        _ => return Ok((RegistrationStep::Unchanged, Requeue::After(Duration::ZERO))),
                     }
                 }
                 if let Some(patch) = patch {
                     let Context { client, stores, .. } = &self.context;
                     if writes::merge_unchanged(client, &stores.nodes, &*node, patch).await?.is_none() {
-                        return Ok((Opening::Unchanged, After::Done));
+                        return Ok((RegistrationStep::Unchanged, Requeue::No));
                     }
                 }
                 change_conditions(claim, now, |set| set.set_true(REGISTERED));
                 claim.status.get_or_insert_default().node_name = node.metadata.name.clone();
-                return Ok((Opening::Opened, After::Done));
+                return Ok((RegistrationStep::Registered, Requeue::No));
             }
         }
-        Ok((Opening::Unchanged, ask_again))
+        Ok((RegistrationStep::Unchanged, retry))
     }
 
-    async fn tell_missing_taint(&self, claim: &NodeClaim, lacks_taint: bool) {
+    async fn report_missing_taint(&self, claim: &NodeClaim, lacks_taint: bool) {
         if !lacks_taint {
             return;
         }
@@ -312,22 +317,22 @@ impl Lifecycle {
         self.context.recorder.publish(notice).await;
     }
 
-    /// Whether the node counts as initialized from this pass on.
+    /// Whether the node became initialized in this reconcile.
     async fn initialize(&self, claim: &mut NodeClaim) -> kube::Result<bool> {
         let now = self.context.clock.now();
         match initialization::decide(claim, &nodes_of(&self.context, claim)) {
-            Initialization::Settled => launch::follow_generation(claim, INITIALIZED, now),
-            Initialization::TooEarly => {}
+            Initialization::AlreadyDecided => launch::follow_generation(claim, INITIALIZED, now),
+            Initialization::NotApplicable => {}
             Initialization::NotYet { reason, message, opens } => {
                 if let Some(node) = opens {
-                    (self.hooks.before_opening)(Arc::new(claim.clone()), node).await;
+                    (self.hooks.before_schedulable)(Arc::new(claim.clone()), node).await;
                 }
                 change_conditions(claim, now, |set| {
                     set.set_unknown_with_reason(INITIALIZED, reason, &message);
                 });
             }
             Initialization::Done { node, patch } => {
-                (self.hooks.before_opening)(Arc::new(claim.clone()), node.clone()).await;
+                (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
                 if let Some(patch) = patch {
                     let Context { client, stores, .. } = &self.context;
                     writes::merge(client, &stores.nodes, &*node, patch).await?;
@@ -339,14 +344,14 @@ impl Lifecycle {
         Ok(false)
     }
 
-    async fn give_up(&self, claim: &NodeClaim, why: GiveUp) -> kube::Result<After> {
+    async fn delete_claim(&self, claim: &NodeClaim, cause: DeletionCause) -> kube::Result<Requeue> {
         writes::delete(&self.context.client, &self.context.stores.node_claims, claim).await?;
-        self.hooks.tell(claim, Milestone::GaveUp(why));
-        Ok(After::Done)
+        self.hooks.report(claim, LifecycleOutcome::Deleted(cause));
+        Ok(Requeue::No)
     }
 
-    /// Writes what a pass changed; the answer is the claim as it is now, `None` if it is gone. Most passes change nothing,
-    /// which is seen before anything is made into JSON.
+    /// Writes the changes of metadata and status. Returns the stored claim, `None` if it does not exist anymore. Most
+    /// reconciles change nothing, so equality is checked before anything is serialized.
     async fn persist(&self, stored: NodeClaim, wanted: &NodeClaim) -> kube::Result<Option<NodeClaim>> {
         let Context { client, stores, .. } = &self.context;
         let (old, new) = (&stored.metadata, &wanted.metadata);
@@ -371,16 +376,16 @@ impl Lifecycle {
         writes::status_unchanged(client, &stores.node_claims, current, &stored.status, &wanted.status).await
     }
 
-    async fn finish(&self, claim: &Arc<NodeClaim>) -> kube::Result<After> {
+    async fn finish(&self, claim: &Arc<NodeClaim>) -> kube::Result<Requeue> {
         let Context { client, stores, recorder, clock, .. } = &self.context;
         let unstored = self.launches().get(uid_of(&**claim)).and_then(|attempt| attempt.instance.clone());
         let unstored = unstored.map(|instance| instance.provider_id);
         match finalize::decide(claim, &nodes_of(&self.context, claim), unstored.as_deref()) {
-            Finalize::Nothing => Ok(After::Done),
+            Finalize::Nothing => Ok(Requeue::No),
             Finalize::SetDeadline { deadline } => {
                 let patch = json!({"metadata": {"annotations": {labels::ANNOTATION_TERMINATION_TIMESTAMP: deadline}}});
                 if writes::merge_unchanged(client, &stores.node_claims, &**claim, patch).await?.is_none() {
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 }
                 tracing::info!(
                     provider_id = provider_id(claim),
@@ -392,21 +397,21 @@ impl Lifecycle {
                 recorder
                     .publish(ObjectEvent::warning(&**claim, "TerminationGracePeriodExpiring", message))
                     .await;
-                Ok(After::Again(Duration::ZERO))
+                Ok(Requeue::After(Duration::ZERO))
             }
             Finalize::DeleteNodes(nodes) => {
                 for node in nodes {
                     writes::delete(client, &stores.nodes, &*node).await?;
                 }
-                // Their own controller drains them; this claim is looked at again when they are gone.
+                // The node controller drains them; the claim is reconciled again when they are deleted.
                 Ok(if nodes_of(&self.context, claim).is_empty() {
-                    After::Again(Duration::ZERO)
+                    Requeue::After(Duration::ZERO)
                 } else {
-                    After::Done
+                    Requeue::No
                 })
             }
-            Finalize::AwaitNodes => Ok(After::Done),
-            Finalize::EndInstance { provider_id } => {
+            Finalize::AwaitNodes => Ok(Requeue::No),
+            Finalize::TerminateInstance { provider_id } => {
                 let mut target = (**claim).clone();
                 target.status.get_or_insert_default().provider_id = Some(provider_id);
                 let answer = self.context.cloud.delete(&target).await;
@@ -418,25 +423,25 @@ impl Lifecycle {
                         if self.context.log_throttle.is_due("ending instance", name, clock.now()) {
                             tracing::error!(%error, "failed terminating instance");
                         }
-                        return Ok(After::Again(finalize::pause_after(error)));
+                        return Ok(Requeue::After(finalize::retry_after(error)));
                     }
                 };
                 let mut wanted = (**claim).clone();
                 change_conditions(&mut wanted, clock.now(), |set| set.set_true(INSTANCE_TERMINATING));
                 let Some(stored) = self.persist((**claim).clone(), &wanted).await? else {
-                    return Ok(After::Done);
+                    return Ok(Requeue::No);
                 };
                 if !is_gone {
-                    return Ok(After::Again(RETRY_TERMINATION));
+                    return Ok(Requeue::After(RETRY_TERMINATION));
                 }
-                self.hooks.tell(&stored, Milestone::InstanceTerminated);
+                self.hooks.report(&stored, LifecycleOutcome::InstanceTerminated);
                 self.release(&stored).await
             }
             Finalize::Release => self.release(claim).await,
         }
     }
 
-    async fn release(&self, claim: &NodeClaim) -> kube::Result<After> {
+    async fn release(&self, claim: &NodeClaim) -> kube::Result<Requeue> {
         let Context { client, stores, .. } = &self.context;
         let left: Vec<&String> = claim
             .metadata
@@ -448,27 +453,27 @@ impl Lifecycle {
         let patch = json!({"metadata": {"finalizers": left}});
         writes::merge_unchanged(client, &stores.node_claims, claim, patch).await?;
         self.launches().remove(uid_of(claim));
-        self.hooks.tell(claim, Milestone::Terminated);
-        Ok(After::Done)
+        self.hooks.report(claim, LifecycleOutcome::Terminated);
+        Ok(Requeue::No)
     }
 }
 
 impl Reconcile for Lifecycle {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let Some(claim) = managed_claim(&self.context, key) else {
             self.launches().retain(|_, attempt| attempt.claim_name != key.name);
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         if is_deleting(&*claim) { self.finish(&claim).await } else { self.advance(&claim).await }
     }
 }
 
-/// The provider's hooks that do not agree to open the claim's node yet, and when to ask the first of them again.
-async fn hold_ups(context: &Context, claim: &NodeClaim) -> (Vec<String>, After) {
+/// The provider's registration hooks that are not ready yet, and when to call the first of them again.
+async fn pending_hooks(context: &Context, claim: &NodeClaim) -> (Vec<String>, Requeue) {
     let hooks = context.cloud.registration_hooks();
     let answers = futures::future::join_all(hooks.iter().map(|hook| hook.registered(claim))).await;
     let mut names = Vec::new();
-    let mut again = After::Done;
+    let mut again = Requeue::No;
     for (hook, answer) in hooks.iter().zip(answers) {
         let after = match answer {
             Ok(HookAnswer::Ready) => continue,
@@ -479,17 +484,17 @@ async fn hold_ups(context: &Context, claim: &NodeClaim) -> (Vec<String>, After) 
             }
         };
         names.push(hook.name().to_owned());
-        again = again.earlier(After::Again(after));
+        again = again.earlier(Requeue::After(after));
     }
     (names, again)
 }
 
-/// Still without a node, and alive.
-fn is_waiting(pod: &Pod) -> bool {
+/// Not bound, and neither terminal nor terminating.
+fn is_pending_pod(pod: &Pod) -> bool {
     !pods::is_bound(pod) && pods::is_active(pod)
 }
 
-/// The health of a pool is told on the way; that somebody else wrote the pool meanwhile must not repeat the pass.
+/// The registration health of a NodePool is informational: a conflict on the NodePool must not repeat the reconcile.
 fn unless_conflict(error: kube::Error) -> kube::Result<()> {
     if is_conflict(&error) { Ok(()) } else { Err(error) }
 }

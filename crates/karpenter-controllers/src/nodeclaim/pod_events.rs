@@ -1,7 +1,10 @@
-//! When pods last came to or left a node, written into its claim: consolidation waits for quiet.
+//! Writes `status.lastPodEventTime` of a NodeClaim when a pod is bound to its node, terminates or is deleted;
+//! `consolidateAfter` counts from it.
 //!
-//! Pods of daemon sets do not count. Pods that a new process merely finds bound do not restart the wait, if the claim
-//! already knows of an event after their binding, or so shortly before it that no second one was written.
+//! DaemonSet pods are ignored. After a restart of the controller, a bound pod counts from its binding, and only if that
+//! is at least [`QUIET`] after the recorded event.
+//!
+//! Upstream: pkg/controllers/nodeclaim/podevents.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +14,8 @@ use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 use karpenter_cluster::controllers::context::{is_not_found, name_of, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -21,10 +24,11 @@ use crate::context::Context;
 use crate::pods::{is_terminal, is_terminating, node_name};
 use crate::stores::BY_PROVIDER_ID;
 
-/// Shorter than the time for which a consolidation is looked at twice, so that no event slips through.
+/// The minimum interval between two writes. Shorter than the 15 seconds until a command is validated, so that the
+/// validation sees every event.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// When something happened on a node: now, or when a pod that was found bound had been bound.
+/// A pod event of a node: now, or at the binding of a pod that was bound when the controller started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Now,
@@ -39,7 +43,7 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
     pod.status.scheduled.filter(|scheduled| scheduled.is_true)?.since
 }
 
-/// What a change of a pod means for its node.
+/// The pod event that a change is, if any.
 fn event(change: &Change<Pod>) -> Option<Event> {
     let pod = change.object();
     node_name(pod)?;
@@ -58,11 +62,11 @@ fn event(change: &Change<Pod>) -> Option<Event> {
     }
 }
 
-/// Whether the claim should say that something happened.
+/// Whether the event is written.
 fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
     match (last, event) {
         (None, _) => true,
-        // So soon after the last one it was not written by an earlier process, ours or upstream's, either.
+        // An earlier process, or upstream, did not write an event so soon after the last one either.
         (Some(last), Event::BoundAt(at)) if since(at, last) < QUIET => false,
         (Some(last), _) => since(now, last) >= QUIET,
     }
@@ -70,7 +74,7 @@ fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
 
 pub struct PodEventsController {
     pub context: Context,
-    /// The latest event of each node that has not been looked at.
+    /// By node: the latest event that is not reconciled yet.
     pending: Arc<Mutex<BTreeMap<String, Event>>>,
 }
 
@@ -103,12 +107,12 @@ impl PodEventsController {
 }
 
 impl Reconcile for PodEventsController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let event = self.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
-        let Some((event, claim)) = event.zip(self.claim_of(&key.name)) else { return Ok(After::Done) };
+        let Some((event, claim)) = event.zip(self.claim_of(&key.name)) else { return Ok(Requeue::No) };
         let last = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
         if !decide(last.map(|time| time.0), event, self.context.clock.now()) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let patch = json!({"metadata": {"uid": uid_of(&*claim)},
             "status": {"lastPodEventTime": self.context.clock.time()}});
@@ -122,7 +126,7 @@ impl Reconcile for PodEventsController {
                 return Err(error);
             }
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_ending_and_leaving_are_events() {
+    fn binding_termination_and_deletion_are_pod_events() {
         let waiting = pod("", "Pending", json!({}));
         let bound = pod("node", "Pending", json!({}));
         let running = pod("node", "Running", json!({}));

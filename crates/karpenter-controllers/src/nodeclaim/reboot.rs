@@ -1,8 +1,9 @@
-//! Machines that are restarted in place: the node is emptied, the provider asked, and the node watched until it is back.
+//! Reboots instances in place: drains the node, has the provider reboot it, and waits until it is ready again.
 //!
-//! Who decides that a machine should be restarted calls [`commit`], which writes it on the claim; everything after that
-//! follows from the claim and its node, so that a started restart is finished by whichever process is there. A restart
-//! that fails ends in the claim's deletion. Initialising the node again is the lifecycle's business.
+//! [`commit`] writes the request to the claim. All further state is in the claim and its node, so another process can
+//! continue. A claim whose reboot fails is deleted, and its node replaced. The lifecycle controller initializes the node
+//! again.
+//!
 //! Upstream: pkg/controllers/nodeclaim/reboot.
 
 pub mod commit;
@@ -21,8 +22,8 @@ use karpenter_api::types::NodeClaim;
 use karpenter_cloud::CloudError;
 use karpenter_cluster::clock::{since, whole_seconds};
 use karpenter_cluster::controllers::context::{annotation, is_deleting, label, name_of, uid_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::{Value, json};
 
 pub use self::commit::commit;
@@ -34,13 +35,13 @@ use crate::node::EvictionQueue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 
-/// Longer than a restart may take: each of its events is told once.
+/// Longer than a reboot may take, so that each of its events is published once.
 const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
 
 pub struct RebootController {
     pub context: Context,
     pub evictions: EvictionQueue,
-    /// Since when the provider has been asked, by the claim's uid.
+    /// When this process first called the provider, by the claim's uid.
     issuing_since: Mutex<BTreeMap<String, Timestamp>>,
 }
 
@@ -56,7 +57,7 @@ impl RebootController {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
-        // What a node says about its boot concerns its claim while that waits for it.
+        // Once the reboot is issued, the claim waits for changes of its node.
         let (to, claims) = (queue.clone(), self.context.stores.node_claims.clone());
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
             let id = change.object().spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
@@ -80,27 +81,27 @@ impl RebootController {
         Facts { claim, node, pods, issuing_since }
     }
 
-    async fn act(&self, facts: &Facts, step: Step) -> kube::Result<After> {
+    async fn act(&self, facts: &Facts, step: Step) -> kube::Result<Requeue> {
         match step {
             Step::Nothing => {
                 self.issuing_since().remove(uid_of(&*facts.claim));
-                Ok(After::Done)
+                Ok(Requeue::No)
             }
-            Step::Wait(again) => Ok(After::Again(again)),
+            Step::Wait(again) => Ok(Requeue::After(again)),
             Step::Fail { outcome, message } => self.fail(facts, outcome, &message).await,
-            Step::Drain { evict, manner, again } => {
-                let Some(node) = self.close(facts).await? else { return Ok(After::Again(POLL)) };
+            Step::Drain { evict, mode, again } => {
+                let Some(node) = self.taint(facts).await? else { return Ok(Requeue::After(POLL)) };
                 let reason = condition(&facts.claim, commit::DISRUPTION_REASON);
                 let reason = reason.map_or("", |found| found.reason.as_str());
                 for pod in &evict {
-                    self.evictions.add(pod, name_of(&node), manner.clone(), reason);
+                    self.evictions.add(pod, name_of(&node), mode.clone(), reason);
                 }
-                Ok(After::Again(again))
+                Ok(Requeue::After(again))
             }
             Step::Issue { boot_id, is_recorded } => self.issue(facts, &boot_id, is_recorded).await,
             Step::MarkIssued => {
-                if self.close(facts).await?.is_none() {
-                    return Ok(After::Again(POLL));
+                if self.taint(facts).await?.is_none() {
+                    return Ok(Requeue::After(POLL));
                 }
                 self.mark_issued(facts).await
             }
@@ -109,20 +110,20 @@ impl RebootController {
         }
     }
 
-    async fn issue(&self, facts: &Facts, boot_id: &str, is_recorded: bool) -> kube::Result<After> {
-        if self.close(facts).await?.is_none() {
-            return Ok(After::Again(POLL));
+    async fn issue(&self, facts: &Facts, boot_id: &str, is_recorded: bool) -> kube::Result<Requeue> {
+        if self.taint(facts).await?.is_none() {
+            return Ok(Requeue::After(POLL));
         }
         let Context { client, stores, clock, cloud, .. } = &self.context;
         self.issuing_since().entry(uid_of(&*facts.claim).to_owned()).or_insert_with(|| clock.now());
         if !is_recorded {
-            // Before the first call: afterwards nobody could tell which boot the node was in.
+            // Recorded before the first call, because the reboot changes it.
             let key = labels::ANNOTATION_REBOOT_PRE_BOOT_ID;
             let patch = json!({"metadata": {"annotations": {key: boot_id}}});
             let written = writes::merge_unchanged(client, &stores.node_claims, &*facts.claim, patch).await?;
-            return Ok(if written.is_some() { After::Again(Duration::ZERO) } else { After::Done });
+            return Ok(if written.is_some() { Requeue::After(Duration::ZERO) } else { Requeue::No });
         }
-        let Some(rebooting) = decide::active(&facts.claim) else { return Ok(After::Done) };
+        let Some(rebooting) = decide::active(&facts.claim) else { return Ok(Requeue::No) };
         let operation = decide::operation_id(&facts.claim, rebooting, boot_id);
         match cloud.reboot(&facts.claim, &operation).await {
             Ok(()) => self.mark_issued(facts).await,
@@ -138,43 +139,43 @@ impl RebootController {
         }
     }
 
-    async fn mark_issued(&self, facts: &Facts) -> kube::Result<After> {
+    async fn mark_issued(&self, facts: &Facts) -> kube::Result<Requeue> {
         let mut wanted = (*facts.claim).clone();
         let message = condition(&wanted, REBOOTING).map(|found| found.message.clone()).unwrap_or_default();
         change_conditions(&mut wanted, self.context.clock.now(), |set| {
             set.set_true_with_reason(REBOOTING, decide::ISSUED, &message);
-            // Whether a node is finished is a matter of one boot.
+            // A rebooted node is initialized again.
             set.set_unknown_with_reason(INITIALIZED, "Rebooting", "node is rebooting");
         });
         if self.write_status(&facts.claim, &wanted).await?.is_none() {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         if let Some(node) = &facts.node {
             self.remove_initialized_label(node).await?;
         }
-        Ok(After::Again(POLL))
+        Ok(Requeue::After(POLL))
     }
 
-    async fn watch_recovery(&self, facts: &Facts, has_booted: bool) -> kube::Result<After> {
-        let Some(node) = &facts.node else { return Ok(After::Again(POLL)) };
+    async fn watch_recovery(&self, facts: &Facts, has_booted: bool) -> kube::Result<Requeue> {
+        let Some(node) = &facts.node else { return Ok(Requeue::After(POLL)) };
         let node = self.remove_initialized_label(node).await?;
         if has_booted && let Some(node) = node {
-            self.open(&node).await?;
-            self.tell_observed(&facts.claim).await;
+            self.untaint(&node).await?;
+            self.report_observed(&facts.claim).await;
         }
-        Ok(After::Again(POLL))
+        Ok(Requeue::After(POLL))
     }
 
-    async fn succeed(&self, facts: &Facts) -> kube::Result<After> {
+    async fn succeed(&self, facts: &Facts) -> kube::Result<Requeue> {
         if let Some(node) = &facts.node
             && let Some(node) = self.remove_initialized_label(node).await?
         {
-            self.open(&node).await?;
+            self.untaint(&node).await?;
         }
-        self.tell_observed(&facts.claim).await;
+        self.report_observed(&facts.claim).await;
         let message = "node rebooted and rejoined the cluster";
-        if !self.end(&facts.claim, "RebootSucceeded", message).await? {
-            return Ok(After::Done);
+        if !self.finish(&facts.claim, "RebootSucceeded", message).await? {
+            return Ok(Requeue::No);
         }
         let now = self.context.clock.now();
         self.count(&facts.claim, Outcome::Succeeded, now);
@@ -183,19 +184,19 @@ impl RebootController {
             let recovery = &self.context.metrics.nodes_reboot_recovery_duration;
             recovery.with_label_values::<&str>(&[]).observe(since(now, issued).as_secs_f64());
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 
-    /// A request that makes no sense is dropped. Anything else that went wrong leaves a node of which nobody knows what
-    /// to expect: it is replaced, within the time the restart had for its pods.
-    async fn fail(&self, facts: &Facts, outcome: Outcome, message: &str) -> kube::Result<After> {
+    /// An invalid request is dropped. After any other failure the claim is deleted, with the drain bound of the reboot as
+    /// its termination deadline.
+    async fn fail(&self, facts: &Facts, outcome: Outcome, message: &str) -> kube::Result<Requeue> {
         if let Some(node) = &facts.node {
-            self.open(node).await?;
+            self.untaint(node).await?;
         }
         let Context { client, stores, clock, .. } = &self.context;
         if outcome == Outcome::InvalidRequest {
-            if !self.end(&facts.claim, "RebootFailed", message).await? {
-                return Ok(After::Done);
+            if !self.finish(&facts.claim, "RebootFailed", message).await? {
+                return Ok(Requeue::No);
             }
         } else {
             let mut claim = facts.claim.clone();
@@ -204,7 +205,7 @@ impl RebootController {
                 let by = clock.now().checked_add(bound).unwrap_or(Timestamp::MAX);
                 match tighten_termination(&self.context, &claim, by).await? {
                     Some(tightened) => claim = Arc::new(tightened),
-                    None => return Ok(After::Done),
+                    None => return Ok(Requeue::No),
                 }
             }
             writes::delete_unchanged(client, &stores.node_claims, &*claim).await?;
@@ -214,11 +215,11 @@ impl RebootController {
         let notice = ObjectEvent::warning(&*facts.claim, "RebootFailed", message);
         self.context.recorder.publish(of_this_reboot(notice, &facts.claim)).await;
         self.count(&facts.claim, outcome, clock.now());
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 
-    /// Writes how it ended, and wipes what belongs to this restart alone. `false` if the claim is gone.
-    async fn end(&self, claim: &Arc<NodeClaim>, reason: &str, message: &str) -> kube::Result<bool> {
+    /// Writes the outcome and removes the annotation of this reboot. `false` if the claim does not exist anymore.
+    async fn finish(&self, claim: &Arc<NodeClaim>, reason: &str, message: &str) -> kube::Result<bool> {
         let Context { client, stores, clock, .. } = &self.context;
         self.issuing_since().remove(uid_of(&**claim));
         let mut current = claim.clone();
@@ -244,8 +245,8 @@ impl RebootController {
         writes::status_unchanged(client, &stores.node_claims, stored, &stored.status, &wanted.status).await
     }
 
-    /// Closes the node to new pods. `None` if it is gone.
-    async fn close(&self, facts: &Facts) -> kube::Result<Option<Node>> {
+    /// Adds the taint `karpenter.sh/rebooting`. `None` if the node does not exist anymore.
+    async fn taint(&self, facts: &Facts) -> kube::Result<Option<Node>> {
         let Some(node) = facts.node.as_deref() else { return Ok(None) };
         let mut taints = taints_of(node);
         if taints.iter().any(is_rebooting) {
@@ -256,7 +257,7 @@ impl RebootController {
         self.write_taints(node, &taints).await
     }
 
-    async fn open(&self, node: &Node) -> kube::Result<()> {
+    async fn untaint(&self, node: &Node) -> kube::Result<()> {
         let taints = taints_of(node);
         let left: Vec<Taint> = taints.iter().filter(|taint| !is_rebooting(taint)).cloned().collect();
         if left.len() < taints.len() {
@@ -271,7 +272,7 @@ impl RebootController {
         writes::merge_unchanged(client, &stores.nodes, node, patch).await
     }
 
-    /// The node as it is afterwards; `None` if it is gone.
+    /// Returns the node after the write; `None` if it does not exist anymore.
     async fn remove_initialized_label(&self, node: &Arc<Node>) -> kube::Result<Option<Node>> {
         if label(&**node, labels::INITIALIZED).is_none() {
             return Ok(Some((**node).clone()));
@@ -281,7 +282,7 @@ impl RebootController {
         writes::merge(client, &stores.nodes, &**node, patch).await
     }
 
-    async fn tell_observed(&self, claim: &NodeClaim) {
+    async fn report_observed(&self, claim: &NodeClaim) {
         let message = "New boot observed (bootID changed); awaiting node readiness";
         let notice = ObjectEvent::normal(claim, "RebootObserved", message);
         self.context.recorder.publish(of_this_reboot(notice, claim)).await;
@@ -298,11 +299,11 @@ impl RebootController {
 }
 
 impl Reconcile for RebootController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(claim) = managed_claim(&self.context, key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(claim) = managed_claim(&self.context, key) else { return Ok(Requeue::No) };
         if is_deleting(&*claim) {
             self.issuing_since().remove(uid_of(&*claim));
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let facts = self.observe(claim);
         let step = decide(&facts, self.context.clock.now());
@@ -310,7 +311,7 @@ impl Reconcile for RebootController {
     }
 }
 
-/// Sets the time by which the claim's node must be gone, unless it must be gone earlier. `None` if the claim is gone.
+/// Sets the termination deadline of a claim, unless it has an earlier one. `None` if the claim does not exist anymore.
 pub async fn tighten_termination(
     context: &Context,
     claim: &NodeClaim,

@@ -1,11 +1,13 @@
-//! The conditions of a pool: is it valid, is its node class ready, do its machines become nodes.
+//! The conditions of NodePools: `ValidationSucceeded`, `NodeClassReady`, and the reset of `NodeRegistrationHealthy`.
+//!
+//! Upstream: pkg/controllers/nodepool/validation, readiness, registrationhealth.
 
 use jiff::Timestamp;
 use karpenter_api::conditions::{ConditionSet, NODE_POOL_CONDITIONS};
 use karpenter_api::runtime::runtime_errors;
 use karpenter_api::types::{NodePool, NodePoolStatus};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use kube::ResourceExt;
 
 use super::readiness::{self, NodeClassState};
@@ -16,7 +18,6 @@ use crate::writes;
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const VALIDATION_FAILED: &str = "NodePoolValidationFailed";
 
-/// Keeps the conditions of pools up to date.
 pub struct NodePoolConditions {
     pub context: Context,
     pub health: RegistrationHealth,
@@ -47,12 +48,12 @@ impl NodePoolConditions {
 }
 
 impl Reconcile for NodePoolConditions {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
         let reference = &pool.spec.template.spec.node_class_ref;
         if !self.context.is_managed(reference) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let class = stores.node_class(&reference.group, &reference.kind, &reference.name);
         let class_generation = class.as_ref().map(|class| class.metadata.generation.unwrap_or_default());
@@ -62,21 +63,21 @@ impl Reconcile for NodePoolConditions {
             class_generation,
             self.context.clock.now(),
         );
-        if decision.forget_health {
-            self.health.forget(&pool);
+        if decision.reset_health {
+            self.health.reset(&pool);
         }
         let old = pool.status.clone().unwrap_or_default();
         writes::status_unchanged(&self.context.client, &stores.node_pools, &*pool, &old, &decision.status)
             .await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
-/// The status a pool should have, and whether what was learnt about its machines no longer counts.
+/// The new status, and whether the recorded registration outcomes are dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConditionsDecision {
     pub status: NodePoolStatus,
-    pub forget_health: bool,
+    pub reset_health: bool,
 }
 
 pub fn decide_conditions(
@@ -100,10 +101,10 @@ pub fn decide_conditions(
     if outdated_generation.is_some() {
         set.set_unknown(NODE_REGISTRATION_HEALTHY);
     }
-    ConditionsDecision { status, forget_health: outdated_generation.is_some() }
+    ConditionsDecision { status, reset_health: outdated_generation.is_some() }
 }
 
-/// All that the controllers have against an admitted pool, in one line.
+/// The validation errors of a NodePool that the API server admitted, in one line.
 fn validation_problem(pool: &NodePool) -> Option<String> {
     let object = serde_json::to_value(pool).ok()?;
     let problems: Vec<String> = runtime_errors("NodePool", &object).iter().map(ToString::to_string).collect();

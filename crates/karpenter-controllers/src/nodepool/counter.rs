@@ -1,7 +1,8 @@
-//! What a pool owns right now: the sum of its nodes' capacity and their number, in its status.
+//! `status.resources` and `status.nodes` of NodePools: the sum of the capacity of their nodes, and the number of nodes.
 //!
-//! Counted are machines that exist and are not on their way out, as limits count them. Claims that were not launched
-//! yet are not counted.
+//! As for limits, terminating nodes are not counted, nor are claims that are not launched.
+//!
+//! Upstream: pkg/controllers/nodepool/counter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;
 use karpenter_api::types::{NodeClaim, NodePool, Quantities};
 use karpenter_cluster::controllers::context::{is_deleting, label, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, Mirror, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey, Store};
 use karpenter_model::quantity::{Quantity, QuantityFormat};
 use kube::Resource;
 
@@ -21,14 +22,13 @@ use crate::nodeclaim::is_instance_terminating;
 use crate::stores::{BY_POOL, BY_PROVIDER_ID};
 use crate::writes;
 
-/// The name under which nodes themselves are limited and counted.
+/// The resource name of the number of nodes.
 const NODES: &str = "nodes";
-/// Always shown, also while the pool owns nothing.
+/// Listed also if the NodePool has no nodes.
 const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES];
-/// Changes of a pool's machines gather this long before it is counted anew.
+/// Changes of nodes are batched for this time before the NodePool is counted again.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Keeps `status.resources` and `status.nodes` of pools up to date.
 pub struct NodePoolCounter {
     pub context: Context,
 }
@@ -45,7 +45,7 @@ impl NodePoolCounter {
         self.count_after_changes(&self.context.stores.nodes, queue);
     }
 
-    fn count_after_changes<K>(&self, store: &Mirror<K>, queue: &Queue)
+    fn count_after_changes<K>(&self, store: &Store<K>, queue: &Queue)
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,
     {
@@ -59,7 +59,7 @@ impl NodePoolCounter {
 
     fn nodes_of_pool(&self, pool: &str) -> Vec<CountedNode> {
         let stores = &self.context.stores;
-        let mut machines: Vec<CountedNode> = stores
+        let mut nodes_and_claims: Vec<CountedNode> = stores
             .node_claims
             .by(BY_POOL, pool)
             .into_iter()
@@ -74,17 +74,17 @@ impl NodePoolCounter {
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
             is_tracked(node) && stores.node_claims.by(BY_PROVIDER_ID, id).is_empty()
         });
-        machines.extend(alone.map(|node| CountedNode { claim: None, node: Some(node) }));
-        machines
+        nodes_and_claims.extend(alone.map(|node| CountedNode { claim: None, node: Some(node) }));
+        nodes_and_claims
     }
 }
 
 impl Reconcile for NodePoolCounter {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let store = &self.context.stores.node_pools;
-        let Some(pool) = store.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = store.get_key(key) else { return Ok(Requeue::No) };
         if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let (resources, nodes) = count(&self.nodes_of_pool(&key.name));
         let old = pool.status.clone().unwrap_or_default();
@@ -92,11 +92,11 @@ impl Reconcile for NodePoolCounter {
         new.resources = Some(resources);
         new.nodes = Some(nodes);
         writes::status_unchanged(&self.context.client, store, &*pool, &old, &new).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
-/// A claim with its node, or either alone.
+/// A claim and its node, or one of them.
 #[derive(Debug, Clone, Default)]
 pub struct CountedNode {
     pub claim: Option<Arc<NodeClaim>>,
@@ -132,21 +132,21 @@ impl CountedNode {
 
 fn node_capacity(node: &Node) -> Quantities {
     let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
-    // What a server admitted always parses.
+    // The API server admits only valid quantities.
     capacity.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()
 }
 
-/// The sum of what is there to stay, and the number of machines.
-pub fn count(machines: &[CountedNode]) -> (Quantities, i64) {
+/// The sum of the capacity of nodes that are not terminating, and their number.
+pub fn count(nodes_and_claims: &[CountedNode]) -> (Quantities, i64) {
     let zero = Quantity::from_value(0, QuantityFormat::DecimalSi);
     let mut resources: Quantities = ALWAYS_SHOWN.iter().map(|name| ((*name).to_owned(), zero)).collect();
     let mut nodes = 0i64;
-    for machine in machines.iter().filter(|machine| !machine.is_terminating()) {
+    for counted in nodes_and_claims.iter().filter(|counted| !counted.is_terminating()) {
         nodes += 1;
-        for (name, amount) in machine.capacity() {
+        for (name, amount) in counted.capacity() {
             match resources.get_mut(&name) {
                 Some(sum) if !sum.is_zero() => *sum += amount,
-                // The first amount also decides how the sum is written: 32Gi rather than 34359738368.
+                // The sum has the format of the first quantity: 32Gi rather than 34359738368.
                 Some(sum) => *sum = amount,
                 None => {
                     resources.insert(name, amount);

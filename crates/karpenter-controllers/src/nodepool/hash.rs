@@ -1,21 +1,22 @@
-//! The hash of a pool's template on the pool, by which claims that were made from an older template are found.
+//! The annotations with the hash of a NodePool's template, by which drift of NodeClaims is detected.
 //!
-//! When the way of hashing changes between versions, hashes cannot be compared: claims then get the new one without a
-//! second thought, so that an upgrade does not replace every node. Finding drift is not done here.
+//! If the version of the hash changes, hashes cannot be compared: the claims get the hash of the current template, so that
+//! an upgrade does not replace every node. Drift is detected in [`crate::nodeclaim::disruption`].
+//!
+//! Upstream: pkg/controllers/nodepool/hash.
 
 use karpenter_api::hash::{NODE_POOL_HASH_VERSION, node_pool_hash};
 use karpenter_api::labels::{ANNOTATION_NODEPOOL_HASH, ANNOTATION_NODEPOOL_HASH_VERSION};
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_cluster::controllers::context::annotation;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::stores::BY_POOL;
 use crate::writes;
 
-/// Keeps the hash annotations of pools up to date, and carries claims over from another version.
 pub struct NodePoolHash {
     pub context: Context,
 }
@@ -32,15 +33,15 @@ impl NodePoolHash {
 }
 
 impl Reconcile for NodePoolHash {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let stores = &self.context.stores;
-        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
         if !self.context.is_managed(&pool.spec.template.spec.node_class_ref) {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let hash = node_pool_hash(&pool).to_string();
         if annotation(&*pool, ANNOTATION_NODEPOOL_HASH_VERSION) != Some(NODE_POOL_HASH_VERSION) {
-            // Before the pool itself: once it carries the new version, nobody comes back for the claims.
+            // Claims are patched before the NodePool, whose annotation marks the migration as complete.
             for claim in stores.node_claims.by(BY_POOL, &key.name) {
                 if let Some(patch) = claim_patch(&claim, &hash) {
                     writes::merge(&self.context.client, &stores.node_claims, &*claim, patch).await?;
@@ -50,18 +51,18 @@ impl Reconcile for NodePoolHash {
         if let Some(patch) = pool_patch(&pool, &hash) {
             writes::merge(&self.context.client, &stores.node_pools, &*pool, patch).await?;
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
-/// What the pool's annotations lack.
+/// The patch that sets the annotations of the NodePool, if they differ.
 pub fn pool_patch(pool: &NodePool, hash: &str) -> Option<Value> {
     let is_current = annotation(pool, ANNOTATION_NODEPOOL_HASH) == Some(hash)
         && annotation(pool, ANNOTATION_NODEPOOL_HASH_VERSION) == Some(NODE_POOL_HASH_VERSION);
     (!is_current).then(|| annotations_patch(Some(hash)))
 }
 
-/// What carries a claim of another hash version over. A claim that has drifted keeps its hash: it stays drifted.
+/// The patch for a claim of another hash version. A drifted claim keeps its hash, so that it stays drifted.
 pub fn claim_patch(claim: &NodeClaim, hash: &str) -> Option<Value> {
     if annotation(claim, ANNOTATION_NODEPOOL_HASH_VERSION) == Some(NODE_POOL_HASH_VERSION) {
         return None;

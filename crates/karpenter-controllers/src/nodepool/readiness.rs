@@ -1,4 +1,6 @@
-//! Whether a pool's node class can be launched with, and in which words the pool says so.
+//! The condition `NodeClassReady` of a NodePool.
+//!
+//! Upstream: pkg/controllers/nodepool/readiness.
 
 use karpenter_api::conditions::ConditionSet;
 use kube::api::DynamicObject;
@@ -6,12 +8,12 @@ use serde_json::Value;
 
 pub const NODE_CLASS_READY: &str = "NodeClassReady";
 
-/// What a node class says about itself.
+/// The state of a node class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeClassState {
     Missing,
     Terminating,
-    /// It has not said anything about its readiness yet.
+    /// Its condition `Ready` is missing or `Unknown`.
     Undecided,
     NotReady {
         reason: String,
@@ -39,7 +41,7 @@ impl NodeClassState {
     }
 }
 
-/// Records on the pool what its node class says.
+/// Sets the condition by the state of the node class.
 pub fn record(conditions: &mut ConditionSet<'_>, class: &NodeClassState) {
     match class {
         NodeClassState::Missing => {

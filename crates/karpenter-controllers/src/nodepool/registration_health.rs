@@ -1,7 +1,9 @@
-//! Whether the machines a pool launches become nodes: the last few outcomes, remembered per pool.
+//! The condition `NodeRegistrationHealthy` of NodePools, from the outcomes of their last four launches.
 //!
-//! Informational: nothing is scheduled differently because of it. The memory is this process's; after a restart it
-//! starts from what the pool's condition said last.
+//! Informational: it does not affect scheduling. Outcomes are held in memory; after a restart they are derived from the
+//! condition.
+//!
+//! Upstream: pkg/controllers/nodepool/registrationhealth, pkg/state/nodepoolhealth.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +18,10 @@ use crate::context::Context;
 use crate::writes;
 
 pub const NODE_REGISTRATION_HEALTHY: &str = "NodeRegistrationHealthy";
-/// How many outcomes are remembered, and how many failures among them make a pool unhealthy.
-const REMEMBERED_MAX: usize = 4;
+/// The number of outcomes that are kept, and the number of failures among them at which a NodePool is unhealthy.
+const OUTCOMES_MAX: usize = 4;
 const FAILURES_MAX: usize = 2;
 
-/// What the remembered outcomes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Unknown,
@@ -28,14 +29,14 @@ pub enum Health {
     Unhealthy,
 }
 
-/// The last outcomes of one pool, oldest first.
+/// The last outcomes of one NodePool, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcomes {
     registered: VecDeque<bool>,
 }
 
 impl Outcomes {
-    /// What is assumed of a pool whose condition is all that is left of its history.
+    /// The assumed outcomes after a restart, from the condition.
     pub fn of_condition(status: Option<ConditionStatus>) -> Self {
         let registered = match status {
             Some(ConditionStatus::True) => vec![true],
@@ -57,7 +58,7 @@ impl Outcomes {
     #[must_use]
     pub fn with(&self, registered: bool) -> Self {
         let mut next = self.clone();
-        if next.registered.len() >= REMEMBERED_MAX {
+        if next.registered.len() >= OUTCOMES_MAX {
             next.registered.pop_front();
         }
         next.registered.push_back(registered);
@@ -65,19 +66,19 @@ impl Outcomes {
     }
 }
 
-/// The outcomes of all pools by their uid. Clones share them: the claim lifecycle reports, the pool controller resets.
+/// Outcomes by the NodePool's uid. Clones share them: the NodeClaim lifecycle records, the NodePool controller resets.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrationHealth {
     pools: Arc<Mutex<BTreeMap<String, Outcomes>>>,
 }
 
 impl RegistrationHealth {
-    /// A machine of the pool became a node. Only for claims that the pool owns.
+    /// Records that a node registered. Ignored if the NodePool does not own the claim.
     pub async fn record_success(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
         self.record(context, claim, true).await
     }
 
-    /// A machine of the pool did not become a node in time, or was never launched.
+    /// Records that a claim was not launched or did not register in time.
     pub async fn record_failure(&self, context: &Context, claim: &NodeClaim) -> kube::Result<()> {
         self.record(context, claim, false).await
     }
@@ -95,11 +96,11 @@ impl RegistrationHealth {
         Ok(())
     }
 
-    pub(super) fn forget(&self, pool: &NodePool) {
+    pub(super) fn reset(&self, pool: &NodePool) {
         self.pools().insert(uid_of(pool).to_owned(), Outcomes::default());
     }
 
-    /// The pool is gone for good.
+    /// Removes a deleted NodePool.
     pub(super) fn drop_pool(&self, pool: &NodePool) {
         self.pools().remove(uid_of(pool));
     }
@@ -124,7 +125,7 @@ fn condition(pool: &NodePool) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == NODE_REGISTRATION_HEALTHY)
 }
 
-/// One more outcome as it shows in the pool's status: only a change of health does.
+/// Sets the condition after an outcome, if the health changed.
 pub fn apply_outcome(
     pool: &NodePool,
     status: &mut NodePoolStatus,
@@ -149,7 +150,7 @@ pub fn apply_outcome(
     }
 }
 
-/// A machine that was never launched says itself why.
+/// Reason and message: those of the condition `Launched` if the launch failed.
 fn failure_of(claim: &NodeClaim) -> (String, String) {
     let conditions = claim.status.iter().flat_map(|status| &status.conditions);
     let launched = conditions.into_iter().find(|condition| condition.type_ == "Launched");
@@ -161,7 +162,7 @@ fn failure_of(claim: &NodeClaim) -> (String, String) {
     }
 }
 
-/// Whether what is known about the pool's health was learnt with other settings and must be forgotten.
+/// Whether the NodePool or its node class changed since the condition was set.
 pub fn is_outdated(pool: &NodePool, node_class_generation: i64) -> bool {
     let observed = pool.status.as_ref().and_then(|status| status.node_class_observed_generation);
     let Some(condition) = condition(pool) else { return true };
@@ -173,11 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_that_are_gone_are_forgotten() {
+    fn deleted_nodepool_is_removed() {
         let health = RegistrationHealth::default();
         let mut pool = NodePool::default();
         pool.metadata.uid = Some("u".to_owned());
-        health.forget(&pool);
+        health.reset(&pool);
         assert_eq!(health.pools().len(), 1);
         health.drop_pool(&pool);
         assert!(health.pools().is_empty());

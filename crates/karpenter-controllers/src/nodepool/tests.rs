@@ -49,7 +49,7 @@ fn condition<'a>(status: &'a NodePoolStatus, name: &str) -> (ConditionStatus, &'
 }
 
 #[test]
-fn a_pool_repeats_what_its_node_class_says() {
+fn node_class_ready_follows_the_node_class() {
     let ready = |status: &str| {
         json!({"metadata": {"name": "default"}, "status": {"conditions": [
             {"type": "Other", "status": "True"},
@@ -86,7 +86,7 @@ fn a_pool_repeats_what_its_node_class_says() {
 }
 
 #[test]
-fn a_pool_that_admission_let_through_may_still_be_refused() {
+fn admitted_nodepool_may_fail_validation() {
     let taint = json!({"key": "team", "effect": "NoSchedule"});
     let pool =
         pool(json!({"spec": {"template": {"spec": {"taints": [taint.clone()], "startupTaints": [taint]}}}}));
@@ -99,17 +99,17 @@ fn a_pool_that_admission_let_through_may_still_be_refused() {
 }
 
 #[test]
-fn conditions_settle() {
+fn second_decision_changes_nothing() {
     let mut pool = pool(json!({}));
     let first = decide_conditions(&pool, &NodeClassState::Ready, Some(7), now());
-    assert!(first.forget_health);
+    assert!(first.reset_health);
     pool.status = Some(first.status.clone());
     let second = decide_conditions(&pool, &NodeClassState::Ready, Some(7), now());
-    assert_eq!(second, conditions::ConditionsDecision { status: first.status, forget_health: false });
+    assert_eq!(second, conditions::ConditionsDecision { status: first.status, reset_health: false });
 }
 
 #[test]
-fn two_failures_among_the_last_four_make_a_pool_unhealthy() {
+fn two_failures_among_the_last_four_launches_are_unhealthy() {
     let cases: [(&[bool], Health); 6] = [
         (&[], Health::Unknown),
         (&[true], Health::Healthy),
@@ -126,7 +126,7 @@ fn two_failures_among_the_last_four_make_a_pool_unhealthy() {
 }
 
 #[test]
-fn a_restart_starts_from_the_condition() {
+fn outcomes_after_a_restart_are_derived_from_the_condition() {
     let cases = [
         (None, true, Health::Healthy),
         (Some(ConditionStatus::Unknown), false, Health::Healthy),
@@ -140,7 +140,7 @@ fn a_restart_starts_from_the_condition() {
 }
 
 #[test]
-fn only_a_change_of_health_shows_in_the_status() {
+fn condition_changes_only_when_the_health_changes() {
     let claim = |launched: &str| -> NodeClaim {
         object(json!({"status": {"conditions": [
             {"type": "Launched", "status": launched, "reason": "LaunchFailed", "message": "no quota"}]}}))
@@ -173,7 +173,7 @@ fn only_a_change_of_health_shows_in_the_status() {
 }
 
 #[test]
-fn health_learnt_with_other_settings_is_outdated() {
+fn health_is_outdated_after_a_change_of_nodepool_or_node_class() {
     let known = |generation: i64, class: i64| {
         pool(json!({"status": {"nodeClassObservedGeneration": class, "conditions": [
             {"type": "NodeRegistrationHealthy", "status": "True", "observedGeneration": generation}]}}))
@@ -185,7 +185,7 @@ fn health_learnt_with_other_settings_is_outdated() {
 }
 
 #[test]
-fn what_is_on_its_way_out_is_not_counted() {
+fn terminating_nodes_are_not_counted() {
     let claim = |patch: Value| -> Option<Arc<NodeClaim>> {
         let mut value = json!({"metadata": {"name": "c"}, "status": {
             "capacity": {"cpu": "4", "memory": "16Gi", "example.com/gpu": "2"}}});
@@ -197,12 +197,12 @@ fn what_is_on_its_way_out_is_not_counted() {
             "status": {"capacity": capacity}}))))
     };
     let machines = [
-        // Before it is initialised the claim speaks for what the node does not say.
+        // Until a node is initialized, the claim supplies quantities that the node does not report.
         CountedNode {
             claim: claim(json!({})),
             node: node("", json!({"cpu": "3", "memory": "15Gi", "example.com/gpu": "0"})),
         },
-        // Afterwards the node alone.
+        // Afterwards only the node counts.
         CountedNode {
             claim: claim(json!({})),
             node: node("true", json!({"cpu": "3900m", "memory": "15Gi"})),
@@ -231,7 +231,7 @@ fn what_is_on_its_way_out_is_not_counted() {
 }
 
 #[test]
-fn hashes_are_carried_over_to_a_new_version_except_on_drifted_claims() {
+fn hashes_are_migrated_to_a_new_version_except_on_drifted_claims() {
     let claim = |version: Option<&str>, drifted: bool| -> NodeClaim {
         let conditions = if drifted { json!([{"type": "Drifted", "status": "True"}]) } else { json!([]) };
         let mut claim: NodeClaim = object(json!({"status": {"conditions": conditions}}));

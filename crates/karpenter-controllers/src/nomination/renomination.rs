@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::{Change, ObjectKey};
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::{Change, ObjectKey};
 use karpenter_state::pod::Pod;
 
 use super::available_capacity::AvailableCapacity;
@@ -94,17 +94,17 @@ impl NominationController {
 }
 
 impl Reconcile for NominationController {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let (context, claim_name) = (&self.context, key.name.as_str());
         let claim = context.stores.node_claims.get("", claim_name);
         let node = node_of(context, claim_name, claim.as_deref());
         let reservations = context.state.reservations_on(claim_name);
         let Some(node) = node.filter(|_| !reservations.is_empty()) else {
             self.attempts().remove(claim_name);
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         if node_access(&node, claim.as_deref()) != NodeAccess::Open {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let bound = context.stores.pods.by(BY_NODE, name);
@@ -122,10 +122,10 @@ impl Reconcile for NominationController {
         }
         let to_renominate = count_attempts(&mut self.attempts(), claim_name, to_renominate);
         if to_renominate.is_empty() {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         nominate_all(context, to_renominate, name).await;
-        Ok(After::Again(POLL_INTERVAL))
+        Ok(Requeue::After(POLL_INTERVAL))
     }
 }
 

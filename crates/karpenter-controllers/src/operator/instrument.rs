@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use karpenter_cluster::controllers::context::is_conflict;
-use karpenter_cluster::harness::{After, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use tokio::time::Instant;
 
 use crate::logs::PassIds;
@@ -26,7 +26,7 @@ impl<R> Instrumented<R> {
 }
 
 impl<R: Reconcile> Reconcile for Instrumented<R> {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let started = Instant::now();
         self.metrics.active.inc();
         let pass = self.ids.pass(self.name, key);
@@ -34,8 +34,8 @@ impl<R: Reconcile> Reconcile for Instrumented<R> {
         self.metrics.active.dec();
         self.metrics.duration.observe(started.elapsed().as_secs_f64());
         let result = match &outcome {
-            Ok(After::Done) => &self.metrics.success,
-            Ok(After::Again(_)) => &self.metrics.requeue_after,
+            Ok(Requeue::No) => &self.metrics.success,
+            Ok(Requeue::After(_)) => &self.metrics.requeue_after,
             // Somebody was quicker: the next pass sees what they did.
             Err(error) if is_conflict(error) => &self.metrics.requeue,
             Err(_) => {
@@ -49,7 +49,7 @@ impl<R: Reconcile> Reconcile for Instrumented<R> {
 }
 
 /// Logs the error of a pass with the fields of the pass.
-async fn logged(pass: impl Future<Output = kube::Result<After>>) -> kube::Result<After> {
+async fn logged(pass: impl Future<Output = kube::Result<Requeue>>) -> kube::Result<Requeue> {
     let outcome = pass.await;
     if let Err(error) = outcome.as_ref()
         && !is_conflict(error)

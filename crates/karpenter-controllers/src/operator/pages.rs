@@ -29,9 +29,9 @@ impl Operator {
             ("/debug/standings", Some(_)) => {
                 let node = query.split('&').find_map(|pair| pair.strip_prefix("node="));
                 if let Some(node) = node {
-                    context.standings.ask(node, context.clock.now());
+                    context.verdicts.request(node, context.clock.now());
                 }
-                match serde_json::to_string(&context.standings.entries(node)) {
+                match serde_json::to_string(&context.verdicts.entries(node)) {
                     Ok(entries) => Page::json(entries),
                     Err(error) => Page::text(500, format!("{error}\n")),
                 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use karpenter_disruption::budgets;
-use karpenter_disruption::candidate::{Blocked, Class, candidate};
-use karpenter_disruption::fleet::{Fleet, Machine, Reason};
+use karpenter_disruption::candidate::{Blocked, DisruptionClass, candidate};
+use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
 
 /// Nodes with changes in one pass, besides those that are going anyway.
 pub const NODES_MAX: usize = 50;
@@ -20,11 +20,11 @@ pub enum Cost {
     Is(i32),
 }
 
-/// What the order depends on beyond the fleet.
+/// What the order depends on beyond the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
-    /// Index into `Fleet::machines`.
-    pub machine: usize,
+    /// Index into `Cluster::state_nodes`.
+    pub state_node: usize,
     /// Deleted, marked for deletion or closed by a command.
     pub is_terminating: bool,
     /// Holds a pod that nothing would bring back elsewhere.
@@ -52,13 +52,13 @@ enum Group {
 }
 
 /// Sorts all nodes by what their end would save per trouble, and sees how far the budgets reach.
-pub fn rank(fleet: &Fleet, nodes: &[Node]) -> Ranking {
+pub fn rank(cluster: &Cluster, nodes: &[Node]) -> Ranking {
     let mut order: Vec<(f64, &str, usize)> = nodes
         .iter()
         .enumerate()
         .filter_map(|(index, node)| {
-            let machine = fleet.machines.get(node.machine)?;
-            Some((savings_ratio(machine), machine.node.as_deref()?, index))
+            let state_node = cluster.state_nodes.get(node.state_node)?;
+            Some((savings_ratio(state_node), state_node.node.as_deref()?, index))
         })
         .collect();
     order.sort_by(|one, two| match two.0.total_cmp(&one.0) {
@@ -67,14 +67,14 @@ pub fn rank(fleet: &Fleet, nodes: &[Node]) -> Ranking {
     });
     let mut ranking = Ranking::default();
     let (mut drifted, mut ordinary) = (Vec::new(), Vec::new());
-    let mut left_for_drift = budgets::left(fleet, Reason::Drifted);
-    let mut left_for_savings = budgets::left(fleet, Reason::Underutilized);
+    let mut left_for_drift = budgets::left(cluster, Reason::Drifted);
+    let mut left_for_savings = budgets::left(cluster, Reason::Underutilized);
     for (_, _, index) in order {
         let Some(node) = nodes.get(index) else { continue };
-        match group(fleet, node) {
+        match group(cluster, node) {
             Group::Going => ranking.going.push(index),
-            Group::Drifted if take(&mut left_for_drift, fleet, node) => drifted.push(index),
-            Group::Ordinary if take(&mut left_for_savings, fleet, node) => ordinary.push(index),
+            Group::Drifted if take(&mut left_for_drift, cluster, node) => drifted.push(index),
+            Group::Ordinary if take(&mut left_for_savings, cluster, node) => ordinary.push(index),
             Group::Drifted | Group::Ordinary | Group::Rest => ranking.rest.push(index),
         }
     }
@@ -83,22 +83,23 @@ pub fn rank(fleet: &Fleet, nodes: &[Node]) -> Ranking {
     ranking
 }
 
-fn group(fleet: &Fleet, node: &Node) -> Group {
+fn group(cluster: &Cluster, node: &Node) -> Group {
     if node.is_terminating {
         return Group::Going;
     }
-    let Some(machine) = fleet.machines.get(node.machine) else { return Group::Rest };
-    let is_free = match candidate(fleet, node.machine, Class::Graceful, Reason::Underutilized) {
+    let Some(state_node) = cluster.state_nodes.get(node.state_node) else { return Group::Rest };
+    let is_free = match candidate(cluster, node.state_node, DisruptionClass::Graceful, Reason::Underutilized)
+    {
         // A proposal that waits for its second look is what this order tries to foresee.
         Ok(_) | Err(Blocked::InCommand) => true,
         Err(_) => false,
     };
-    if !is_free || node.is_pinned || machine.is_instance_type_unknown {
+    if !is_free || node.is_pinned || state_node.is_instance_type_unknown {
         return Group::Rest;
     }
-    let pool = machine.pool.as_ref().and_then(|pool| fleet.pools.get(pool));
+    let pool = state_node.pool.as_ref().and_then(|pool| cluster.pools.get(pool));
     let Some(pool) = pool else { return Group::Rest };
-    if machine.drifted_since_secs.is_some() && pool.replicas.is_none() {
+    if state_node.drifted_since_secs.is_some() && pool.replicas.is_none() {
         Group::Drifted
     } else if pool.consolidate_after_secs.is_none() {
         Group::Rest
@@ -107,8 +108,8 @@ fn group(fleet: &Fleet, node: &Node) -> Group {
     }
 }
 
-fn take(left: &mut BTreeMap<Arc<str>, u32>, fleet: &Fleet, node: &Node) -> bool {
-    let pool = fleet.machines.get(node.machine).and_then(|machine| machine.pool.as_ref());
+fn take(left: &mut BTreeMap<Arc<str>, u32>, cluster: &Cluster, node: &Node) -> bool {
+    let pool = cluster.state_nodes.get(node.state_node).and_then(|state_node| state_node.pool.as_ref());
     match pool.and_then(|pool| left.get_mut(pool)) {
         Some(count) if *count > 0 => {
             *count -= 1;
@@ -118,10 +119,10 @@ fn take(left: &mut BTreeMap<Arc<str>, u32>, fleet: &Fleet, node: &Node) -> bool 
     }
 }
 
-fn savings_ratio(machine: &Machine) -> f64 {
-    let moving = machine.occupants.iter().filter(|occupant| occupant.is_reschedulable);
-    let cost = 1.0 + moving.map(|occupant| occupant.eviction_cost.max(0.0)).sum::<f64>();
-    machine.price_per_hour / cost
+fn savings_ratio(state_node: &StateNode) -> f64 {
+    let moving = state_node.pods.iter().filter(|node_pod| node_pod.is_reschedulable);
+    let cost = 1.0 + moving.map(|node_pod| node_pod.eviction_cost.max(0.0)).sum::<f64>();
+    state_node.price_per_hour / cost
 }
 
 /// Nodes whose pods have to be written, with what they should say. Nodes that say it already cost nothing.

@@ -1,15 +1,15 @@
-use karpenter_disruption::fleet::{Fleet, Machine, Occupant, Pool, Reason};
+use karpenter_disruption::cluster::{Cluster, NodePod, NodePoolView, Reason, StateNode};
 use karpenter_model::problem::Node as ProblemNode;
 use serde_json::json;
 
 use super::rank::{NODES_MAX, Ranking};
 use super::*;
 
-/// Machines of one pool with these prices, one plain pod each; ten may be disrupted for any reason.
-fn fleet(prices: &[f64]) -> Fleet {
-    let mut fleet = Fleet::default();
+/// Nodes of one pool with these prices, one plain pod each; ten may be disrupted for any reason.
+fn cluster(prices: &[f64]) -> Cluster {
+    let mut cluster = Cluster::default();
     for (at, price) in prices.iter().enumerate() {
-        fleet.problem.nodes.push(ProblemNode {
+        cluster.problem.nodes.push(ProblemNode {
             name: format!("node-{at}").into(),
             labels: Default::default(),
             taints: Vec::new(),
@@ -21,7 +21,7 @@ fn fleet(prices: &[f64]) -> Fleet {
             price_per_hour: Some(*price),
             is_settling: false,
         });
-        fleet.machines.push(Machine {
+        cluster.state_nodes.push(StateNode {
             claim: format!("claim-{at}").into(),
             node: Some(format!("node-{at}").into()),
             pool: Some("general".into()),
@@ -29,82 +29,84 @@ fn fleet(prices: &[f64]) -> Fleet {
             is_registered: true,
             is_initialized: true,
             is_ready: true,
-            quiet_since_secs: Some(0),
+            last_pod_event_secs: Some(0),
             instance_type: Some("type".into()),
             price_per_hour: *price,
-            occupants: vec![Occupant {
+            pods: vec![NodePod {
                 is_active: true,
                 is_reschedulable: true,
                 is_evictable: true,
                 eviction_cost: 1.0,
-                ..Occupant::default()
+                ..NodePod::default()
             }],
-            ..Machine::default()
+            ..StateNode::default()
         });
     }
-    let pool = Pool {
+    let pool = NodePoolView {
         name: "general".into(),
         launches_as: Some(0),
         is_ready: true,
         consolidate_after_secs: Some(0),
         allowed: Reason::ALL.into_iter().map(|reason| (reason, 10)).collect(),
-        ..Pool::default()
+        ..NodePoolView::default()
     };
-    fleet.pools.insert("general".into(), pool);
-    fleet
+    cluster.pools.insert("general".into(), pool);
+    cluster
 }
 
 fn nodes(count: usize) -> Vec<Ranked> {
-    (0..count).map(|machine| Ranked { machine, costs: vec![Cost::Absent], ..Ranked::default() }).collect()
+    (0..count)
+        .map(|state_node| Ranked { state_node, costs: vec![Cost::Absent], ..Ranked::default() })
+        .collect()
 }
 
 #[test]
 fn dear_nodes_first_drifted_ones_before_all() {
-    let mut fleet = fleet(&[1.0, 3.0, 2.0, 2.0, 9.0, 9.0]);
-    fleet.machines[0].drifted_since_secs = Some(0);
+    let mut cluster = cluster(&[1.0, 3.0, 2.0, 2.0, 9.0, 9.0]);
+    cluster.state_nodes[0].drifted_since_secs = Some(0);
     let mut nodes = nodes(6);
     nodes[4].is_pinned = true;
     nodes[5].is_terminating = true;
     let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
-    assert_eq!(rank(&fleet, &nodes), expected);
+    assert_eq!(rank(&cluster, &nodes), expected);
     // Twice as many pods make half of the ratio; equal ones go by name.
-    let pods = fleet.machines[1].occupants.clone();
-    fleet.machines[1].occupants.extend([pods.clone(), pods].concat());
-    assert_eq!(rank(&fleet, &nodes).ranked, [0, 2, 3, 1]);
+    let pods = cluster.state_nodes[1].pods.clone();
+    cluster.state_nodes[1].pods.extend([pods.clone(), pods].concat());
+    assert_eq!(rank(&cluster, &nodes).ranked, [0, 2, 3, 1]);
 }
 
 #[test]
 fn budgets_bound_each_group_and_the_rest_is_cleared() {
-    let mut fleet = fleet(&[5.0, 4.0, 3.0, 2.0, 1.0]);
-    fleet.machines[3].drifted_since_secs = Some(0);
-    fleet.machines[4].drifted_since_secs = Some(0);
+    let mut cluster = cluster(&[5.0, 4.0, 3.0, 2.0, 1.0]);
+    cluster.state_nodes[3].drifted_since_secs = Some(0);
+    cluster.state_nodes[4].drifted_since_secs = Some(0);
     let nodes = nodes(5);
-    let limit = |fleet: &mut Fleet, reason, count| {
-        for pool in fleet.pools.values_mut() {
+    let limit = |cluster: &mut Cluster, reason, count| {
+        for pool in cluster.pools.values_mut() {
             pool.allowed.insert(reason, count);
         }
     };
-    limit(&mut fleet, Reason::Drifted, 1);
-    limit(&mut fleet, Reason::Underutilized, 2);
-    assert_eq!(rank(&fleet, &nodes), Ranking { going: vec![], ranked: vec![3, 0, 1], rest: vec![2, 4] });
-    for pool in fleet.pools.values_mut() {
+    limit(&mut cluster, Reason::Drifted, 1);
+    limit(&mut cluster, Reason::Underutilized, 2);
+    assert_eq!(rank(&cluster, &nodes), Ranking { going: vec![], ranked: vec![3, 0, 1], rest: vec![2, 4] });
+    for pool in cluster.pools.values_mut() {
         pool.consolidate_after_secs = None;
     }
-    assert_eq!(rank(&fleet, &nodes).ranked, [3], "a pool that never consolidates still drifts");
-    for pool in fleet.pools.values_mut() {
+    assert_eq!(rank(&cluster, &nodes).ranked, [3], "a pool that never consolidates still drifts");
+    for pool in cluster.pools.values_mut() {
         pool.replicas = Some(5);
     }
-    assert!(rank(&fleet, &nodes).ranked.is_empty(), "and one of fixed size does so by other means");
+    assert!(rank(&cluster, &nodes).ranked.is_empty(), "and one of fixed size does so by other means");
 }
 
 #[test]
 fn what_may_not_be_disrupted_is_cleared() {
-    let mut fleet = fleet(&[1.0, 1.0, 1.0, 1.0]);
-    fleet.machines[0].is_kept = true;
-    fleet.machines[1].occupants[0].is_kept = true;
-    fleet.machines[2].is_instance_type_unknown = true;
-    fleet.machines[3].is_initialized = false;
-    assert_eq!(rank(&fleet, &nodes(4)), Ranking { going: vec![], ranked: vec![], rest: vec![0, 1, 2, 3] });
+    let mut cluster = cluster(&[1.0, 1.0, 1.0, 1.0]);
+    cluster.state_nodes[0].is_do_not_disrupt = true;
+    cluster.state_nodes[1].pods[0].is_do_not_disrupt = true;
+    cluster.state_nodes[2].is_instance_type_unknown = true;
+    cluster.state_nodes[3].is_initialized = false;
+    assert_eq!(rank(&cluster, &nodes(4)), Ranking { going: vec![], ranked: vec![], rest: vec![0, 1, 2, 3] });
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use k8s_openapi::api::core::v1::Pod as RawPod;
 use karpenter_api::labels;
 use karpenter_cluster::controllers::context::{is_conflict, is_not_found};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_state::pod::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -75,8 +75,8 @@ impl CostWriter {
 }
 
 impl Reconcile for CostWriter {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(wanted) = self.queue.wanted().get(key).cloned() else { return Ok(Requeue::No) };
         let pod = self.context.stores.pods.get_key(key).filter(|pod| *pod.uid == *wanted.uid);
         let (result, outcome) = match pod {
             None => ("skipped_notfound", Ok(())),
@@ -94,6 +94,6 @@ impl Reconcile for CostWriter {
         if all.get(key).is_some_and(|present| present.uid == wanted.uid && present.cost == wanted.cost) {
             all.remove(key);
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodePool;
 use karpenter_cluster::clock::{since, until};
-use karpenter_cluster::harness::After;
+use karpenter_cluster::reconcile::Requeue;
 use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
 use kube::api::Api;
@@ -61,7 +61,7 @@ pub(super) async fn act(
     provisioner: &Provisioner,
     decided: Decided,
     revision: u64,
-) -> (kube::Result<After>, Option<Vec<ObjectEvent>>) {
+) -> (kube::Result<Requeue>, Option<Vec<ObjectEvent>>) {
     let context = &provisioner.context;
     let now = context.clock.now();
     record_pod_decisions(context, &decided, now);
@@ -135,7 +135,7 @@ struct Created {
 
 /// What follows from claims that were not created: when to retry, and the first error.
 struct LaunchOutcome {
-    requeue: After,
+    requeue: Requeue,
     error: Option<kube::Error>,
 }
 
@@ -146,7 +146,7 @@ async fn launch(
     failures: &mut Vec<Failure>,
 ) -> kube::Result<(Vec<Created>, LaunchOutcome)> {
     let context = &provisioner.context;
-    let mut outcome = LaunchOutcome { requeue: After::Done, error: None };
+    let mut outcome = LaunchOutcome { requeue: Requeue::No, error: None };
     if launches.is_empty() {
         return Ok((Vec::new(), outcome));
     }
@@ -165,11 +165,11 @@ async fn launch(
             None => Some(format!("nodepool {name} is gone")),
         };
         if let Some(held) = held {
-            outcome.requeue = outcome.requeue.earlier(After::Again(until(now, held)));
+            outcome.requeue = outcome.requeue.earlier(Requeue::After(until(now, held)));
             let why = format!("nodepool {name}: launches failed repeatedly, next attempt at {held}");
             failures.push(launch_failure(launch.pods, why, true));
         } else if let Some(why) = blocked {
-            outcome.requeue = outcome.requeue.earlier(After::Again(RETRY_AFTER));
+            outcome.requeue = outcome.requeue.earlier(Requeue::After(RETRY_AFTER));
             failures.push(launch_failure(launch.pods, why, false));
         } else {
             allowed.push(launch);

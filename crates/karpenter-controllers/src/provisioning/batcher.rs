@@ -1,12 +1,12 @@
-//! When a batch of triggers is complete: a small machine without a clock of its own.
+//! Decides when a batch of triggers is complete. Pure: the caller passes the time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Gathers triggers into windows. A window opens with its first element and closes when nothing new came for `idle`,
-/// or `max` after it opened.
+/// Collects triggers in windows. A window opens with its first trigger and closes when no new trigger arrived for
+/// `idle`, or `max` after it opened.
 #[derive(Debug)]
 pub struct Batcher {
     idle: Duration,
@@ -26,7 +26,8 @@ impl Batcher {
         Self { idle, max, window: None }
     }
 
-    /// Takes in an element; `false` if the open window has it already, which does not keep the window open.
+    /// Adds a trigger. Returns `false` if the open window already contains it; a repeated trigger does not extend the
+    /// window.
     pub fn trigger(&mut self, element: &str, now: Timestamp) -> bool {
         let window =
             self.window.get_or_insert_with(|| Window { opened: now, newest: now, seen: BTreeSet::new() });
@@ -38,13 +39,13 @@ impl Batcher {
         true
     }
 
-    /// When the open window closes, as far as known now.
+    /// When the open window closes if no further trigger arrives.
     pub fn closes_at(&self) -> Option<Timestamp> {
         let window = self.window.as_ref()?;
         Some(later(window.newest, self.idle).min(later(window.opened, self.max)))
     }
 
-    /// Ends the window; the next trigger opens another.
+    /// Closes the window; the next trigger opens a new one.
     pub fn close(&mut self) {
         self.window = None;
     }
@@ -63,7 +64,7 @@ mod tests {
 
     type Triggers<'a> = &'a [(i64, &'a str)];
 
-    /// When a window closes that gets these (second, element) triggers.
+    /// When a window with these triggers (second, element) closes.
     fn closes(triggers: Triggers<'_>) -> Option<i64> {
         let mut batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         for (second, element) in triggers {
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_close_when_idle_or_full() {
+    fn windows_close_after_idle_or_maximum_duration() {
         let steady: Vec<(i64, String)> = (0..20).map(|second| (second, second.to_string())).collect();
         let steady: Vec<(i64, &str)> =
             steady.iter().map(|(second, element)| (*second, element.as_str())).collect();
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_has_seen_nothing() {
+    fn closed_window_accepts_the_same_trigger_again() {
         let at = |second| Timestamp::from_second(second).expect("a time");
         let mut batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         assert!(batcher.trigger("a", at(0)));

@@ -1,7 +1,7 @@
-//! Capacity buffers in a round: which pods stand for them, where those went, and what the buffers hear of it.
+//! CapacityBuffers in a provisioning pass: adds their virtual pods to the plan and writes the result to their status.
 //!
-//! Virtual pods are planned like any other and then forgotten: no event, no place, no nomination is theirs. Only the
-//! nodes that they were planned onto are remembered, because such a node is not empty.
+//! Virtual pods are planned like other pods, but get no events, reservations or nominations. The nodes that they were
+//! planned onto are recorded, because such a node is not empty.
 //! Upstream: pkg/controllers/provisioning/buffers.go.
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::pods;
 use crate::stores::listed;
 
-/// What became of a buffer's pods in a round.
+/// How many virtual pods of a buffer were planned onto existing nodes and new nodes, and how many were unschedulable.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     existing: u32,
@@ -31,7 +31,7 @@ pub(super) struct Tally {
     failed: u32,
 }
 
-/// What became of all virtual pods in a round.
+/// The result of a pass for all virtual pods.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// By namespace and name of the buffer.
@@ -67,28 +67,28 @@ impl Outcome {
     }
 }
 
-/// Adds the pods that stand for buffers to those that need a place.
-pub(super) fn add_pending(context: &Context, sorted: &mut ClassifiedPods) {
-    sorted.pending.extend(virtual_pods(context));
+/// Adds the virtual pods to the pending pods.
+pub(super) fn add_pending(context: &Context, classified: &mut ClassifiedPods) {
+    classified.pending.extend(virtual_pods(context));
 }
 
-/// Puts the pods that stand for buffers where the last round planned them, so that whoever looks for superfluous nodes
-/// finds that room in use.
-pub(super) fn add_to_snapshot(context: &Context, sorted: &mut ClassifiedPods) {
+/// Adds the virtual pods to the nodes that the last pass planned them onto, so that disruption sees this capacity in
+/// use.
+pub(super) fn add_to_snapshot(context: &Context, classified: &mut ClassifiedPods) {
     let hosts = context.state.buffer_hosts();
     for pod in virtual_pods(context) {
         let node = hosts.get(pods::uid_of(&pod));
         match node.filter(|node| context.stores.nodes.get("", node).is_some()) {
             Some(node) => {
                 let placed = Pod { node_name: Some(node.as_str().into()), ..(*pod).clone() };
-                sorted.bound.push(Arc::new(placed));
+                classified.bound.push(Arc::new(placed));
             }
-            None => sorted.pending.push(pod),
+            None => classified.pending.push(pod),
         }
     }
 }
 
-/// Remembers where the room is, and tells the buffers.
+/// Records the hosts of virtual pods and writes the status of the buffers.
 pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) {
     if !context.gates.capacity_buffer {
         return;
@@ -99,16 +99,16 @@ pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) 
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
         match write_status(context, &buffer, &status).await {
             Ok(()) => {}
-            // The next round tells.
+            // The next pass writes the status.
             Err(error) if is_conflict(&error) => {}
             Err(error) => {
-                tracing::error!(capacitybuffer = name_of(&*buffer), %error, "the buffer could not be told of its room");
+                tracing::error!(capacitybuffer = name_of(&*buffer), %error, "failed to update status of capacitybuffer");
             }
         }
     }
 }
 
-/// The status of a buffer after a round; `None` if none of its pods were in it.
+/// The status of a buffer after a pass; unchanged if none of its pods were planned.
 fn decide_status(buffer: &CapacityBuffer, tally: Option<Tally>, now: Timestamp) -> CapacityBufferStatus {
     let mut status = buffer.status.clone().unwrap_or_default();
     let is_ready = status

@@ -1,7 +1,9 @@
-//! From a cluster to what should happen: claims to create, pods for nodes that exist, pods without a place and why.
+//! Decides a provisioning pass: NodeClaims to create, pods for existing nodes, and unschedulable pods with the
+//! reason.
 //!
-//! Pure, but for panics that are caught. Every plan is judged by the validator before anybody acts on it. A fault of the
-//! planner costs the pods or the node concerned ([`plan_validated`]); so does a panic while the problem is put together.
+//! Pure, except that panics are caught. The validator checks every plan before it is executed. After a planner fault
+//! the affected pods or nodes are left out and the rest is planned again ([`plan_validated`]); the same applies to a
+//! panic during assembly.
 
 #[cfg(test)]
 mod tests;
@@ -21,17 +23,17 @@ use karpenter_state::buffers::is_virtual;
 use karpenter_state::pod::Pod;
 use karpenter_state::{AssembledProblem, ClusterInput, Host, assemble_cluster, replay};
 
-use super::faults::{Faults, held};
+use super::faults::{Faults, suspect_groups};
 use crate::claims;
 use crate::compute::{CatchPanics, catch};
 use crate::metrics::scheduler::{PodsByZone, effective_zone};
 use crate::pods::is_bound;
 
-/// A node to launch and the pods it is for.
+/// A node to launch, with its pods.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) pool: Arc<NodePool>,
-    /// What the pool's nodes use of its limits before this round.
+    /// The usage of the NodePool's limits before this pass.
     pub(super) usage: ResourceList,
     pub(super) claim: NodeClaim,
     pub(super) pods: Vec<Arc<Pod>>,
@@ -39,7 +41,7 @@ pub(super) struct Launch {
     pub(super) instance_type: String,
 }
 
-/// Pods that fit on a node that is there or on its way.
+/// Pods planned onto an existing or in-flight node.
 #[derive(Debug)]
 pub(super) struct Placement {
     pub(super) host: Host,
@@ -47,21 +49,21 @@ pub(super) struct Placement {
     pub(super) pods: Vec<Arc<Pod>>,
 }
 
-/// Pods without a place.
+/// Unschedulable pods.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) why: String,
-    /// Whether their owners should hear of it: not if they asked to be left alone or only wait for a reservation.
+    /// Whether to publish events and log lines: not for pods that opted out or that wait for a capacity reservation.
     pub(super) is_reported: bool,
     pub(super) kind: FailureKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailureKind {
-    /// Something about the pod itself: it was not planned at all.
+    /// The pod itself is invalid or opted out; it was not planned.
     Ignored,
-    /// Waits for a slot of a reservation.
+    /// Waits for capacity of a capacity reservation.
     Reserved,
     Unschedulable,
 }
@@ -71,35 +73,35 @@ pub(super) struct Decided {
     pub(super) launches: Vec<Launch>,
     pub(super) placements: Vec<Placement>,
     pub(super) failures: Vec<Failure>,
-    /// Pools whose own requirements leave nothing to buy; `true` if it is for want of distinct values.
+    /// NodePools whose own requirements exclude all available instance types; `true` if the cause is `minValues`.
     pub(super) pools_without_types: Vec<(Arc<NodePool>, bool)>,
-    /// What the planner got wrong.
+    /// Planner faults.
     pub(super) faults: Faults,
     pub(super) price_before_per_hour: f64,
     pub(super) price_after_per_hour: f64,
-    /// Pods that wait, by the zone they must be in.
+    /// Pending pods by the zone that they require.
     pub(super) zones: PodsByZone,
 }
 
-/// Attempts to find the pods with which a problem cannot be put together.
+/// Attempts to find the pods that make the assembly of the problem panic.
 const ASSEMBLY_ATTEMPTS_MAX: usize = 32;
-/// The most that is written down of an input that the planner had a fault with.
+/// Size limit of the recorded input of a planner fault.
 const INPUT_BYTES_MAX: usize = 256 << 10;
 
-/// Decides, without the pods of the specs that were the cause of a fault before.
+/// Decides the pass. Pods with a suspect spec are left out.
 pub(super) fn decide(
-    live: &ClusterInput,
+    input: &ClusterInput,
     options: Options,
     suspects: &[Arc<PodSpec>],
-    engine: &dyn Planner,
+    planner: &dyn Planner,
 ) -> Decided {
     let mode = options.mode;
-    let (round, mut faults) = match catch(|| assemble_cluster(live)) {
-        Ok(round) => (Some(round), Faults::default()),
+    let (assembled, mut faults) = match catch(|| assemble_cluster(input)) {
+        Ok(assembled) => (Some(assembled), Faults::default()),
         Err(fault) => {
             let mut faults = Faults::of_assembly(fault, mode);
-            let found = isolate(&live.pending, ASSEMBLY_ATTEMPTS_MAX, |kept| {
-                catch(|| assemble_cluster(&ClusterInput { pending: kept.to_vec(), ..live.clone() })).ok()
+            let found = isolate(&input.pending, ASSEMBLY_ATTEMPTS_MAX, |kept| {
+                catch(|| assemble_cluster(&ClusterInput { pending: kept.to_vec(), ..input.clone() })).ok()
             });
             faults.pods = found.left_out;
             (found.best, faults)
@@ -111,10 +113,10 @@ pub(super) fn decide(
         is_reported: true,
         kind: FailureKind::Ignored,
     };
-    let mut decided = match round {
-        Some(mut round) => {
-            round.problem.options = options;
-            decide_round(round, suspects, engine, &mut faults)
+    let mut decided = match assembled {
+        Some(mut assembled) => {
+            assembled.problem.options = options;
+            decide_assembled(assembled, suspects, planner, &mut faults)
         }
         None => Decided::default(),
     };
@@ -122,64 +124,65 @@ pub(super) fn decide(
         decided.failures.push(unassembled);
     }
     if !faults.found.is_empty() {
-        faults.input = catch(|| replay::manifests(live, &faults.pods, INPUT_BYTES_MAX).into()).ok();
+        faults.input = catch(|| replay::manifests(input, &faults.pods, INPUT_BYTES_MAX).into()).ok();
     }
     decided.faults = faults;
     decided
 }
 
-fn decide_round(
-    mut round: AssembledProblem,
+fn decide_assembled(
+    mut assembled: AssembledProblem,
     suspects: &[Arc<PodSpec>],
-    engine: &dyn Planner,
+    planner: &dyn Planner,
     faults: &mut Faults,
 ) -> Decided {
-    let held = held(&round.problem, suspects);
-    let planned = plan_validated(&round.problem, &held, &CatchPanics(engine));
-    faults.add(&round.problem, &planned);
-    faults.pods.extend(planned.left_out.pods().flat_map(|run| round.pods_of(run)).cloned());
-    round.problem.options.mode = planned.mode;
+    let suspect_groups = suspect_groups(&assembled.problem, suspects);
+    let planned = plan_validated(&assembled.problem, &suspect_groups, &CatchPanics(planner));
+    faults.add(&assembled.problem, &planned);
+    faults.pods.extend(planned.left_out.pods().flat_map(|run| assembled.pods_of(run)).cloned());
+    assembled.problem.options.mode = planned.mode;
     let plan = planned.plan;
-    let price_before_per_hour: f64 = round.problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
+    let price_before_per_hour: f64 =
+        assembled.problem.nodes.iter().filter_map(|node| node.price_per_hour).sum();
     Decided {
-        launches: launches(&round, &plan),
-        placements: placements(&round, &plan),
-        failures: failures(&round, &plan),
-        pools_without_types: pools_without_types(&round),
+        launches: launches(&assembled, &plan),
+        placements: placements(&assembled, &plan),
+        failures: failures(&assembled, &plan),
+        pools_without_types: pools_without_types(&assembled),
         faults: Faults::default(),
         price_before_per_hour,
         price_after_per_hour: price_before_per_hour + plan.price_per_hour,
-        zones: pods_by_zone(&round),
+        zones: pods_by_zone(&assembled),
     }
 }
 
-fn pods_by_zone(round: &AssembledProblem) -> PodsByZone {
+fn pods_by_zone(assembled: &AssembledProblem) -> PodsByZone {
     let mut zones = PodsByZone::new();
-    for (group, pods) in round.problem.pods.iter().zip(&round.pods) {
-        // Pods of nodes that are about to go are planned for too, but they run.
-        let waiting = pods.iter().filter(|pod| !is_bound(pod) && !is_virtual(pod)).count();
-        if waiting > 0 {
-            *zones.entry(effective_zone(&group.spec)).or_default() += waiting;
+    for (group, pods) in assembled.problem.pods.iter().zip(&assembled.pods) {
+        // Pods of terminating nodes are planned too, but they are not pending.
+        let pending = pods.iter().filter(|pod| !is_bound(pod) && !is_virtual(pod)).count();
+        if pending > 0 {
+            *zones.entry(effective_zone(&group.spec)).or_default() += pending;
         }
     }
     zones
 }
 
-fn pods_of(round: &AssembledProblem, runs: &[PodRun]) -> Vec<Arc<Pod>> {
-    runs.iter().flat_map(|run| round.pods_of(*run)).cloned().collect()
+fn pods_of(assembled: &AssembledProblem, runs: &[PodRun]) -> Vec<Arc<Pod>> {
+    runs.iter().flat_map(|run| assembled.pods_of(*run)).cloned().collect()
 }
 
-fn launches(round: &AssembledProblem, plan: &Plan) -> Vec<Launch> {
-    let problem = &round.problem;
+fn launches(assembled: &AssembledProblem, plan: &Plan) -> Vec<Launch> {
+    let problem = &assembled.problem;
     let launch = |planned: &karpenter_model::plan::PlannedNode| {
-        let pool = round.pools.get(planned.pool)?;
+        let pool = assembled.pools.get(planned.pool)?;
         let definition = &problem.pools[planned.pool];
         let instance_type = problem.catalogs.get(definition.catalog)?.get(planned.instance_type)?;
         Some(Launch {
             pool: pool.clone(),
             usage: definition.usage.clone(),
             claim: claims::claim_from_plan(problem, planned, pool),
-            pods: pods_of(round, &planned.pods),
+            pods: pods_of(assembled, &planned.pods),
             price_per_hour: planned.price_per_hour,
             instance_type: instance_type.name.to_string(),
         })
@@ -187,18 +190,18 @@ fn launches(round: &AssembledProblem, plan: &Plan) -> Vec<Launch> {
     plan.new_nodes.iter().filter_map(launch).collect()
 }
 
-fn placements(round: &AssembledProblem, plan: &Plan) -> Vec<Placement> {
-    let place = |placement: &karpenter_model::plan::ExistingPlacement| Placement {
-        host: round.hosts.get(placement.node).cloned().unwrap_or_default(),
-        is_initialized: round.problem.nodes[placement.node].initialized,
-        pods: pods_of(round, &placement.pods),
+fn placements(assembled: &AssembledProblem, plan: &Plan) -> Vec<Placement> {
+    let placement_of = |placement: &karpenter_model::plan::ExistingPlacement| Placement {
+        host: assembled.hosts.get(placement.node).cloned().unwrap_or_default(),
+        is_initialized: assembled.problem.nodes[placement.node].initialized,
+        pods: pods_of(assembled, &placement.pods),
     };
-    plan.existing.iter().map(place).collect()
+    plan.existing.iter().map(placement_of).collect()
 }
 
-fn failures(round: &AssembledProblem, plan: &Plan) -> Vec<Failure> {
+fn failures(assembled: &AssembledProblem, plan: &Plan) -> Vec<Failure> {
     let failure = |left: &karpenter_model::plan::Unschedulable| Failure {
-        pods: pods_of(round, &[left.pods]),
+        pods: pods_of(assembled, &[left.pods]),
         why: reasons_text(&left.reasons),
         is_reported: left.reasons.iter().any(|refusal| is_reportable(&refusal.reason)),
         kind: kind_of(&left.reasons),
@@ -222,7 +225,7 @@ fn is_reportable(reason: &Reason) -> bool {
 
 fn reasons_text(reasons: &[Refusal]) -> String {
     let mut seen = BTreeSet::new();
-    // Whatever is wrong with the pod itself is told to the pod, in upstream's words.
+    // Reasons that concern the pod itself have upstream's wording.
     let text = |refusal: &Refusal| match refusal.scope {
         Scope::Pod => refusal.reason.to_string(),
         _ => refusal.to_string(),
@@ -231,31 +234,31 @@ fn reasons_text(reasons: &[Refusal]) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// Pools that could not launch a node for any pod.
-fn pools_without_types(round: &AssembledProblem) -> Vec<(Arc<NodePool>, bool)> {
-    let problem = &round.problem;
+/// NodePools that cannot launch a node for any pod.
+fn pools_without_types(assembled: &AssembledProblem) -> Vec<(Arc<NodePool>, bool)> {
+    let problem = &assembled.problem;
     let mut found = Vec::new();
-    for (pool, definition) in round.pools.iter().zip(&problem.pools) {
-        let mut wanted = definition.requirements.clone();
-        wanted.extend(&Requirements::from_labels(&definition.labels));
+    for (pool, definition) in assembled.pools.iter().zip(&problem.pools) {
+        let mut requirements = definition.requirements.clone();
+        requirements.extend(&Requirements::from_labels(&definition.labels));
         let catalog = problem.catalogs.get(definition.catalog).map_or(&[][..], |types| types.as_slice());
         let is_offered = |one: &&karpenter_model::instance_type::InstanceType| {
-            one.requirements.intersects(&wanted)
+            one.requirements.intersects(&requirements)
                 && one
                     .offerings
                     .iter()
-                    .any(|offering| offering.available && offering.requirements.intersects(&wanted))
+                    .any(|offering| offering.available && offering.requirements.intersects(&requirements))
         };
         let types: Vec<_> = catalog.iter().filter(is_offered).collect();
-        let lacks_values = wanted.iter().any(|requirement| {
-            let Some(wanted) = requirement.min_values else { return false };
+        let lacks_values = requirements.iter().any(|requirement| {
+            let Some(min_values) = requirement.min_values else { return false };
             let values: BTreeSet<&str> = types
                 .iter()
                 .filter_map(|one| one.requirements.get(&requirement.key))
                 .flat_map(|one| one.values.iter().map(AsRef::as_ref))
                 .filter(|value| requirement.has(value))
                 .collect();
-            values.len() < wanted as usize
+            values.len() < min_values as usize
         });
         let is_strict =
             problem.options.min_values_policy == karpenter_model::problem::MinValuesPolicy::Strict;

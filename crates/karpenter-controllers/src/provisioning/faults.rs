@@ -1,4 +1,5 @@
-//! Faults of the planner: what a round did without, who hears of it, and which pods are not tried again at once.
+//! Planner faults: which pods and nodes a pass left out, how faults are reported, and which pods are left out of the
+//! next passes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,41 +14,41 @@ use karpenter_state::pod::Pod;
 
 use crate::context::Context;
 
-/// How long pods that an attempt ended early with are left out, unless their spec changes.
-const SUSPECT_FOR: Duration = Duration::from_secs(600);
-/// How long compat mode plans after an attempt in cost mode ended early.
-const COST_RESTS_FOR: Duration = Duration::from_secs(3600);
-/// Pods and broken rules that are named in one line.
+/// How long pods that made the planner panic are left out, unless their spec changes.
+const SUSPECT_TTL: Duration = Duration::from_secs(600);
+/// How long plans are made in compat mode after the planner panicked in cost mode.
+const COMPAT_AFTER_PANIC: Duration = Duration::from_secs(3600);
+/// How many pods one log line names.
 const NAMED_MAX: usize = 5;
 
-/// What went wrong in a round.
+/// The planner faults of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) found: Vec<Fault>,
-    /// Pods that were not planned because of it.
+    /// Pods that were left out of the plan.
     pub(super) pods: Vec<Arc<Pod>>,
-    /// Existing nodes that no pod was planned onto because of it.
+    /// Existing nodes that were left out of the plan.
     pub(super) nodes: Vec<String>,
-    /// Specs of pods without which no attempt ends early.
+    /// Specs of the pods that made the planner panic.
     pub(super) suspects: Vec<Arc<PodSpec>>,
-    /// The cluster as it was planned, to be planned again elsewhere.
+    /// The input of the planner as manifests, to reproduce the fault.
     pub(super) input: Option<Arc<str>>,
 }
 
 impl Faults {
-    /// While the problem was put together.
+    /// A panic while the problem was assembled.
     pub(super) fn of_assembly(fault: PlannerPanic, mode: Mode) -> Self {
         let found = vec![Fault { mode, cause: Cause::Panicked(fault) }];
         Self { found, ..Self::default() }
     }
 
-    /// What the planner reports, without the pods.
+    /// Adds the faults that the planner reports. The caller adds the pods.
     pub(super) fn add(&mut self, problem: &Problem, planned: &ValidatedPlan) {
         self.found.extend(planned.faults.iter().cloned());
         self.nodes.extend(planned.left_out.nodes().map(|node| problem.nodes[node].name.to_string()));
         let has_ended =
             |fault: &Fault| fault.mode == Mode::Compat && matches!(fault.cause, Cause::Panicked(_));
-        // If nothing at all could be planned, no pod is to blame.
+        // If no pod could be planned, the cause is not known to be a pod.
         let is_any_planned =
             problem.pods.iter().map(|group| group.count()).sum::<u32>() > planned.left_out.pod_count();
         if is_any_planned && planned.faults.iter().any(has_ended) {
@@ -59,12 +60,12 @@ impl Faults {
         }
     }
 
-    /// For the journal: one line per fault, and what was left out.
+    /// Lines for the decision journal: one per fault, and what was left out.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .found
             .iter()
-            .map(|fault| format!("fault of the planner ({}): {}", mode_name(fault.mode), fault.cause))
+            .map(|fault| format!("planner fault ({}): {}", mode_name(fault.mode), fault.cause))
             .collect();
         if !self.pods.is_empty() {
             lines.push(format!("{} pods left out: {}", self.pods.len(), self.pod_names()));
@@ -84,13 +85,13 @@ impl Faults {
         names.join(", ")
     }
 
-    /// Counts and logs; the same cause is logged once in a while.
+    /// Counts the faults and logs each cause, rate-limited.
     pub(super) fn report(&self, context: &Context) {
         report(context, "provisioner", &self.found, &self.pod_names(), &self.nodes.join(", "));
     }
 }
 
-/// Counts faults and logs each cause once in a while.
+/// Counts the faults and logs each cause, rate-limited.
 pub(crate) fn report(context: &Context, controller: &str, found: &[Fault], pods: &str, nodes: &str) {
     let now = context.clock.now();
     for fault in found {
@@ -113,18 +114,18 @@ fn mode_name(mode: Mode) -> &'static str {
     }
 }
 
-/// What is remembered of faults from round to round.
+/// State of planner faults between passes.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     specs: Vec<(Arc<PodSpec>, Timestamp)>,
-    cost_ended_at: Option<Timestamp>,
+    cost_panicked_at: Option<Timestamp>,
 }
 
 impl Suspects {
     pub(super) fn remember(&mut self, faults: &Faults, now: Timestamp) {
         let has_ended = |fault: &Fault| fault.mode == Mode::Cost && matches!(fault.cause, Cause::Panicked(_));
         if faults.found.iter().any(has_ended) {
-            self.cost_ended_at = Some(now);
+            self.cost_panicked_at = Some(now);
         }
         for spec in &faults.suspects {
             if !self.specs.iter().any(|(known, _)| known == spec) {
@@ -133,21 +134,21 @@ impl Suspects {
         }
     }
 
-    /// Specs that are left out for now.
+    /// Specs that are currently left out.
     pub(super) fn current(&mut self, now: Timestamp) -> Vec<Arc<PodSpec>> {
-        self.specs.retain(|(_, at)| since(now, *at) < SUSPECT_FOR);
+        self.specs.retain(|(_, at)| since(now, *at) < SUSPECT_TTL);
         self.specs.iter().map(|(spec, _)| spec.clone()).collect()
     }
 
-    /// The mode to plan in.
-    pub(super) fn mode(&self, asked: Mode, now: Timestamp) -> Mode {
-        let rests = self.cost_ended_at.is_some_and(|at| since(now, at) < COST_RESTS_FOR);
-        if rests { Mode::Compat } else { asked }
+    /// The mode for the next plan.
+    pub(super) fn mode(&self, configured: Mode, now: Timestamp) -> Mode {
+        let uses_compat = self.cost_panicked_at.is_some_and(|at| since(now, at) < COMPAT_AFTER_PANIC);
+        if uses_compat { Mode::Compat } else { configured }
     }
 }
 
-/// Groups whose pods are left out for now.
-pub(super) fn held(problem: &Problem, suspects: &[Arc<PodSpec>]) -> BTreeSet<u32> {
+/// The groups of the problem whose pods are left out.
+pub(super) fn suspect_groups(problem: &Problem, suspects: &[Arc<PodSpec>]) -> BTreeSet<u32> {
     let is_suspect = |spec: &Arc<PodSpec>| suspects.iter().any(|one| one == spec);
     let groups = problem.pods.iter().enumerate().filter(|(_, group)| is_suspect(&group.spec));
     groups.map(|(index, _)| index as u32).collect()

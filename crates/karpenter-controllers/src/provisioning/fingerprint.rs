@@ -1,7 +1,8 @@
-//! Whether anything that a round depends on is different from the last time.
+//! Detects that the input of a provisioning pass did not change.
 //!
-//! A round that found no place for some pods finds none again as long as nothing changes, and planning is the expensive
-//! part of it. What counts is what the planner reads: a heartbeat of a node or a probe of a pod is no change.
+//! If some pods were unschedulable and nothing changed since, planning again gives the same result, and planning is
+//! the expensive part of a pass. The fingerprint covers what the planner reads; heartbeats of nodes and probe results
+//! of pods are not part of it.
 
 #[cfg(test)]
 mod tests;
@@ -20,34 +21,34 @@ use crate::events::ObjectEvent;
 use crate::pods;
 use crate::stores::Stores;
 
-/// Everything that a plan depends on, in short.
+/// A digest of all input of a plan.
 #[derive(Debug, PartialEq)]
 pub(super) struct Fingerprint {
-    /// Bound, pending and expected pods, and what is leaving.
+    /// Bound and pending pods, reservations, and hosts marked for deletion.
     pods: u64,
     nodes: u64,
-    /// Versions of the kinds that change seldom, and only when it matters.
+    /// Resource versions of kinds that rarely change without effect on the plan.
     revisions: Vec<u64>,
-    offers: Vec<Offer>,
+    pool_types: Vec<PoolTypes>,
 }
 
-/// A pool's instance types; a provider that has news gives another list.
+/// The instance types of a NodePool. A provider returns a new list whenever something changed.
 #[derive(Debug)]
-struct Offer {
+struct PoolTypes {
     pool: String,
     types: Arc<Vec<InstanceType>>,
 }
 
-impl PartialEq for Offer {
+impl PartialEq for PoolTypes {
     fn eq(&self, other: &Self) -> bool {
-        // The lists are kept, so an address is not used twice.
+        // Both lists are alive, so equal addresses mean the same list.
         self.pool == other.pool && Arc::ptr_eq(&self.types, &other.types)
     }
 }
 
 impl Fingerprint {
-    pub(super) fn of(live: &ClusterInput, stores: &Stores) -> Self {
-        let offer = |one: &PoolInput| Offer {
+    pub(super) fn of(input: &ClusterInput, stores: &Stores) -> Self {
+        let pool_types_of = |one: &PoolInput| PoolTypes {
             pool: one.pool.metadata.name.clone().unwrap_or_default(),
             types: one.instance_types.clone(),
         };
@@ -67,27 +68,28 @@ impl Fingerprint {
             stores.csi_nodes.revision(),
             stores.namespaces.revision(),
         ];
-        // Default spreads look at these; for buffers alone the pods that stand for them tell.
-        if !live.spreading.config.is_empty() {
+        // Only default spread constraints read these kinds. The virtual pods of buffers reflect changes of their own
+        // templates.
+        if !input.spreading.config.is_empty() {
             revisions.extend(extra.into_iter().flatten());
         }
         Self {
-            pods: digest_pods(live),
-            nodes: digest(live.nodes.iter().map(|node| node_digest(node))),
+            pods: digest_pods(input),
+            nodes: digest(input.nodes.iter().map(|node| node_digest(node))),
             revisions,
-            offers: live.pools.iter().map(offer).collect(),
+            pool_types: input.pools.iter().map(pool_types_of).collect(),
         }
     }
 }
 
-fn digest_pods(live: &ClusterInput) -> u64 {
+fn digest_pods(input: &ClusterInput) -> u64 {
     let mut hasher = FxHasher::default();
-    digest(live.bound.iter().map(|pod| pod_digest(pod))).hash(&mut hasher);
-    digest(live.pending.iter().map(|pod| pod_digest(pod))).hash(&mut hasher);
-    for (claim, pod) in &live.expected {
+    digest(input.bound.iter().map(|pod| pod_digest(pod))).hash(&mut hasher);
+    digest(input.pending.iter().map(|pod| pod_digest(pod))).hash(&mut hasher);
+    for (claim, pod) in &input.expected {
         (claim, pod_digest(pod)).hash(&mut hasher);
     }
-    for claim in &live.leaving {
+    for claim in &input.leaving {
         claim.hash(&mut hasher);
     }
     hasher.finish()
@@ -101,13 +103,13 @@ fn digest(parts: impl Iterator<Item = u64>) -> u64 {
     hasher.finish()
 }
 
-/// What the planner sees of a pod beyond its spec, which does not change without its generation.
+/// A digest of the parts of a pod that the planner reads. The spec changes only with the generation.
 fn pod_digest(pod: &Pod) -> u64 {
     let mut hasher = FxHasher::default();
     (pods::uid_of(pod), pods::node_name(pod), pods::nominated_node(pod)).hash(&mut hasher);
     (pods::is_terminal(pod), pods::is_terminating(pod), pod.generation).hash(&mut hasher);
     pod.labels().hash(&mut hasher);
-    // Where servers do not count generations of pods, and while a pod is resized.
+    // The allocated resources matter for servers that do not set the generation of pods, and while a pod is resized.
     let statuses =
         pod.status.actual_resources.iter().flat_map(|status| status.container_statuses.iter().flatten());
     for status in statuses {
@@ -126,13 +128,13 @@ fn pod_digest(pod: &Pod) -> u64 {
         }
     }
     if is_virtual(pod) {
-        // Has no generation, and follows its template.
+        // A virtual pod has no generation and changes with its template.
         serde_json::to_string(&*pod.spec).unwrap_or_default().hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// What the planner sees of a node.
+/// A digest of the parts of a node that the planner reads.
 fn node_digest(node: &Node) -> u64 {
     let mut hasher = FxHasher::default();
     let metadata = &node.metadata;
@@ -150,21 +152,21 @@ fn node_digest(node: &Node) -> u64 {
     hasher.finish()
 }
 
-/// The last round that left nothing to do, and what it told.
+/// The last pass that had no effect, and the events that it published.
 #[derive(Debug, Default)]
 pub(super) struct LastIdlePass {
     last: Option<(Fingerprint, Vec<ObjectEvent>)>,
 }
 
 impl LastIdlePass {
-    /// What was told, to be told again, if nothing has changed since.
+    /// The events to publish again if the input did not change.
     pub(super) fn repeats(&self, fingerprint: &Fingerprint) -> Option<Vec<ObjectEvent>> {
-        let (last, notices) = self.last.as_ref()?;
-        (last == fingerprint).then(|| notices.clone())
+        let (last, events) = self.last.as_ref()?;
+        (last == fingerprint).then(|| events.clone())
     }
 
-    /// `notices` is `None` after a round that did something: the next one is planned whatever it looks like.
-    pub(super) fn remember(&mut self, fingerprint: Fingerprint, notices: Option<Vec<ObjectEvent>>) {
-        self.last = notices.map(|notices| (fingerprint, notices));
+    /// `events` is `None` after a pass that had an effect: then the next pass always plans.
+    pub(super) fn remember(&mut self, fingerprint: Fingerprint, events: Option<Vec<ObjectEvent>>) {
+        self.last = events.map(|events| (fingerprint, events));
     }
 }

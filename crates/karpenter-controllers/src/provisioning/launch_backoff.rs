@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 
 use crate::nodeclaim::provider_id;
 

@@ -1,4 +1,4 @@
-//! What a batch comes to, in upstream's messages and keys.
+//! Logs the result of a batch, with upstream's messages and keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use karpenter_state::pod::Pod;
 use super::decide::Decided;
 use crate::logs;
 
-/// Of lines about single pods the first ones of a batch are printed, and then one in as many: upstream's logger samples
-/// lines of one message in the same way, so that a million pods are not a million lines.
+/// The first lines about single pods are logged, then one in this number. Upstream's logger samples lines with the
+/// same message in the same way.
 const SAMPLE: usize = 100;
 
-/// The pods of a batch as a line names them.
+/// The names of the pods of a batch, abbreviated.
 pub(super) fn names(pods: &[Arc<Pod>]) -> String {
     logs::names(pods.iter().map(|pod| name(pod)))
 }
@@ -24,7 +24,7 @@ fn name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-/// Logs the answer to a batch before it is acted on.
+/// Logs the decision for a batch before it is executed.
 pub(super) fn log(decided: &Decided, pods: &str, took: Duration) {
     let duration = GoDuration { nanos: i64::try_from(took.as_nanos()).unwrap_or(i64::MAX) };
     if !decided.launches.is_empty() {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_lines_a_hundred_and_every_hundredth_are_printed() {
+    fn first_hundred_lines_and_every_hundredth_line_are_logged() {
         for (lines, printed) in [(0, 0), (99, 99), (100, 100), (101, 101), (1_000, 109), (1_001, 110)] {
             assert_eq!(sampled(0..lines).count(), printed, "{lines}");
         }

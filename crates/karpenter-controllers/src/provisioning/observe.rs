@@ -1,5 +1,4 @@
-//! Everything a round looks at, read from the stores: which pods wait, which have a place already, and the cluster
-//! they are to be planned into.
+//! Reads the input of a provisioning pass from the stores: pending pods, pods with a reservation, and the cluster.
 
 mod hosts;
 
@@ -19,7 +18,7 @@ use karpenter_state::pod::Pod;
 use karpenter_state::{ClusterInput, DefaultSpreadInput, PoolInput};
 
 use self::hosts::Hosts;
-use super::{buffers, is_overdue, nomination_ttl};
+use super::{buffers, is_overdue};
 use crate::context::Context;
 use crate::node::is_tracked;
 use crate::nomination::AvailableCapacity;
@@ -27,38 +26,40 @@ use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID, Stores, listed};
 
-/// How long the mark of a command's nodes and the places of their pods may be seen one without the other.
+/// A pod on a node that is not marked may keep a reservation of a command for this long, because marks and
+/// reservations are not read at the same instant.
 const MOVE_SETTLE: Duration = Duration::from_secs(5);
 
-/// How long after its node opened a pod may keep its place because the scheduler still knows the name of the node. Newer
-/// schedulers keep a name that others wrote although they tried in vain, and try again after five minutes.
+/// How long after its node opened a pod keeps its reservation because the kube-scheduler still has the nomination.
+/// Newer kube-schedulers keep a nomination that another process wrote after a failed attempt, and retry after five
+/// minutes.
 const NOMINATED_MAX: Duration = Duration::from_secs(60);
 
-/// All pods that matter to a round, by what they are to it.
+/// The pods of a pass, by their state.
 #[derive(Debug, Default)]
 pub(crate) struct ClassifiedPods {
-    /// On a node, those that have to leave it included.
+    /// Bound to a node, including pods on terminating nodes.
     pub(crate) bound: Vec<Arc<Pod>>,
-    /// In need of a reservation.
+    /// Without a node or reservation: to be planned.
     pub(super) pending: Vec<Arc<Pod>>,
-    /// With a place on a claim that is still coming up.
+    /// With a reservation, by host.
     pub(super) expected: Vec<(String, Arc<Pod>)>,
-    /// Places that are no longer the pods'.
+    /// Reservations that were removed because they expired or their host is gone.
     pub(super) expired_reservations: Vec<PodReservation>,
-    /// Hosts on which pods have just taken the places of others.
+    /// Hosts on which pods inherited reservations of deleted pods.
     pub(super) inherited_on: BTreeSet<String>,
     pub(super) is_any_node_terminating: bool,
-    /// The scheduler is making room for some pod, which may come to nothing.
+    /// The kube-scheduler preempts pods for a pending pod, which may fail.
     pub(super) is_preempting: bool,
 }
 
-/// Sorts all pods, and brings the remembered plan up to date: places of bound pods are given back, places on claims
-/// that will not come are given up, and so are those of pods that the scheduler did not bind in time.
-pub(super) fn classify_pods(context: &Context, patience: Duration, now: Timestamp) -> ClassifiedPods {
+/// Classifies all pods and updates reservations: removes those of bound pods, those on hosts that are gone, and those
+/// of pods that the kube-scheduler did not bind in time.
+pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Timestamp) -> ClassifiedPods {
     let stores = &context.stores;
-    let claims = Hosts::read(context, patience, now);
-    let mut sorted = ClassifiedPods {
-        is_any_node_terminating: !claims.leaving_nodes.is_empty(),
+    let hosts = Hosts::read(context, nomination_ttl, now);
+    let mut classified = ClassifiedPods {
+        is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
     for reservation in context.state.reservations() {
@@ -68,156 +69,161 @@ pub(super) fn classify_pods(context: &Context, patience: Duration, now: Timestam
             context.state.release_to_successor(&reservation.uid, now);
             continue;
         };
-        // A pod that is still where it was is not late: it has not been sent on its way yet.
-        // Nor is one that the scheduler has not got round to: it drops the name when it has tried.
+        // A pod that is still bound to its old node is not overdue, because it is not evicted yet. Nor is a nominated
+        // pod that the kube-scheduler has not tried: it drops the nomination when it tries in vain.
         let is_named =
             reservation.nominated.is_some() && pods::nominated_node(&pod) == reservation.nominated.as_deref();
         let is_queued = || {
             is_named
-                && !claims.is_late(&reservation.host, reservation.since, NOMINATED_MAX)
+                && !hosts.is_overdue_on(&reservation.host, reservation.since, NOMINATED_MAX)
                 && !can_never_run_on(stores, reservation.nominated.as_deref(), &pod)
         };
-        let is_there = claims.is_there(&reservation.host, reservation.is_move);
-        let is_usable = claims.is_usable(&reservation.host, reservation.since, reservation.is_move)
+        let is_there = hosts.is_there(&reservation.host, reservation.is_move);
+        let is_usable = hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
             || (is_there && (pods::is_bound(&pod) || is_queued()));
         if !is_usable {
-            sorted.expired_reservations.extend(context.state.remove_reservation(&reservation.uid));
+            classified.expired_reservations.extend(context.state.remove_reservation(&reservation.uid));
         }
     }
-    let budgets = Budgets::read(stores);
-    let mut waiting = BTreeSet::new();
+    let pod_budgets = PodBudgets::read(stores);
+    let mut unbound = BTreeSet::new();
     for pod in stores.pods.list() {
         let uid = pods::uid_of(&pod);
         if let Some(node) = pods::node_name(&pod) {
-            let is_leaving = claims.leaving_nodes.contains(node);
+            let is_on_terminating_node = hosts.terminating_nodes.contains(node);
             match context.state.reservation_of(uid) {
-                // Whether it may be evicted just now or not: the room is kept for it.
-                Some(reservation) if is_leaving => sorted.expected.push((reservation.host, pod.clone())),
+                // The capacity stays reserved even if the pod cannot be evicted now.
+                Some(reservation) if is_on_terminating_node => {
+                    classified.expected.push((reservation.host, pod.clone()))
+                }
                 Some(reservation)
                     if !reservation.is_move || is_overdue(reservation.since, now, MOVE_SETTLE) =>
                 {
                     context.state.remove_reservation(uid);
                 }
                 Some(_) => {}
-                None if is_leaving && pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
-                    sorted.pending.push(pod.clone());
+                None if is_on_terminating_node
+                    && pods::is_currently_reschedulable(&pod, pod_budgets.of(&pod), now) =>
+                {
+                    classified.pending.push(pod.clone());
                 }
                 None => {}
             }
-            sorted.bound.push(pod);
+            classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            classify_unbound_pod(context, &claims, &mut sorted, &pod, now);
-            waiting.insert(uid.to_owned());
+            classify_unbound_pod(context, &hosts, &mut classified, &pod, now);
+            unbound.insert(uid.to_owned());
         }
     }
-    context.state.retain_nomination_records(|uid| waiting.contains(uid));
-    buffers::add_pending(context, &mut sorted);
-    sorted
+    context.state.retain_nomination_records(|uid| unbound.contains(uid));
+    buffers::add_pending(context, &mut classified);
+    classified
 }
 
-/// Whether the node that the pod was told of bears a taint that keeps the pod away for good, or is full of others that
-/// stay: the scheduler may not try the pod there before something changes, and nothing will.
+/// Whether the pod cannot be bound to the node: the node has a permanent taint that the pod does not tolerate, or is
+/// full of pods that are not terminating.
 fn can_never_run_on(stores: &Stores, node: Option<&str>, pod: &Pod) -> bool {
     let Some(node) = node.and_then(|name| stores.nodes.get("", name)) else { return false };
     let tolerations = pod.spec.tolerations.as_deref().unwrap_or_default();
     let is_tolerated =
         |taint: &Taint| tolerates_all(tolerations, std::slice::from_ref(taint), &["NoSchedule", "NoExecute"]);
-    let mut lasting =
+    let mut permanent =
         taints_of(&node).iter().filter(|taint| !labels::is_ephemeral_taint(&taint.key, &taint.effect));
-    let on_it = stores.pods.by(BY_NODE, name_of(&*node));
-    lasting.any(|taint| !is_tolerated(taint))
-        || !AvailableCapacity::after_terminations(&node, &on_it).try_reserve(pod)
+    let bound_pods = stores.pods.by(BY_NODE, name_of(&*node));
+    permanent.any(|taint| !is_tolerated(taint))
+        || !AvailableCapacity::after_terminations(&node, &bound_pods).try_reserve(pod)
 }
 
-/// The same without touching anything: what is known is taken as it is.
+/// Like [`classify_pods`], without changing any state.
 pub(crate) fn classify_pods_read_only(context: &Context, now: Timestamp) -> ClassifiedPods {
     let stores = &context.stores;
-    let claims = Hosts::read(context, nomination_ttl(context.settings.batch_max), now);
-    let budgets = Budgets::read(stores);
-    let mut sorted = ClassifiedPods {
-        is_any_node_terminating: !claims.leaving_nodes.is_empty(),
+    let hosts = Hosts::read(context, super::nomination_ttl(context.settings.batch_max), now);
+    let pod_budgets = PodBudgets::read(stores);
+    let mut classified = ClassifiedPods {
+        is_any_node_terminating: !hosts.terminating_nodes.is_empty(),
         ..ClassifiedPods::default()
     };
     for pod in stores.pods.list() {
         let reservation = context.state.reservation_of(pods::uid_of(&pod));
         if let Some(node) = pods::node_name(&pod) {
-            if claims.leaving_nodes.contains(node) {
+            if hosts.terminating_nodes.contains(node) {
                 let reservation =
-                    reservation.filter(|reservation| claims.is_there(&reservation.host, reservation.is_move));
+                    reservation.filter(|reservation| hosts.is_there(&reservation.host, reservation.is_move));
                 match reservation {
-                    Some(reservation) => sorted.expected.push((reservation.host, pod.clone())),
-                    None if pods::is_currently_reschedulable(&pod, budgets.of(&pod), now) => {
-                        sorted.pending.push(pod.clone());
+                    Some(reservation) => classified.expected.push((reservation.host, pod.clone())),
+                    None if pods::is_currently_reschedulable(&pod, pod_budgets.of(&pod), now) => {
+                        classified.pending.push(pod.clone());
                     }
                     None => {}
                 }
             }
-            sorted.bound.push(pod);
+            classified.bound.push(pod);
         } else if pods::is_provisionable(&pod) {
-            let named = claims.scheduler_nomination_of(context, &pod);
-            let named = named.and_then(|node| claims.of_node.get(node).cloned());
+            let nominated = hosts.scheduler_nomination_of(context, &pod);
+            let nominated = nominated.and_then(|node| hosts.host_of_node.get(node).cloned());
             let reservation = reservation.filter(|reservation| {
-                claims.is_usable(&reservation.host, reservation.since, reservation.is_move)
+                hosts.is_usable(&reservation.host, reservation.since, reservation.is_move)
             });
-            match reservation.map(|reservation| reservation.host).or(named) {
-                Some(claim) => sorted.expected.push((claim, pod)),
-                None => sorted.pending.push(pod),
+            match reservation.map(|reservation| reservation.host).or(nominated) {
+                Some(claim) => classified.expected.push((claim, pod)),
+                None => classified.pending.push(pod),
             }
         }
     }
-    buffers::add_to_snapshot(context, &mut sorted);
-    sorted
+    buffers::add_to_snapshot(context, &mut classified);
+    classified
 }
 
 fn classify_unbound_pod(
     context: &Context,
-    claims: &Hosts,
-    sorted: &mut ClassifiedPods,
+    hosts: &Hosts,
+    classified: &mut ClassifiedPods,
     pod: &Arc<Pod>,
     now: Timestamp,
 ) {
     let reservation = context.state.reservation_of(pods::uid_of(pod));
-    if let Some(node) = claims.scheduler_nomination_of(context, pod) {
-        // Nobody else should count on that room.
+    if let Some(node) = hosts.scheduler_nomination_of(context, pod) {
+        // The capacity that preemption frees must not be reserved for the pod on another host.
         context.state.remove_reservation(pods::uid_of(pod));
-        sorted.is_preempting = true;
-        let claim = claims.of_node.get(node).filter(|claim| claims.is_usable(claim, Timestamp::MIN, false));
-        sorted.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
+        classified.is_preempting = true;
+        let claim =
+            hosts.host_of_node.get(node).filter(|claim| hosts.is_usable(claim, Timestamp::MIN, false));
+        classified.expected.extend(claim.map(|claim| (claim.clone(), pod.clone())));
         return;
     }
     let claim = match reservation {
         Some(reservation) => Some(reservation.host),
         None => {
-            let taken = inherit_slot(context, claims, pod, now);
-            sorted.inherited_on.extend(taken.clone());
+            let taken = inherit_slot(context, hosts, pod, now);
+            classified.inherited_on.extend(taken.clone());
             taken
         }
     };
     match claim {
-        Some(claim) => sorted.expected.push((claim, pod.clone())),
-        None => sorted.pending.push(pod.clone()),
+        Some(claim) => classified.expected.push((claim, pod.clone())),
+        None => classified.pending.push(pod.clone()),
     }
 }
 
-/// Gives a pod the place of a predecessor, if there is one with room. On an open node others may have come first, and a
-/// pod that is sent there waits in vain for as long as it counts on it; such places are forgotten.
-fn inherit_slot(context: &Context, claims: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
-    let is_usable = |claim: &str, since, is_move| claims.is_usable(claim, since, is_move);
+/// Lets a pod inherit the reservation of a deleted pod of its controller, if the host still has capacity for it.
+/// Other pods may have used the capacity of an open node; such reservations are removed.
+fn inherit_slot(context: &Context, hosts: &Hosts, pod: &Arc<Pod>, now: Timestamp) -> Option<String> {
+    let is_usable = |claim: &str, since, is_move| hosts.is_usable(claim, since, is_move);
     loop {
         let claim = context.state.inherit_slot(pod, now, is_usable)?;
-        if claims.fits(context, &claim, pod) {
+        if hosts.fits(context, &claim, pod) {
             return Some(claim);
         }
         context.state.remove_reservation(pods::uid_of(pod));
     }
 }
 
-/// Budgets by namespace.
-struct Budgets {
+/// PodDisruptionBudgets by namespace.
+struct PodBudgets {
     by_namespace: BTreeMap<String, Vec<Arc<PodDisruptionBudget>>>,
 }
 
-impl Budgets {
+impl PodBudgets {
     fn read(stores: &Stores) -> Self {
         let mut by_namespace: BTreeMap<String, Vec<Arc<PodDisruptionBudget>>> = BTreeMap::new();
         for budget in stores.budgets.list() {
@@ -232,7 +238,8 @@ impl Budgets {
     }
 }
 
-/// Whether a pool may launch nodes for pods: it decides its own size, is there to stay, and is ready as it is now.
+/// Whether the NodePool may launch nodes for pods: it is not static, not terminating, and ready in its current
+/// generation.
 pub fn is_launching_pool(pool: &NodePool) -> bool {
     let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
@@ -242,7 +249,7 @@ pub fn is_launching_pool(pool: &NodePool) -> bool {
     is_ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether a pod that a node was planned for still needs one: the plan took its time, and the world went on.
+/// Whether a planned pod still needs a node. It may have been bound, deleted or finished while the plan was made.
 pub(super) fn still_needs_a_node(stores: &Stores, planned: &Pod) -> bool {
     let current = stores.pods.get(planned.namespace(), &planned.name);
     current.is_some_and(|current| {
@@ -260,13 +267,13 @@ pub(super) fn is_node_of(stores: &Stores, claim: &str, node: &str) -> bool {
     nodes.iter().any(|one| one.metadata.name.as_deref() == Some(node))
 }
 
-/// The newest version of anything that a round looks at.
+/// The newest resource version of the main kinds that a pass reads.
 pub(crate) fn revision(stores: &Stores) -> u64 {
     let pods = stores.pods.revision().max(stores.nodes.revision());
     pods.max(stores.node_claims.revision()).max(stores.node_pools.revision())
 }
 
-/// The pools that may launch, each with what it could buy.
+/// NodePools that may launch, with their instance types.
 pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
     let mut pools = Vec::new();
     for pool in context.stores.node_pools.list() {
@@ -279,7 +286,8 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
             Err(error) => {
                 let name = pool.metadata.name.as_deref().unwrap_or_default();
                 tracing::error!(nodepool = name, %error, "skipping, unable to resolve instance types");
-                // The pool stays, so that its pods hear that it has nothing to offer.
+                // The NodePool is kept without instance types, so that it appears in the reasons of unschedulable
+                // pods.
                 Arc::default()
             }
         };
@@ -288,10 +296,10 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
     pools
 }
 
-/// The cluster that the pods are to be planned into.
+/// The input of the planner.
 pub(crate) fn planning_input(
     context: &Context,
-    sorted: ClassifiedPods,
+    classified: ClassifiedPods,
     pools: Vec<PoolInput>,
 ) -> ClusterInput {
     let stores = &context.stores;
@@ -305,9 +313,9 @@ pub(crate) fn planning_input(
         nodes,
         node_claims,
         leaving: context.state.marked_for_deletion(),
-        bound: sorted.bound,
-        pending: sorted.pending,
-        expected: sorted.expected,
+        bound: classified.bound,
+        pending: classified.pending,
+        expected: classified.expected,
         daemon_sets: stores.daemon_sets.list(),
         volume_claims: stores.volume_claims.list(),
         volumes: stores.volumes.list(),
@@ -319,7 +327,7 @@ pub(crate) fn planning_input(
     }
 }
 
-/// What pods without spread constraints get, and by what.
+/// The default spread constraints of the scheduler configuration, and the workloads that they apply to.
 fn spreading(context: &Context) -> DefaultSpreadInput {
     let config = context.settings.scheduler_config.clone();
     if config.is_empty() {

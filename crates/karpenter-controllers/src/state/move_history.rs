@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
-use karpenter_disruption::fleet::Thorough;
+use karpenter_disruption::cluster::LowYieldWindow;
 
 /// How long moves are kept, unless a NodePool has a longer cool-down.
 const MOVE_HISTORY_MIN: SignedDuration = SignedDuration::from_hours(24);
@@ -74,9 +74,9 @@ impl MoveHistory {
         self.low_yield_window = Some((began, now));
     }
 
-    pub fn low_yield_window(&self) -> Option<Thorough> {
+    pub fn low_yield_window(&self) -> Option<LowYieldWindow> {
         let (began, last) = self.low_yield_window?;
-        Some(Thorough { began_secs: began.as_second(), last_secs: last.as_second() })
+        Some(LowYieldWindow { began_secs: began.as_second(), last_secs: last.as_second() })
     }
 
     /// When pods were moved, by uid.
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(moves.low_yield_window(), None);
         for (now, began_secs) in [(0, 0), (100, 0), (399, 0), (699, 699), (998, 699)] {
             moves.record_low_yield_move(at(now));
-            assert_eq!(moves.low_yield_window(), Some(Thorough { began_secs, last_secs: now }));
+            assert_eq!(moves.low_yield_window(), Some(LowYieldWindow { began_secs, last_secs: now }));
         }
     }
 

@@ -88,7 +88,7 @@ fn successor_of_a_moved_pod_inherits_its_reservation() {
     state.release_to_successor("a", at(2));
     let is_fresh = |_: &str, since: Timestamp, is_move: bool| is_move && since >= at(2);
     assert_eq!(state.inherit_slot(&pod("b", "web"), at(3), is_fresh).as_deref(), Some("one"));
-    let reservation = state.reservation_of("b").expect("a place");
+    let reservation = state.reservation_of("b").expect("a reservation");
     assert_eq!((reservation.is_move, reservation.since), (true, at(3)));
     assert_eq!(state.move_history().pod_moved_at("b"), Some(at(3)));
     state.release_to_successor("b", at(1));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{is_deleting, name_of};
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_state::cost::DeletionCosts;
 use karpenter_state::pod::Pod;
 
@@ -45,14 +45,14 @@ impl StaticDeprovisioning {
 }
 
 impl Reconcile for StaticDeprovisioning {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
-        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(After::Done) };
-        let Some(replicas) = replicas(context, &pool) else { return Ok(After::Done) };
+        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
+        let Some(replicas) = replicas(context, &pool) else { return Ok(Requeue::No) };
         let active = counts(context, name_of(&*pool)).active;
         let surplus = active.saturating_sub(replicas);
         if surplus == 0 {
-            return Ok(After::Again(RECHECK));
+            return Ok(Requeue::After(RECHECK));
         }
         tracing::info!(
             current = active,
@@ -73,6 +73,6 @@ impl Reconcile for StaticDeprovisioning {
         {
             writes::delete(&context.client, &context.stores.node_claims, &**claim).await?;
         }
-        Ok(After::Again(RECHECK))
+        Ok(Requeue::After(RECHECK))
     }
 }

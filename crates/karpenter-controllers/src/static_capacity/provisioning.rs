@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use karpenter_cluster::clock::until;
 use karpenter_cluster::controllers::context::name_of;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 
 use super::count::{Counts, counts, reserve_nodes};
 use super::{RECHECK, is_ready, replicas, watch};
@@ -39,28 +39,28 @@ pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
 }
 
 impl Reconcile for StaticProvisioning {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let context = &self.context;
-        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(After::Done) };
+        let Some(pool) = context.stores.node_pools.get_key(key) else { return Ok(Requeue::No) };
         let Some(replicas) = replicas(context, &pool).filter(|_| is_ready(&pool)) else {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         };
         claims::resolve_unconfirmed_creates(context).await?;
         let counts = counts(context, name_of(&*pool));
         let missing = missing(counts, replicas);
         if missing == 0 {
-            return Ok(After::Again(RECHECK));
+            return Ok(Requeue::After(RECHECK));
         }
         let now = context.clock.now();
         let held = context.launch_backoff.lock().held_until(name_of(&*pool), now);
         if let Some(held) = held {
             tracing::info!(until = %held, "launches failed repeatedly, waiting");
-            return Ok(After::Again(until(now, held)));
+            return Ok(Requeue::After(until(now, held)));
         }
         let reservation = reserve_nodes(context, &pool, missing);
         if reservation.granted() == 0 {
             tracing::info!("nodepool node limit reached");
-            return Ok(After::Again(AT_LIMIT));
+            return Ok(Requeue::After(AT_LIMIT));
         }
         tracing::info!(
             current = counts.active,
@@ -74,6 +74,6 @@ impl Reconcile for StaticProvisioning {
             claims::create(context, &claim).await?;
         }
         let is_limited = reservation.granted() < missing;
-        Ok(After::Again(if is_limited { AT_LIMIT } else { RECHECK }))
+        Ok(Requeue::After(if is_limited { AT_LIMIT } else { RECHECK }))
     }
 }

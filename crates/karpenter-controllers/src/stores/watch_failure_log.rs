@@ -4,21 +4,21 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use karpenter_cluster::mirror::trouble::Trouble;
+use karpenter_cluster::store::watch_failure::WatchFailure;
 use tokio::time::Instant;
 
 /// What goes on and on is said again after this long.
 const LOG_REPEAT_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// Says what is wrong with the watch of a kind: the first time, when it is something else, and then now and then.
-pub(super) fn log_watch_failure(kind: &'static str) -> impl Fn(&Trouble) + Send + Sync + 'static {
+pub(super) fn log_watch_failure(kind: &'static str) -> impl Fn(&WatchFailure) + Send + Sync + 'static {
     let seldom = Seldom::default();
-    move |trouble: &Trouble| {
-        if !seldom.is_due(&trouble.message, Instant::now()) {
+    move |failure: &WatchFailure| {
+        if !seldom.is_due(&failure.message, Instant::now()) {
             return;
         }
-        let error = trouble.message.as_str();
-        if trouble.is_empty_handed {
+        let error = failure.message.as_str();
+        if failure.is_before_first_list {
             tracing::error!(kind, error, "listing objects; nothing is done until it works");
         } else {
             tracing::warn!(kind, error, "watching objects; what was seen last is used until it works again");

@@ -1,4 +1,4 @@
-//! The API before v1 as people used it: Provisioners that launch nodes, and the rules of their time.
+//! The v1alpha5 API: Provisioners launch nodes, with the disruption rules of v1alpha5.
 
 mod adoption;
 mod dotted;

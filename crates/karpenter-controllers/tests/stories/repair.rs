@@ -1,4 +1,4 @@
-//! Sick nodes on an embedded cluster in virtual time: restarted in place, replaced, or ended as before 1.15.
+//! Node repair on the embedded cluster: reboot, replacement, and `--legacy-node-repair`.
 
 mod legacy;
 mod reboots;

@@ -1,4 +1,4 @@
-//! Nodes go away, and pools say what they own, on the embedded cluster.
+//! Termination of nodes, and the status of NodePools, on the embedded cluster.
 
 mod drain;
 mod emptiness;

@@ -11,19 +11,19 @@ use super::command;
 use super::deletes::deletion;
 use super::draft::{Draft, Move};
 use crate::balanced::{self, Totals};
+use crate::cluster::Cluster;
 use crate::command::{Candidate, Command};
-use crate::controls::{MovesLeft, is_worth_it};
-use crate::explain::Why;
-use crate::fleet::Fleet;
-use crate::pod_budgets::{Jointly, PodBudgetUse};
+use crate::pod_budgets::{JointEvictions, PodBudgetUse};
+use crate::pool_policy::{MoveAllowance, check_saving};
+use crate::verdict::Verdict;
 
 /// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
 const SAVING_SHARE_MIN: f64 = 0.005;
-/// And so much more for every node by which each node that goes makes the fleet larger: nodes have to be looked after,
+/// And so much more for every node by which each node that goes makes the cluster larger: nodes have to be looked after,
 /// and every one of them runs its own daemons.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 
-/// How much of what the fleet costs a move has to save for its share of the trouble of moving all pods.
+/// How much of what the cluster costs a move has to save for its share of the trouble of moving all pods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Yield(f64);
 
@@ -43,40 +43,40 @@ impl Yield {
 }
 
 pub(crate) struct Rules<'a> {
-    fleet: &'a Fleet,
+    cluster: &'a Cluster,
     totals: BTreeMap<Arc<str>, Totals>,
-    /// What the whole fleet costs, and what it would be to move all of it.
+    /// What the whole cluster costs, and what it would be to move all of it.
     whole: Totals,
     evicted_anyway: PodBudgetUse,
-    moves_left: MovesLeft,
+    moves_left: MoveAllowance,
 }
 
 impl<'a> Rules<'a> {
-    pub(crate) fn new(fleet: &'a Fleet) -> Self {
-        let totals = balanced::totals(fleet);
+    pub(crate) fn new(cluster: &'a Cluster) -> Self {
+        let totals = balanced::totals(cluster);
         let whole = totals.values().fold(Totals::default(), |sum, one| Totals {
             price_per_hour: sum.price_per_hour + one.price_per_hour,
             reschedule_cost: sum.reschedule_cost + one.reschedule_cost,
         });
         Self {
-            fleet,
+            cluster,
             totals,
             whole,
-            evicted_anyway: PodBudgetUse::new(fleet),
-            moves_left: MovesLeft::new(fleet),
+            evicted_anyway: PodBudgetUse::new(cluster),
+            moves_left: MoveAllowance::new(cluster),
         }
     }
 
     pub(crate) fn is_many_to_many(&self, pool: &Arc<str>) -> bool {
-        self.fleet.pools.get(pool).is_none_or(|pool| pool.controls.is_many_to_many_enabled)
+        self.cluster.pools.get(pool).is_none_or(|pool| pool.pool_policy.is_many_to_many_enabled)
     }
 
     /// Whether the move is worth it; the reason if it is the owner of a pool who asks for more.
-    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> Result<(), Option<Why>> {
+    pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> Result<(), Option<Verdict>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
         {
-            return Err(Some(Why::NeedsSeveralNodes { count: one.replacements.len() }));
+            return Err(Some(Verdict::NeedsSeveralNodes { count: one.replacements.len() }));
         }
         if !one.replacements.is_empty() {
             let share = saving_share_min(one.sources.len(), one.replacements.len());
@@ -92,15 +92,15 @@ impl<'a> Rules<'a> {
             }
         }
         self.is_agreed(draft, one)
-            .map_err(|why| Some(why).filter(|why| !matches!(why, Why::NotCheaper { .. })))
+            .map_err(|verdict| Some(verdict).filter(|verdict| !matches!(verdict, Verdict::NotCheaper { .. })))
     }
 
     /// Whether owners of pools accept the command, and it does not launch its own nodes again.
-    pub(crate) fn accepts_any(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Option<Why>> {
+    pub(crate) fn accepts_any(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Option<Verdict>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
         {
-            return Err(Some(Why::NeedsSeveralNodes { count: one.replacements.len() }));
+            return Err(Some(Verdict::NeedsSeveralNodes { count: one.replacements.len() }));
         }
         if !one.replacements.is_empty() && self.launched_again(draft, one).len() == one.sources.len() {
             return Err(None);
@@ -109,7 +109,7 @@ impl<'a> Rules<'a> {
     }
 
     /// Whether owners let the node go if its pods find room elsewhere.
-    pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Why> {
+    pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Verdict> {
         self.is_agreed(draft, &deletion(draft, source, Vec::new()))
     }
 
@@ -117,15 +117,15 @@ impl<'a> Rules<'a> {
     pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
         let command = command(draft.candidates, one.clone(), false);
         let mut evicted = self.evicted_anyway.clone();
-        evicted.admit(self.fleet, &command.candidates, Jointly::Strictly).is_ok()
-            && self.moves_left.clone().admit(self.fleet, &command).is_ok()
+        evicted.admit(self.cluster, &command.candidates, JointEvictions::AllNow).is_ok()
+            && self.moves_left.clone().admit(self.cluster, &command).is_ok()
     }
 
     /// What owners of pools ask for.
-    fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Why> {
+    fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
         let command = command(draft.candidates, one.clone(), false);
-        is_worth_it(self.fleet, &command)?;
-        balanced::approve(self.fleet, &self.totals, &command)
+        check_saving(self.cluster, &command)?;
+        balanced::approve(self.cluster, &self.totals, &command)
     }
 
     /// What a move of so much trouble has to save at least.
@@ -137,7 +137,7 @@ impl<'a> Rules<'a> {
     /// Sources of which the move would launch the like again, one for each of those, the fullest first.
     pub(crate) fn launched_again(&self, draft: &Draft<'_>, one: &Move) -> Vec<usize> {
         let going: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
-        let again = launched_again(self.fleet, &going, &one.replacements);
+        let again = launched_again(self.cluster, &going, &one.replacements);
         again.into_iter().map(|position| one.sources[position]).collect()
     }
 }
@@ -145,7 +145,7 @@ impl<'a> Rules<'a> {
 /// Nodes that go, by position, of which the like would be launched: same pool, same type, bought the same way. One for
 /// each that is launched, the fullest first.
 pub(crate) fn launched_again(
-    fleet: &Fleet,
+    cluster: &Cluster,
     going: &[&Candidate],
     replacements: &[PlannedNode],
 ) -> Vec<usize> {
@@ -154,17 +154,17 @@ pub(crate) fn launched_again(
     left.sort_by(|a, b| pods(*b).total_cmp(&pods(*a)).then(a.cmp(b)));
     let mut again = Vec::new();
     for planned in replacements {
-        let Some(pool) = fleet.problem.pools.get(planned.pool) else { continue };
-        let Some(instance_type) = fleet.problem.catalogs[pool.catalog].get(planned.instance_type) else {
+        let Some(pool) = cluster.problem.pools.get(planned.pool) else { continue };
+        let Some(instance_type) = cluster.problem.catalogs[pool.catalog].get(planned.instance_type) else {
             continue;
         };
         let capacity_type = instance_type.offerings.get(planned.offering).and_then(|one| one.capacity_type());
         let is_like = |position: &usize| {
             let candidate = going[*position];
-            let machine = &fleet.machines[candidate.machine];
+            let state_node = &cluster.state_nodes[candidate.state_node];
             candidate.pool == pool.name
-                && machine.instance_type.as_ref() == Some(&instance_type.name)
-                && machine.capacity_type.as_ref() == capacity_type
+                && state_node.instance_type.as_ref() == Some(&instance_type.name)
+                && state_node.capacity_type.as_ref() == capacity_type
         };
         if let Some(at) = left.iter().position(is_like) {
             again.push(left.remove(at));

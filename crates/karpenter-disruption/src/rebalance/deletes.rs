@@ -11,7 +11,7 @@ use super::draft::{Draft, Found, Move};
 use super::order::Zones;
 use super::replacing::Means;
 use crate::command::Destination;
-use crate::explain::Why;
+use crate::verdict::Verdict;
 
 /// Nodes tried together at first.
 const BATCH_START: usize = 16;
@@ -52,7 +52,7 @@ impl Deletions {
         means: &Means<'_>,
         least: Option<Yield>,
         moves: &mut Vec<Move>,
-    ) -> BTreeMap<usize, Why> {
+    ) -> BTreeMap<usize, Verdict> {
         let rules = means.rules;
         let wanted = self.wanted(draft, means, least);
         wanted.iter().for_each(|candidate| self.is_tried[*candidate] = true);
@@ -119,7 +119,7 @@ fn run(
     means: &Means<'_>,
     order: &[usize],
     moves: &mut Vec<Move>,
-) -> BTreeMap<usize, Why> {
+) -> BTreeMap<usize, Verdict> {
     let mut refused = BTreeMap::new();
     let mut rest: Vec<usize> = Vec::new();
     for candidate in order {

@@ -1,4 +1,4 @@
-//! The fleet as it would be with the moves found so far carried out, and what further moves would look like there.
+//! The cluster as it would be with the moves found so far carried out, and what further moves would look like there.
 //!
 //! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
 //! node that was given pods is not taken away by the same plan, so no pod moves twice.
@@ -10,8 +10,8 @@ use karpenter_model::plan::{PlannedNode, PodRun};
 use karpenter_model::problem::{Mode, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
+use crate::cluster::Cluster;
 use crate::command::{Candidate, Destination};
-use crate::fleet::Fleet;
 
 /// A set of nodes that could go, and what would take their place. Nothing is said about whether it should be done.
 #[derive(Debug, Clone)]
@@ -87,20 +87,24 @@ type Asked = (Vec<usize>, Vec<usize>, u64);
 
 impl<'a> Draft<'a> {
     /// Waiting pods are put where they will go anyway.
-    pub(crate) fn new(fleet: &Fleet, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
+    pub(crate) fn new(cluster: &Cluster, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
         let mut simulator = simulator.fork();
-        let waiting = fleet.problem.pods.len();
+        let waiting = cluster.problem.pods.len();
         if waiting > 0 {
             let reservation_credits = BTreeMap::new();
             let simulation_request = simulation_request(&[], Mode::Compat, 0, &reservation_credits);
             let outcome = simulator.simulate(&simulation_request);
             simulator.commit(&simulation_request, &outcome);
         }
-        let nodes = fleet.problem.nodes.len();
+        let nodes = cluster.problem.nodes.len();
         let node_of: Vec<usize> = candidates
             .iter()
             .map(|candidate| {
-                fleet.machines.get(candidate.machine).and_then(|machine| machine.at).unwrap_or(usize::MAX)
+                cluster
+                    .state_nodes
+                    .get(candidate.state_node)
+                    .and_then(|state_node| state_node.at)
+                    .unwrap_or(usize::MAX)
             })
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();

@@ -12,7 +12,7 @@ use super::accept::{Rules, Yield};
 use super::draft::{Draft, Found, Move};
 use super::order::Zones;
 use super::windows::{Choice, Windows};
-use crate::explain::Why;
+use crate::verdict::Verdict;
 
 /// How nodes are put together to be replaced, how many at once, and what that has to be worth.
 pub(crate) struct Manner {
@@ -127,7 +127,7 @@ pub(crate) fn run(
     effort: u64,
     wanted_per_hour: f64,
     moves: &mut Vec<Move>,
-) -> BTreeMap<usize, Why> {
+) -> BTreeMap<usize, Verdict> {
     let Means { windows, rules, budget_left } = means;
     let mut refused = BTreeMap::new();
     let (mut asked_before, known) = (0, moves.len());
@@ -158,7 +158,7 @@ pub(crate) fn run(
                 return refused;
             }
             asked_before += asked.iter().map(|(sources, _)| sources.len()).sum::<usize>();
-            let found: Vec<Result<Found, Option<Why>>> = asked
+            let found: Vec<Result<Found, Option<Verdict>>> = asked
                 .par_iter()
                 .map(|(sources, onto)| replace(draft, rules, sources, onto, manner, effort_for(sources)))
                 .collect();
@@ -217,7 +217,7 @@ fn replace(
     onto: &[usize],
     manner: &Manner,
     effort: u64,
-) -> Result<Found, Option<Why>> {
+) -> Result<Found, Option<Verdict>> {
     let Manner { least, kept_least, .. } = *manner;
     let is_many = sources.iter().all(|source| rules.is_many_to_many(&draft.candidates[*source].pool));
     let mode = if is_many { Mode::Cost } else { Mode::Compat };

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use karpenter_model::problem::Problem;
 
 use super::fluid::{Amount, Fluid};
+use crate::cluster::Cluster;
 use crate::command::Candidate;
-use crate::fleet::Fleet;
-use crate::pod_budgets::{Jointly, PodBudgetUse};
+use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 
 /// How sets are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ struct Known {
 }
 
 pub(crate) struct Windows<'a> {
-    fleet: &'a Fleet,
+    cluster: &'a Cluster,
     candidates: &'a [Candidate],
     /// What could be saved at most by packing a candidate's pods elsewhere.
     waste: Vec<f64>,
@@ -51,7 +51,7 @@ pub(crate) struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     pub(crate) fn new(
-        fleet: &'a Fleet,
+        cluster: &'a Cluster,
         problem: &Problem,
         candidates: &'a [Candidate],
         node_of: &[usize],
@@ -77,7 +77,7 @@ impl<'a> Windows<'a> {
             }
         }
         let known = Mutex::default();
-        Self { fleet, candidates, waste, amounts, alone, pools, is_spread, known }
+        Self { cluster, candidates, waste, amounts, alone, pools, is_spread, known }
     }
 
     /// Sets of open candidates of one pool each, of at most `most` or as many as `size` says for the pool; most promising
@@ -121,7 +121,7 @@ impl<'a> Windows<'a> {
 
     fn complementary(&self, mut open: Vec<usize>, fluid: &Fluid, size: usize) -> Vec<Vec<usize>> {
         let mut sets = Vec::new();
-        let evicted_anyway = PodBudgetUse::new(self.fleet);
+        let evicted_anyway = PodBudgetUse::new(self.cluster);
         while !open.is_empty() {
             let mut set: Vec<usize> = Vec::new();
             let mut evicted = evicted_anyway.clone();
@@ -182,7 +182,7 @@ impl<'a> Windows<'a> {
         let per_trouble =
             |candidate: usize| self.waste[candidate] / self.candidates[candidate].reschedule_cost.max(1e-9);
         open.sort_by(|a, b| per_trouble(*b).total_cmp(&per_trouble(*a)).then(a.cmp(b)));
-        let evicted_anyway = PodBudgetUse::new(self.fleet);
+        let evicted_anyway = PodBudgetUse::new(self.cluster);
         while !open.is_empty() {
             let mut evicted = evicted_anyway.clone();
             let mut set: Vec<usize> = Vec::new();
@@ -216,7 +216,7 @@ impl<'a> Windows<'a> {
 
     /// Whether its pods can be evicted together with those of the set.
     fn may_join(&self, candidate: usize, evicted: &mut PodBudgetUse) -> bool {
-        self.fleet.pod_budgets.is_empty()
-            || evicted.admit(self.fleet, [&self.candidates[candidate]], Jointly::Strictly).is_ok()
+        self.cluster.pod_budgets.is_empty()
+            || evicted.admit(self.cluster, [&self.candidates[candidate]], JointEvictions::AllNow).is_ok()
     }
 }

@@ -1,28 +1,28 @@
 //! Which nodes may be disrupted, by class, and the words for those that may not.
 
-use karpenter_disruption::candidate::{Class, candidate};
+use karpenter_disruption::candidate::{DisruptionClass, candidate};
+use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
 use karpenter_disruption::command::Method;
-use karpenter_disruption::fleet::{Fleet, Machine, Reason};
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::evaluate::evaluate;
 
 use crate::builders::*;
 
-const CLASSES: [(Class, Reason); 3] = [
-    (Class::Graceful, Reason::Underutilized),
-    (Class::Eventual, Reason::Drifted),
-    (Class::Repair, Reason::Unhealthy),
+const CLASSES: [(DisruptionClass, Reason); 3] = [
+    (DisruptionClass::Graceful, Reason::Underutilized),
+    (DisruptionClass::Eventual, Reason::Drifted),
+    (DisruptionClass::Repair, Reason::Unhealthy),
 ];
 
-fn one_node() -> Fleet {
-    let mut fleet = fleet();
-    add(&mut fleet, "a", "small", &[pod("app", 500), pod("app", 500)]);
-    fleet
+fn one_node() -> Cluster {
+    let mut cluster = cluster();
+    add(&mut cluster, "a", "small", &[pod("app", 500), pod("app", 500)]);
+    cluster
 }
 
 /// What each class says: graceful, eventual, repair. `""`: it may go.
-fn check(case: &str, fleet: &Fleet, expected: [&str; 3]) {
+fn check(case: &str, cluster: &Cluster, expected: [&str; 3]) {
     for ((class, reason), expected) in CLASSES.into_iter().zip(expected) {
-        let said = candidate(fleet, 0, class, reason);
+        let said = candidate(cluster, 0, class, reason);
         let said = said.map_or_else(|blocked| blocked.to_string(), |_| String::new());
         assert_eq!(said, expected, "{case}, {class:?}");
     }
@@ -30,30 +30,31 @@ fn check(case: &str, fleet: &Fleet, expected: [&str; 3]) {
 
 #[test]
 fn what_a_command_takes_away_is_no_news_to_anybody() {
-    let mut fleet = one_node();
-    fleet.machines[0].is_leaving = true;
-    fleet.machines[0].drifted_since_secs = Some(1);
-    fleet.in_commands.insert("a".into());
-    check("in a command", &fleet, ["Candidate is already being disrupted"; 3]);
+    let mut cluster = one_node();
+    cluster.state_nodes[0].is_marked_for_deletion = true;
+    cluster.state_nodes[0].drifted_since_secs = Some(1);
+    cluster.disrupting_claims.insert("a".into());
+    check("in a command", &cluster, ["Candidate is already being disrupted"; 3]);
     for settings in [compat(), cost()] {
-        let proposal = propose(&fleet, &settings);
-        let events: Vec<_> = proposal.standings.iter().filter_map(|standing| standing.event()).collect();
+        let evaluation = evaluate(&cluster, &settings);
+        let events: Vec<_> =
+            evaluation.verdicts.iter().filter_map(|node_verdict| node_verdict.event()).collect();
         assert_eq!(events, [], "{:?}", settings.mode);
     }
 }
 
 #[test]
 fn states_of_the_node() {
-    type Change = fn(&mut Machine);
+    type Change = fn(&mut StateNode);
     let cases: [(&str, Change, [&str; 3]); 12] = [
         ("nothing", |_| {}, ["", "", ""]),
         ("no node", |one| one.node = None, ["Nodeclaim does not have an associated node"; 3]),
         ("rebooting", |one| one.is_rebooting = true, ["Node is rebooting"; 3]),
-        ("leaving", |one| one.is_leaving = true, ["Node is deleting or marked for deletion"; 3]),
+        ("leaving", |one| one.is_marked_for_deletion = true, ["Node is deleting or marked for deletion"; 3]),
         // The order of the checks: what is on its way out is not blamed for not being up.
         (
             "leaving before it was up",
-            |one| (one.is_leaving, one.is_initialized) = (true, false),
+            |one| (one.is_marked_for_deletion, one.is_initialized) = (true, false),
             ["Node is deleting or marked for deletion"; 3],
         ),
         (
@@ -75,7 +76,7 @@ fn states_of_the_node() {
         ("nominated", |one| one.is_nominated = true, ["Node is nominated for a pending pod"; 3]),
         (
             "kept",
-            |one| one.is_kept = true,
+            |one| one.is_do_not_disrupt = true,
             [
                 "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation",
                 "Disruption is blocked through the \"karpenter.sh/do-not-disrupt\" annotation",
@@ -94,117 +95,121 @@ fn states_of_the_node() {
         ("unknown pool", |one| one.pool = Some("gone".into()), ["NodePool not found (NodePool=gone)"; 3]),
     ];
     for (case, change, expected) in cases {
-        let mut fleet = one_node();
-        change(&mut fleet.machines[0]);
-        check(case, &fleet, expected);
+        let mut cluster = one_node();
+        change(&mut cluster.state_nodes[0]);
+        check(case, &cluster, expected);
     }
 }
 
 #[test]
 fn a_node_of_a_waiting_proposal_is_taken() {
-    let mut fleet = one_node();
-    wait(&mut fleet, Method::Emptiness, &["a"]);
-    check("waiting", &fleet, ["Candidate is already being disrupted"; 3]);
+    let mut cluster = one_node();
+    wait(&mut cluster, Method::Emptiness, &["a"]);
+    check("waiting", &cluster, ["Candidate is already being disrupted"; 3]);
 }
 
 #[test]
 fn a_node_rests_only_for_the_reasons_that_failed() {
     const RESTING: &str = "Disruption failed lately, and its replacement is not initialized yet";
-    let mut fleet = one_node();
-    fleet.resting.insert("a".into(), [Reason::Drifted].into());
-    check("drift failed", &fleet, ["", RESTING, ""]);
-    fleet.resting.insert("a".into(), [Reason::Underutilized, Reason::Unhealthy].into());
-    check("savings and repair failed", &fleet, [RESTING, "", RESTING]);
+    let mut cluster = one_node();
+    cluster.held_off.insert("a".into(), [Reason::Drifted].into());
+    check("drift failed", &cluster, ["", RESTING, ""]);
+    cluster.held_off.insert("a".into(), [Reason::Underutilized, Reason::Unhealthy].into());
+    check("savings and repair failed", &cluster, [RESTING, "", RESTING]);
 }
 
 #[test]
 fn pods_that_stand_in_the_way() {
-    type Change = fn(&mut Fleet);
+    type Change = fn(&mut Cluster);
     const KEPT: &str = "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-1)";
     const BUDGET: &str = "Pdb prevents pod evictions (PodDisruptionBudget=[default/guard])";
     const BUDGETS: &str =
         "Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[default/guard default/other])";
     let cases: [(&str, Change, &str); 9] = [
-        ("kept", |fleet| fleet.machines[0].occupants[1].is_kept = true, KEPT),
+        ("kept", |cluster| cluster.state_nodes[0].pods[1].is_do_not_disrupt = true, KEPT),
         (
             "kept, but finished",
-            |fleet| {
-                let pod = &mut fleet.machines[0].occupants[1];
-                (pod.is_kept, pod.is_active, pod.is_evictable) = (true, false, false);
+            |cluster| {
+                let pod = &mut cluster.state_nodes[0].pods[1];
+                (pod.is_do_not_disrupt, pod.is_active, pod.is_evictable) = (true, false, false);
             },
             "",
         ),
-        ("a daemon that is kept", |fleet| bind_daemon(fleet, 0, pod("log", 10)).is_kept = true, {
-            "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-2)"
-        }),
+        (
+            "a daemon that is kept",
+            |cluster| bind_daemon(cluster, 0, pod("log", 10)).is_do_not_disrupt = true,
+            { "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-2)" },
+        ),
         (
             "a budget with room",
-            |fleet| {
-                guard(fleet, "default/guard", 1, &[(0, 0), (0, 1)]);
+            |cluster| {
+                guard(cluster, "default/guard", 1, &[(0, 0), (0, 1)]);
             },
             "",
         ),
         (
             "a budget without",
-            |fleet| {
-                guard(fleet, "default/guard", 0, &[(0, 0)]);
+            |cluster| {
+                guard(cluster, "default/guard", 0, &[(0, 0)]);
             },
             BUDGET,
         ),
         (
             "a budget without, on a pod that is not evicted",
-            |fleet| {
-                guard(fleet, "default/guard", 0, &[(0, 0)]);
-                fleet.machines[0].occupants[0].is_evictable = false;
+            |cluster| {
+                guard(cluster, "default/guard", 0, &[(0, 0)]);
+                cluster.state_nodes[0].pods[0].is_evictable = false;
             },
             "",
         ),
         (
             "a budget without that lets unready pods go",
-            |fleet| {
-                let budget = guard(fleet, "default/guard", 0, &[(0, 0)]);
-                fleet.pod_budgets[budget].lets_unready_go = true;
-                fleet.machines[0].occupants[0].is_unready = true;
+            |cluster| {
+                let budget = guard(cluster, "default/guard", 0, &[(0, 0)]);
+                cluster.pod_budgets[budget].always_allows_unready = true;
+                cluster.state_nodes[0].pods[0].is_unready = true;
             },
             "",
         ),
         (
             "the same with a ready pod",
-            |fleet| {
-                let budget = guard(fleet, "default/guard", 0, &[(0, 0)]);
-                fleet.pod_budgets[budget].lets_unready_go = true;
+            |cluster| {
+                let budget = guard(cluster, "default/guard", 0, &[(0, 0)]);
+                cluster.pod_budgets[budget].always_allows_unready = true;
             },
             BUDGET,
         ),
         (
             "two budgets with room",
-            |fleet| {
-                guard(fleet, "default/guard", 5, &[(0, 0)]);
-                guard(fleet, "default/other", 5, &[(0, 0)]);
+            |cluster| {
+                guard(cluster, "default/guard", 5, &[(0, 0)]);
+                guard(cluster, "default/other", 5, &[(0, 0)]);
             },
             BUDGETS,
         ),
     ];
     for (case, change, expected) in cases {
-        let mut fleet = one_node();
-        change(&mut fleet);
-        check(case, &fleet, [expected, expected, ""]);
+        let mut cluster = one_node();
+        change(&mut cluster);
+        check(case, &cluster, [expected, expected, ""]);
         // A bounded drain gets its way in the end.
-        fleet.machines[0].termination_grace_period_secs = Some(60);
-        check(case, &fleet, [expected, "", ""]);
+        cluster.state_nodes[0].termination_grace_period_secs = Some(60);
+        check(case, &cluster, [expected, "", ""]);
     }
 }
 
 #[test]
 fn costs_of_a_candidate() {
-    let mut fleet = one_node();
-    bind_daemon(&mut fleet, 0, pod("log", 10)).eviction_cost = 5.0;
-    bind(&mut fleet, 0, pod("worthless", 10)).eviction_cost = -3.0;
-    let found = candidate(&fleet, 0, Class::Graceful, Reason::Empty).expect("nothing stands against it");
+    let mut cluster = one_node();
+    bind_daemon(&mut cluster, 0, pod("log", 10)).eviction_cost = 5.0;
+    bind(&mut cluster, 0, pod("worthless", 10)).eviction_cost = -3.0;
+    let found =
+        candidate(&cluster, 0, DisruptionClass::Graceful, Reason::Empty).expect("nothing stands against it");
     assert_eq!(found.reschedule_cost, 3.0, "one, and two ordinary pods");
     assert_eq!(found.savings_ratio(), 0.1 / 3.0);
     assert!(!found.is_empty);
-    fleet.machines[0].occupants.drain(..2);
-    let found = candidate(&fleet, 0, Class::Graceful, Reason::Empty).expect("nothing stands against it");
+    cluster.state_nodes[0].pods.drain(..2);
+    let found =
+        candidate(&cluster, 0, DisruptionClass::Graceful, Reason::Empty).expect("nothing stands against it");
     assert!(found.is_empty, "what is worth nothing does not keep a node");
 }

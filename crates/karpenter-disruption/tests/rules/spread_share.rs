@@ -1,9 +1,9 @@
 //! Savings keep to the share of pods of a hard hostname spread that may be on one node.
 
-use karpenter_disruption::bound::lower_bound_per_hour;
-use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::Fleet;
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Cluster;
+use karpenter_disruption::evaluate::evaluate;
+use karpenter_disruption::lower_bound::lower_bound_per_hour;
 use karpenter_model::labels::HOSTNAME;
 use karpenter_model::pod::{PodSpec, TopologySpread};
 use karpenter_model::selector::LabelSelector;
@@ -27,26 +27,26 @@ fn web() -> PodSpec {
 }
 
 /// So many small nodes with one replica each.
-fn replicas(nodes: usize) -> Fleet {
-    let mut fleet = fleet();
+fn replicas(nodes: usize) -> Cluster {
+    let mut cluster = cluster();
     for number in 0..nodes {
-        add(&mut fleet, &format!("node-{number:02}"), "small", &[web()]);
+        add(&mut cluster, &format!("node-{number:02}"), "small", &[web()]);
     }
-    fleet
+    cluster
 }
 
 /// The most replicas on one node once savings have come to rest.
-fn at_rest(mut fleet: Fleet, percent: u8) -> (usize, usize) {
-    fleet.problem.options.hostname_spread_share = SpreadShare::from_percent(percent).expect("a share");
+fn at_rest(mut cluster: Cluster, percent: u8) -> (usize, usize) {
+    cluster.problem.options.hostname_spread_share = SpreadShare::from_percent(percent).expect("a share");
     for _ in 0..10 {
-        let commands = propose(&fleet, &cost()).commands;
+        let commands = evaluate(&cluster, &cost()).commands;
         if commands.is_empty() {
             break;
         }
-        fleet = carried_out::after(&fleet, &commands);
+        cluster = apply::after(&cluster, &commands);
     }
-    let most = fleet.problem.nodes.iter().map(|node| node.pods.len()).max();
-    (fleet.problem.nodes.len(), most.unwrap_or(0))
+    let most = cluster.problem.nodes.iter().map(|node| node.pods.len()).max();
+    (cluster.problem.nodes.len(), most.unwrap_or(0))
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn replicas_are_brought_together_as_far_as_the_share_allows() {
 
 #[test]
 fn node_above_the_share_stays_and_the_bound_knows_it() {
-    let mut fleet = fleet();
-    add(&mut fleet, "crowded", "small", &[web(), web(), web()]);
-    assert_eq!(claims(&propose(&fleet, &cost()).commands), Vec::<Vec<&str>>::new());
-    let bound = lower_bound_per_hour(&fleet, 1_000).expect("there are pods");
+    let mut cluster = cluster();
+    add(&mut cluster, "crowded", "small", &[web(), web(), web()]);
+    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), Vec::<Vec<&str>>::new());
+    let bound = lower_bound_per_hour(&cluster, 1_000).expect("there are pods");
     assert!(bound <= 0.1 + 1e-9, "{bound}");
 }

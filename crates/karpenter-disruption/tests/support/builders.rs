@@ -1,15 +1,17 @@
-//! Small fleets for tests: pools, machines and pods written in one line each. Nothing here decides anything.
+//! Small clusters for tests: pools, nodes and pods written in one line each. Nothing here decides anything.
 
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use karpenter_disruption::cluster::{
+    Cluster, NodePod, NodePoolView, PodBudget, ProposedCommand, Reason, Repair, StateNode,
+};
 use karpenter_disruption::command::{Command, Method};
-use karpenter_disruption::explain::Why;
-use karpenter_disruption::fleet::{Fleet, Machine, Occupant, PodBudget, Pool, Reason, Repair, Waiting};
-use karpenter_disruption::propose::Proposal;
+use karpenter_disruption::evaluate::Evaluation;
 use karpenter_disruption::settings::{Mode, Settings};
+use karpenter_disruption::verdict::Verdict;
 use karpenter_model::instance_type::{InstanceType, Offering};
 use karpenter_model::labels;
 use karpenter_model::pod::PodSpec;
@@ -81,25 +83,25 @@ pub(crate) fn instance_type(name: &str, cpus: i64, price_per_hour: f64) -> Insta
 }
 
 /// small 2 CPUs 0.1 $/h, medium 4 CPUs 0.2, large 8 CPUs 0.4; on-demand pool `general` without limits of disruption.
-pub(crate) fn fleet() -> Fleet {
-    let mut fleet = Fleet { now_secs: NOW_SECS, ..Fleet::default() };
-    fleet.problem.well_known = labels::WELL_KNOWN
+pub(crate) fn cluster() -> Cluster {
+    let mut cluster = Cluster { now_secs: NOW_SECS, ..Cluster::default() };
+    cluster.problem.well_known = labels::WELL_KNOWN
         .iter()
         .chain(&[labels::AWS_CAPACITY_RESERVATION_ID])
         .map(|key| Arc::from(*key))
         .collect();
-    fleet.problem.catalogs.push(Arc::new(vec![
+    cluster.problem.catalogs.push(Arc::new(vec![
         instance_type("small", 2, 0.1),
         instance_type("medium", 4, 0.2),
         instance_type("large", 8, 0.4),
     ]));
-    add_pool(&mut fleet, "general", &[labels::CAPACITY_TYPE_ON_DEMAND]);
-    fleet
+    add_pool(&mut cluster, "general", &[labels::CAPACITY_TYPE_ON_DEMAND]);
+    cluster
 }
 
 /// A pool of the first catalog that allows everything at once.
-pub(crate) fn add_pool(fleet: &mut Fleet, name: &str, capacity_types: &[&str]) {
-    fleet.problem.pools.push(NodePool {
+pub(crate) fn add_pool(cluster: &mut Cluster, name: &str, capacity_types: &[&str]) {
+    cluster.problem.pools.push(NodePool {
         name: name.into(),
         weight: 0,
         requirements: [wants(labels::CAPACITY_TYPE, capacity_types)].into_iter().collect(),
@@ -111,36 +113,36 @@ pub(crate) fn add_pool(fleet: &mut Fleet, name: &str, capacity_types: &[&str]) {
         catalog: 0,
         hostname_spread_share: None,
     });
-    let pool = Pool {
+    let pool = NodePoolView {
         name: name.into(),
-        launches_as: Some(fleet.problem.pools.len() - 1),
+        launches_as: Some(cluster.problem.pools.len() - 1),
         is_ready: true,
         consolidate_after_secs: Some(0),
         allowed: Reason::ALL.into_iter().map(|reason| (reason, 1000)).collect(),
-        ..Pool::default()
+        ..NodePoolView::default()
     };
-    fleet.pools.insert(name.into(), pool);
+    cluster.pools.insert(name.into(), pool);
 }
 
-pub(crate) fn add_static_pool(fleet: &mut Fleet, name: &str, replicas: u32, nodes_left: Option<u32>) {
-    let pool = Pool {
+pub(crate) fn add_static_pool(cluster: &mut Cluster, name: &str, replicas: u32, nodes_left: Option<u32>) {
+    let pool = NodePoolView {
         name: name.into(),
         replicas: Some(replicas),
         nodes_left,
         is_ready: true,
         consolidate_after_secs: Some(0),
         allowed: Reason::ALL.into_iter().map(|reason| (reason, 1000)).collect(),
-        ..Pool::default()
+        ..NodePoolView::default()
     };
-    fleet.pools.insert(name.into(), pool);
+    cluster.pools.insert(name.into(), pool);
 }
 
-pub(crate) fn pool<'f>(fleet: &'f mut Fleet, name: &str) -> &'f mut Pool {
-    fleet.pools.get_mut(name).expect("the pool was added")
+pub(crate) fn pool<'f>(cluster: &'f mut Cluster, name: &str) -> &'f mut NodePoolView {
+    cluster.pools.get_mut(name).expect("the pool was added")
 }
 
-pub(crate) fn allow(fleet: &mut Fleet, name: &str, reason: Reason, count: u32) {
-    pool(fleet, name).allowed.insert(reason, count);
+pub(crate) fn allow(cluster: &mut Cluster, name: &str, reason: Reason, count: u32) {
+    pool(cluster, name).allowed.insert(reason, count);
 }
 
 /// A pod that needs so much CPU and 1 GiB per CPU.
@@ -153,27 +155,27 @@ pub(crate) fn pod(app: &str, cpu_millis: i64) -> PodSpec {
     }
 }
 
-/// An initialised on-demand machine of pool `general` in the first zone, quiet for ever, with pods that may move.
-pub(crate) fn add(fleet: &mut Fleet, name: &str, type_name: &str, pods: &[PodSpec]) -> usize {
-    add_to(fleet, name, "general", type_name, labels::CAPACITY_TYPE_ON_DEMAND, pods)
+/// An initialised on-demand node of pool `general` in the first zone, quiet for ever, with pods that may move.
+pub(crate) fn add(cluster: &mut Cluster, name: &str, type_name: &str, pods: &[PodSpec]) -> usize {
+    add_to(cluster, name, "general", type_name, labels::CAPACITY_TYPE_ON_DEMAND, pods)
 }
 
 pub(crate) fn add_to(
-    fleet: &mut Fleet,
+    cluster: &mut Cluster,
     name: &str,
     pool: &str,
     type_name: &str,
     capacity_type: &str,
     pods: &[PodSpec],
 ) -> usize {
-    let catalog = fleet.problem.catalogs[0].clone();
+    let catalog = cluster.problem.catalogs[0].clone();
     let instance_type = catalog.iter().find(|one| &*one.name == type_name).expect("a type of the catalog");
     let price = instance_type
         .offerings
         .iter()
         .find(|one| one.capacity_type().is_some_and(|kind| &**kind == capacity_type))
         .map_or(0.0, |one| one.price_per_hour);
-    fleet.problem.nodes.push(Node {
+    cluster.problem.nodes.push(Node {
         name: name.into(),
         labels: label_map(&[
             (labels::HOSTNAME, name),
@@ -193,76 +195,76 @@ pub(crate) fn add_to(
         price_per_hour: Some(price),
         is_settling: false,
     });
-    fleet.machines.push(Machine {
+    cluster.state_nodes.push(StateNode {
         claim: name.into(),
         uid: format!("uid-{name}").into(),
         node: Some(name.into()),
         pool: Some(pool.into()),
-        at: Some(fleet.problem.nodes.len() - 1),
+        at: Some(cluster.problem.nodes.len() - 1),
         is_registered: true,
         is_initialized: true,
         is_ready: true,
-        quiet_since_secs: Some(0),
+        last_pod_event_secs: Some(0),
         instance_type: Some(type_name.into()),
         zone: Some(ZONES[0].into()),
         capacity_type: Some(capacity_type.into()),
         price_per_hour: price,
-        ..Machine::default()
+        ..StateNode::default()
     });
-    let machine = fleet.machines.len() - 1;
+    let state_node = cluster.state_nodes.len() - 1;
     for spec in pods {
-        bind(fleet, machine, spec.clone());
+        bind(cluster, state_node, spec.clone());
     }
-    machine
+    state_node
 }
 
-/// One more pod on a machine; returns its occupant.
-pub(crate) fn bind(fleet: &mut Fleet, machine: usize, spec: PodSpec) -> &mut Occupant {
-    let at = fleet.machines[machine].at.expect("the machine has a node");
-    let number = fleet.machines[machine].occupants.len();
-    let name: Arc<str> = format!("default/{}-{number}", fleet.machines[machine].claim).into();
-    fleet.problem.nodes[at].pods.push(BoundPod {
+/// One more pod on a node; returns its pod.
+pub(crate) fn bind(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &mut NodePod {
+    let at = cluster.state_nodes[state_node].at.expect("the machine has a node");
+    let number = cluster.state_nodes[state_node].pods.len();
+    let name: Arc<str> = format!("default/{}-{number}", cluster.state_nodes[state_node].claim).into();
+    cluster.problem.nodes[at].pods.push(BoundPod {
         spec: Arc::new(spec),
         is_daemon: false,
         is_terminating: false,
         mobility: Mobility::Moves,
     });
-    fleet.machines[machine].occupants.push(Occupant {
+    cluster.state_nodes[state_node].pods.push(NodePod {
         uid: name.clone(),
         name,
         is_active: true,
         is_reschedulable: true,
         is_evictable: true,
         eviction_cost: 1.0,
-        ..Occupant::default()
+        ..NodePod::default()
     });
-    fleet.machines[machine].occupants.last_mut().expect("just pushed")
+    cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
 /// A daemon: evictable, and not to be run elsewhere.
-pub(crate) fn bind_daemon(fleet: &mut Fleet, machine: usize, spec: PodSpec) -> &mut Occupant {
-    bind(fleet, machine, spec).is_reschedulable = false;
-    let at = fleet.machines[machine].at.expect("the machine has a node");
-    let pod = fleet.problem.nodes[at].pods.last_mut().expect("just pushed");
+pub(crate) fn bind_daemon(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &mut NodePod {
+    bind(cluster, state_node, spec).is_reschedulable = false;
+    let at = cluster.state_nodes[state_node].at.expect("the machine has a node");
+    let pod = cluster.problem.nodes[at].pods.last_mut().expect("just pushed");
     pod.is_daemon = true;
     pod.mobility = Mobility::Stays;
-    fleet.machines[machine].occupants.last_mut().expect("just pushed")
+    cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
-/// A budget that selects these occupants of a machine.
-pub(crate) fn guard(fleet: &mut Fleet, name: &str, allowed: u32, of: &[(usize, usize)]) -> usize {
+/// A budget that selects these pods of a node.
+pub(crate) fn guard(cluster: &mut Cluster, name: &str, allowed: u32, of: &[(usize, usize)]) -> usize {
     let budget = PodBudget { name: name.into(), disruptions_allowed: allowed, ..PodBudget::default() };
-    fleet.pod_budgets.push(budget);
-    let index = fleet.pod_budgets.len() - 1;
-    for (machine, occupant) in of {
-        fleet.machines[*machine].occupants[*occupant].budgets.push(index as u32);
+    cluster.pod_budgets.push(budget);
+    let index = cluster.pod_budgets.len() - 1;
+    for (state_node, node_pod) in of {
+        cluster.state_nodes[*state_node].pods[*node_pod].budgets.push(index as u32);
     }
     index
 }
 
-pub(crate) fn wait(fleet: &mut Fleet, method: Method, claims: &[&str]) {
+pub(crate) fn wait(cluster: &mut Cluster, method: Method, claims: &[&str]) {
     let claims = claims.iter().map(|claim| Arc::from(*claim)).collect();
-    fleet.waiting.push(Waiting { method, claims, is_standby: false });
+    cluster.proposed_commands.push(ProposedCommand { method, claims, awaits_budget: false });
 }
 
 pub(crate) fn sick(score: f64) -> Option<Repair> {
@@ -292,15 +294,15 @@ pub(crate) fn claims_of(command: &Command) -> Vec<&str> {
     command.candidates.iter().map(|candidate| &*candidate.claim).collect()
 }
 
-pub(crate) fn why<'p>(proposal: &'p Proposal, claim: &str) -> &'p Why {
-    let standing = proposal.standings.iter().find(|standing| &*standing.claim == claim);
-    &standing.expect("every machine has a standing").why
+pub(crate) fn verdict<'p>(evaluation: &'p Evaluation, claim: &str) -> &'p Verdict {
+    let node_verdict = evaluation.verdicts.iter().find(|node_verdict| &*node_verdict.claim == claim);
+    &node_verdict.expect("every machine has a standing").verdict
 }
 
 /// The names of a replacement's types.
-pub(crate) fn types_of(fleet: &Fleet, command: &Command, replacement: usize) -> Vec<String> {
+pub(crate) fn types_of(cluster: &Cluster, command: &Command, replacement: usize) -> Vec<String> {
     let node = &command.replacements[replacement];
-    let catalog = &fleet.problem.catalogs[fleet.problem.pools[node.pool].catalog];
+    let catalog = &cluster.problem.catalogs[cluster.problem.pools[node.pool].catalog];
     node.instance_type_options.iter().map(|option| catalog[*option].name.to_string()).collect()
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use karpenter_catalog::aws::{self, AwsNodeClass};
-use karpenter_disruption::carried_out;
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Cluster;
 use karpenter_disruption::command::Candidate;
-use karpenter_disruption::fleet::Fleet;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
@@ -129,25 +129,25 @@ pub(crate) fn problem(pods: Vec<PodGroup>) -> Problem {
 }
 
 /// Takes pods away, from every node its own share between none and four fifths.
-pub(crate) fn thin(fleet: &mut Fleet, seed: u64) {
+pub(crate) fn thin(cluster: &mut Cluster, seed: u64) {
     let mut draws = Draws::new(1_000 + seed);
-    for machine in &mut fleet.machines {
+    for state_node in &mut cluster.state_nodes {
         let share = draws.unit() * 0.8;
-        let Some(at) = machine.at else { continue };
-        let keeps: Vec<bool> = machine.occupants.iter().map(|_| draws.unit() >= share).collect();
+        let Some(at) = state_node.at else { continue };
+        let keeps: Vec<bool> = state_node.pods.iter().map(|_| draws.unit() >= share).collect();
         let mut keep = keeps.iter();
-        machine.occupants.retain(|_| *keep.next().unwrap_or(&true));
+        state_node.pods.retain(|_| *keep.next().unwrap_or(&true));
         let mut keep = keeps.iter();
-        fleet.problem.nodes[at].pods.retain(|_| *keep.next().unwrap_or(&true));
+        cluster.problem.nodes[at].pods.retain(|_| *keep.next().unwrap_or(&true));
     }
 }
 
-pub(crate) fn fragmented(pods: u32, seed: u64) -> Fleet {
+pub(crate) fn fragmented(pods: u32, seed: u64) -> Cluster {
     packed_and_thinned(problem(forty_shapes(pods, seed)), seed)
 }
 
 /// The same with every second Deployment spread over zones, at most one of its pods per node.
-pub(crate) fn constrained(pods: u32, seed: u64) -> Fleet {
+pub(crate) fn constrained(pods: u32, seed: u64) -> Cluster {
     let mut groups = Vec::new();
     for shape in forty_shapes(pods, seed) {
         let mut left = shape.count();
@@ -182,27 +182,27 @@ pub(crate) fn constrained(pods: u32, seed: u64) -> Fleet {
     packed_and_thinned(problem(groups), seed)
 }
 
-fn packed_and_thinned(problem: Problem, seed: u64) -> Fleet {
+fn packed_and_thinned(problem: Problem, seed: u64) -> Cluster {
     let plan = karpenter_scheduling::schedule(&problem);
-    let mut fleet = carried_out::fleet_of(&problem, &plan);
-    thin(&mut fleet, seed);
-    fleet
+    let mut cluster = apply::cluster_of_plan(&problem, &plan);
+    thin(&mut cluster, seed);
+    cluster
 }
 
-/// Every machine.
-pub(crate) fn candidates(fleet: &Fleet) -> Vec<Candidate> {
-    let machines = fleet.machines.iter().enumerate();
-    machines
-        .map(|(index, machine)| {
-            let pods = machine.occupants.iter().filter(|one| one.is_reschedulable);
+/// Every node.
+pub(crate) fn candidates(cluster: &Cluster) -> Vec<Candidate> {
+    let state_nodes = cluster.state_nodes.iter().enumerate();
+    state_nodes
+        .map(|(index, state_node)| {
+            let pods = state_node.pods.iter().filter(|one| one.is_reschedulable);
             let cost: f64 = pods.map(|one| one.eviction_cost.max(0.0)).sum();
             Candidate {
-                machine: index,
-                claim: machine.claim.clone(),
-                uid: machine.uid.clone(),
-                node: machine.node.clone().unwrap_or_default(),
-                pool: machine.pool.clone().unwrap_or_default(),
-                price_per_hour: machine.price_per_hour,
+                state_node: index,
+                claim: state_node.claim.clone(),
+                uid: state_node.uid.clone(),
+                node: state_node.node.clone().unwrap_or_default(),
+                pool: state_node.pool.clone().unwrap_or_default(),
+                price_per_hour: state_node.price_per_hour,
                 reschedule_cost: 1.0 + cost,
                 is_empty: cost == 0.0,
             }
@@ -210,14 +210,14 @@ pub(crate) fn candidates(fleet: &Fleet) -> Vec<Candidate> {
         .collect()
 }
 
-pub(crate) fn price(fleet: &Fleet) -> f64 {
-    fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+pub(crate) fn price(cluster: &Cluster) -> f64 {
+    cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
-/// What no fleet for these pods can cost less than, proved as far as it goes.
-pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
+/// What no cluster for these pods can cost less than, proved as far as it goes.
+pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
-    for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
+    for pod in cluster.problem.nodes.iter().flat_map(|node| &node.pods) {
         *counts.entry(pod.spec.clone()).or_default() += 1;
     }
     let pods = counts

@@ -1,14 +1,14 @@
 //! Commands in whatever order they happen to be thought of, looked at again, begun and done: budgets hold at every moment.
 //!
-//! A command that has begun is modelled as the controllers see it: its machines are leaving and no place for anybody, its
+//! A command that has begun is modelled as the controllers see it: its nodes are leaving and no place for anybody, its
 //! pods are where they were planned. Drains and launches take until it is done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use karpenter_disruption::cluster::{Cluster, ProposedCommand, Reason};
 use karpenter_disruption::command::{Command, Decision, Destination, Method};
-use karpenter_disruption::fleet::{Fleet, Reason, Waiting};
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_model::taints::{Effect, Taint};
@@ -27,13 +27,13 @@ pub(crate) enum Event {
     },
     /// A node stops working, or works again.
     Ready {
-        machine: u8,
+        state_node: u8,
         is_ready: bool,
     },
 }
 
 pub(crate) struct Run<'s> {
-    pub(crate) fleet: Fleet,
+    pub(crate) cluster: Cluster,
     settings: &'s Settings,
     /// With whether they wait for budgets.
     proposed: VecDeque<(Command, bool)>,
@@ -46,9 +46,9 @@ pub(crate) struct Run<'s> {
 }
 
 impl<'s> Run<'s> {
-    pub(crate) fn new(fleet: Fleet, settings: &'s Settings) -> Self {
+    pub(crate) fn new(cluster: Cluster, settings: &'s Settings) -> Self {
         Self {
-            fleet,
+            cluster,
             settings,
             proposed: VecDeque::new(),
             begun: VecDeque::new(),
@@ -59,49 +59,49 @@ impl<'s> Run<'s> {
     }
 
     /// The same where commands are wanted that have to wait for budgets, as the controllers do in mode Cost.
-    pub(crate) fn planning_ahead(fleet: Fleet, settings: &'s Settings) -> Self {
-        let plans_ahead = settings.mode == Mode::Cost;
-        Self::new(Fleet { plans_ahead, ..fleet }, settings)
+    pub(crate) fn planning_ahead(cluster: Cluster, settings: &'s Settings) -> Self {
+        let plan_beyond_budgets = settings.mode == Mode::Cost;
+        Self::new(Cluster { plan_beyond_budgets, ..cluster }, settings)
     }
 
-    fn propose(&mut self, command: Command, is_standby: bool) {
+    fn await_validation(&mut self, command: Command, awaits_budget: bool) {
         let mut taken = self.proposed.iter().flat_map(|(one, _)| &one.candidates);
         // Nobody waits in two proposals.
         if !taken.any(|one| command.candidates.iter().any(|other| other.claim == one.claim)) {
-            self.stood_by_count += usize::from(is_standby);
-            self.proposed.push_back((command, is_standby));
+            self.stood_by_count += usize::from(awaits_budget);
+            self.proposed.push_back((command, awaits_budget));
             self.wait();
         }
     }
 
     /// All proposals wait.
     fn wait(&mut self) {
-        let waiting = self.proposed.iter().map(|(command, is_standby)| Waiting {
+        let waiting = self.proposed.iter().map(|(command, awaits_budget)| ProposedCommand {
             method: command.method,
             claims: command.candidates.iter().map(|one| one.claim.clone()).collect(),
-            is_standby: *is_standby,
+            awaits_budget: *awaits_budget,
         });
-        self.fleet.waiting = waiting.collect();
+        self.cluster.proposed_commands = waiting.collect();
     }
 
     /// The first proposal is looked at again: it begins, waits on for budgets if it stands by, or is dropped.
     fn look_again(&mut self) {
-        let Some((command, is_standby)) = self.proposed.pop_front() else { return };
+        let Some((command, awaits_budget)) = self.proposed.pop_front() else { return };
         self.wait();
-        match revalidate(&command, &self.fleet, self.settings) {
+        match revalidate(&command, &self.cluster, self.settings) {
             Ok(fresh) => {
                 let started: BTreeSet<&str> = fresh.candidates.iter().map(|one| &*one.claim).collect();
                 let mut rest = command.clone();
                 rest.candidates.retain(|one| !started.contains(&*one.claim));
                 // Of empty nodes that stand by, the others wait on.
-                if is_standby && command.method == Method::Emptiness && !rest.candidates.is_empty() {
+                if awaits_budget && command.method == Method::Emptiness && !rest.candidates.is_empty() {
                     self.proposed.push_back((rest, true));
                     self.wait();
                 }
-                self.begun_after_standby_count += usize::from(is_standby);
+                self.begun_after_standby_count += usize::from(awaits_budget);
                 self.begin(&fresh);
             }
-            Err(Rejection::Budget { .. }) if is_standby => {
+            Err(Rejection::Budget { .. }) if awaits_budget => {
                 self.proposed.push_back((command, true));
                 self.wait();
             }
@@ -112,34 +112,34 @@ impl<'s> Run<'s> {
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Look => {
-                let proposal = propose(&self.fleet, self.settings);
-                for command in proposal.commands {
+                let evaluation = evaluate(&self.cluster, self.settings);
+                for command in evaluation.commands {
                     if command.method.is_validated() {
-                        self.propose(command, false);
+                        self.await_validation(command, false);
                     } else {
                         self.begin(&command);
                     }
                 }
-                for command in proposal.standby {
-                    self.propose(command, true);
+                for command in evaluation.awaiting_budget {
+                    self.await_validation(command, true);
                 }
             }
             Event::SecondLook => self.look_again(),
             Event::Done => {
                 let Some(claims) = self.begun.pop_front() else { return };
-                self.fleet.machines.retain(|machine| !claims.contains(&machine.claim));
+                self.cluster.state_nodes.retain(|state_node| !claims.contains(&state_node.claim));
             }
             Event::Allow { pool, reason, count } => {
                 let name: &str = ["general", "mixed"][usize::from(pool) % 2];
                 let reason = Reason::ALL[usize::from(reason) % Reason::ALL.len()];
-                if let Some(pool) = self.fleet.pools.get_mut(name) {
+                if let Some(pool) = self.cluster.pools.get_mut(name) {
                     pool.allowed.insert(reason, count);
                 }
             }
-            Event::Ready { machine, is_ready } => {
-                let count = self.fleet.machines.len().max(1);
-                if let Some(machine) = self.fleet.machines.get_mut(usize::from(machine) % count) {
-                    machine.is_ready = is_ready;
+            Event::Ready { state_node, is_ready } => {
+                let count = self.cluster.state_nodes.len().max(1);
+                if let Some(state_node) = self.cluster.state_nodes.get_mut(usize::from(state_node) % count) {
+                    state_node.is_ready = is_ready;
                 }
             }
         }
@@ -150,20 +150,20 @@ impl<'s> Run<'s> {
         self.begun_count += 1;
         if command.decision == Decision::Reboot {
             for candidate in &command.candidates {
-                self.fleet.machines[candidate.machine].is_rebooting = true;
+                self.cluster.state_nodes[candidate.state_node].is_rebooting = true;
             }
             return;
         }
         if self.settings.mode == Mode::Cost && command.method.reason() == Reason::Underutilized {
             self.check_pod_budgets(command);
         }
-        let first = self.fleet.problem.nodes.len();
+        let first = self.cluster.problem.nodes.len();
         for planned in &command.replacements {
-            let fleet = karpenter_disruption::carried_out::with_launched(&self.fleet, planned);
-            self.fleet = fleet;
+            let cluster = karpenter_disruption::apply::with_launched_node(&self.cluster, planned);
+            self.cluster = cluster;
         }
-        let machine_at: BTreeMap<usize, usize> = (self.fleet.machines.iter().enumerate())
-            .filter_map(|(index, machine)| Some((machine.at?, index)))
+        let state_node_of: BTreeMap<usize, usize> = (self.cluster.state_nodes.iter().enumerate())
+            .filter_map(|(index, state_node)| Some((state_node.at?, index)))
             .collect();
         for (from, to) in &command.moves {
             let to = match to {
@@ -171,20 +171,20 @@ impl<'s> Run<'s> {
                 Destination::New(number) => first + number,
             };
             let (node, pod) = (from.node as usize, from.pod as usize);
-            let moved = self.fleet.problem.nodes[node].pods[pod].clone();
-            self.fleet.problem.nodes[to].pods.push(moved);
-            let occupant = self.fleet.machines[machine_at[&node]].occupants[pod].clone();
-            if let Some(target) = machine_at.get(&to) {
-                self.fleet.machines[*target].occupants.push(occupant);
+            let moved = self.cluster.problem.nodes[node].pods[pod].clone();
+            self.cluster.problem.nodes[to].pods.push(moved);
+            let node_pod = self.cluster.state_nodes[state_node_of[&node]].pods[pod].clone();
+            if let Some(target) = state_node_of.get(&to) {
+                self.cluster.state_nodes[*target].pods.push(node_pod);
             }
         }
         let mut claims = BTreeSet::new();
         for candidate in &command.candidates {
-            let machine = &mut self.fleet.machines[candidate.machine];
-            claims.insert(machine.claim.clone());
-            machine.is_leaving = true;
-            let Some(at) = machine.at.take() else { continue };
-            let node = &mut self.fleet.problem.nodes[at];
+            let state_node = &mut self.cluster.state_nodes[candidate.state_node];
+            claims.insert(state_node.claim.clone());
+            state_node.is_marked_for_deletion = true;
+            let Some(at) = state_node.at.take() else { continue };
+            let node = &mut self.cluster.problem.nodes[at];
             node.pods.clear();
             node.taints.push(Taint {
                 key: "karpenter.sh/disrupted".into(),
@@ -201,23 +201,23 @@ impl<'s> Run<'s> {
         let reason = command.method.reason();
         let mut going: BTreeMap<&str, u32> = BTreeMap::new();
         let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
-        let chosen: BTreeSet<usize> = command.candidates.iter().map(|one| one.machine).collect();
-        for (index, machine) in self.fleet.machines.iter().enumerate() {
-            let Some(pool) = machine.pool.as_deref() else { continue };
-            if !machine.is_initialized && !machine.is_rebooting {
+        let chosen: BTreeSet<usize> = command.candidates.iter().map(|one| one.state_node).collect();
+        for (index, state_node) in self.cluster.state_nodes.iter().enumerate() {
+            let Some(pool) = state_node.pool.as_deref() else { continue };
+            if !state_node.is_initialized && !state_node.is_rebooting {
                 continue;
             }
             if chosen.contains(&index) {
                 *wanted.entry(pool).or_default() += 1;
-            } else if machine.is_leaving
-                || machine.is_rebooting
-                || (!machine.is_ready && reason != Reason::Unhealthy)
+            } else if state_node.is_marked_for_deletion
+                || state_node.is_rebooting
+                || (!state_node.is_ready && reason != Reason::Unhealthy)
             {
                 *going.entry(pool).or_default() += 1;
             }
         }
         for (pool, count) in wanted {
-            let allowed = self.fleet.pools[pool].allowed.get(&reason).copied().unwrap_or(0);
+            let allowed = self.cluster.pools[pool].allowed.get(&reason).copied().unwrap_or(0);
             let before = going.get(pool).copied().unwrap_or(0);
             assert!(
                 before + count <= allowed,
@@ -227,22 +227,23 @@ impl<'s> Run<'s> {
     }
 
     fn check_pod_budgets(&self, command: &Command) {
-        let chosen: BTreeSet<usize> = command.candidates.iter().map(|one| one.machine).collect();
-        let mut evictions = vec![0; self.fleet.pod_budgets.len()];
-        for (index, machine) in self.fleet.machines.iter().enumerate() {
-            if chosen.contains(&index) || machine.is_leaving || machine.is_rebooting {
-                for occupant in machine.occupants.iter().filter(|one| one.is_active && one.is_evictable) {
-                    occupant.budgets.iter().for_each(|budget| evictions[*budget as usize] += 1);
+        let chosen: BTreeSet<usize> = command.candidates.iter().map(|one| one.state_node).collect();
+        let mut evictions = vec![0; self.cluster.pod_budgets.len()];
+        for (index, state_node) in self.cluster.state_nodes.iter().enumerate() {
+            if chosen.contains(&index) || state_node.is_marked_for_deletion || state_node.is_rebooting {
+                for node_pod in state_node.pods.iter().filter(|one| one.is_active && one.is_evictable) {
+                    node_pod.budgets.iter().for_each(|budget| evictions[*budget as usize] += 1);
                 }
             }
         }
         let own = |index: usize| {
-            chosen.iter().any(|machine| {
-                let mut budgets = self.fleet.machines[*machine].occupants.iter().flat_map(|one| &one.budgets);
+            chosen.iter().any(|state_node| {
+                let mut budgets =
+                    self.cluster.state_nodes[*state_node].pods.iter().flat_map(|one| &one.budgets);
                 budgets.any(|budget| *budget as usize == index)
             })
         };
-        for (index, (budget, count)) in self.fleet.pod_budgets.iter().zip(evictions).enumerate() {
+        for (index, (budget, count)) in self.cluster.pod_budgets.iter().zip(evictions).enumerate() {
             let allowed = budget.disruptions_allowed;
             assert!(
                 !own(index) || count <= allowed,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Machine};
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, StateNode};
 use karpenter_disruption::settings::Settings;
 use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
@@ -19,8 +19,8 @@ const CHOICE: usize = 15;
 /// Names of the types that may be launched, and the lowest price of any of them.
 pub(crate) type Launch = (BTreeSet<Arc<str>>, f64);
 
-pub(crate) fn trouble(machine: &Machine) -> f64 {
-    1.0 + machine.occupants.iter().map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
+pub(crate) fn trouble(state_node: &StateNode) -> f64 {
+    1.0 + state_node.pods.iter().map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
 }
 
 fn allows(node: &PlannedNode, key: &str, value: &str) -> bool {
@@ -47,18 +47,18 @@ fn at_worst(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> f64 {
     prices(node, one, kinds).into_iter().max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
 }
 
-/// The node in the place of these machines, if it is cheaper whatever is launched.
+/// The node in the place of these nodes, if it is cheaper whatever is launched.
 pub(crate) fn cheaper(
-    fleet: &Fleet,
+    cluster: &Cluster,
     settings: &Settings,
-    going: &[&Machine],
+    going: &[&StateNode],
     node: &PlannedNode,
 ) -> Option<Launch> {
-    let catalog = &fleet.problem.catalogs[fleet.problem.pools[node.pool].catalog];
+    let catalog = &cluster.problem.catalogs[cluster.problem.pools[node.pool].catalog];
     let order = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT, labels::CAPACITY_TYPE_ON_DEMAND];
     let mut kinds: Vec<&str> =
         order.into_iter().filter(|kind| allows(node, labels::CAPACITY_TYPE, kind)).collect();
-    let is_spot = |one: &&Machine| one.capacity_type.as_deref() == Some(labels::CAPACITY_TYPE_SPOT);
+    let is_spot = |one: &&StateNode| one.capacity_type.as_deref() == Some(labels::CAPACITY_TYPE_SPOT);
     let is_spot_to_spot = going.iter().all(is_spot) && kinds.contains(&labels::CAPACITY_TYPE_SPOT);
     if is_spot_to_spot {
         if !settings.spot_to_spot {
@@ -82,9 +82,10 @@ pub(crate) fn cheaper(
     }
     if going.len() > 1 {
         // One of them could have stayed.
-        let is_option =
-            |machine: &&&Machine| options.iter().any(|one| machine.instance_type.as_ref() == Some(&one.name));
-        let again = going.iter().filter(is_option).map(|machine| machine.price_per_hour);
+        let is_option = |state_node: &&&StateNode| {
+            options.iter().any(|one| state_node.instance_type.as_ref() == Some(&one.name))
+        };
+        let again = going.iter().filter(is_option).map(|state_node| state_node.price_per_hour);
         let limit = again.min_by(f64::total_cmp).unwrap_or(f64::INFINITY);
         options.retain(|one| at_worst(node, one, &kinds) < limit - NOTHING);
     }
@@ -93,24 +94,24 @@ pub(crate) fn cheaper(
 }
 
 /// Whether each pool with policy Balanced saves its share for its share of the trouble.
-pub(crate) fn is_balanced(fleet: &Fleet, going: &[&Machine], price_after: f64) -> bool {
+pub(crate) fn is_balanced(cluster: &Cluster, going: &[&StateNode], price_after: f64) -> bool {
     let mut by_pool: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for machine in going {
-        let (price, cost) = by_pool.entry(machine.pool.as_deref().expect("a pool")).or_default();
-        *price += machine.price_per_hour;
-        *cost += trouble(machine);
+    for state_node in going {
+        let (price, cost) = by_pool.entry(state_node.pool.as_deref().expect("a pool")).or_default();
+        *price += state_node.price_per_hour;
+        *cost += trouble(state_node);
     }
     let now: f64 = going.iter().map(|one| one.price_per_hour).sum();
     let is_alone = by_pool.len() == 1;
     by_pool.into_iter().all(|(name, (price, cost))| {
-        let pool = &fleet.pools[name];
+        let pool = &cluster.pools[name];
         if pool.policy != ConsolidationPolicy::Balanced {
             return true;
         }
-        let all = || fleet.machines.iter().filter(|one| one.pool.as_deref() == Some(name));
+        let all = || cluster.state_nodes.iter().filter(|one| one.pool.as_deref() == Some(name));
         let (whole_price, whole_cost): (f64, f64) =
             (all().map(|one| one.price_per_hour).sum(), all().map(trouble).sum());
         let saved = (now - price_after) * if is_alone { 1.0 } else { price / now };
-        (saved / whole_price) / (cost / whole_cost) >= 1.0 / pool.controls.balanced_k
+        (saved / whole_price) / (cost / whole_cost) >= 1.0 / pool.pool_policy.balanced_k
     })
 }

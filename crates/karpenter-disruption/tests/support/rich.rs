@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, PoolPolicy, Reason};
 use karpenter_disruption::command::Command;
-use karpenter_disruption::fleet::{ConsolidationPolicy, Controls, Fleet, Reason};
 use karpenter_disruption::settings::Settings;
 use karpenter_model::labels;
 use karpenter_model::pod::{PodAffinityTerm, PodSpec, TopologySpread};
@@ -16,12 +16,12 @@ use crate::builders::*;
 #[derive(Debug, Clone)]
 pub(crate) struct Rich {
     plain: crate::World,
-    /// The zone of each machine.
+    /// The zone of each node.
     zones: Vec<usize>,
-    /// Pods besides: on which machine, of which kind, how large.
+    /// Pods besides: on which node, of which kind, how large.
     pods: Vec<(usize, u8, i64)>,
     policies: Vec<u8>,
-    controls: Vec<u8>,
+    pool_policy: Vec<u8>,
     /// Whether each node of the pool of fixed size has drifted.
     fixed: Vec<bool>,
     fixed_allowed: u32,
@@ -42,13 +42,13 @@ pub(crate) fn worlds() -> impl Strategy<Value = Rich> {
     let rest = (prop::collection::vec(0usize..2, 12), prop::collection::vec(pod, 0..10));
     (crate::worlds(), rest, pools, any::<bool>(), any::<bool>()).prop_map(
         |(plain, (zones, pods), pools, spot_to_spot, terminate_first)| {
-            let (policies, controls, fixed, fixed_allowed, nodes_left) = pools;
+            let (policies, pool_policy, fixed, fixed_allowed, nodes_left) = pools;
             Rich {
                 plain,
                 zones,
                 pods,
                 policies,
-                controls,
+                pool_policy,
                 fixed,
                 fixed_allowed,
                 nodes_left,
@@ -93,20 +93,20 @@ fn spec(app: &str, cpu_millis: i64) -> PodSpec {
     spec
 }
 
-pub(crate) fn build(world: &Rich) -> Fleet {
-    let mut fleet = crate::build(&world.plain);
-    let count = fleet.machines.len();
+pub(crate) fn build(world: &Rich) -> Cluster {
+    let mut cluster = crate::build(&world.plain);
+    let count = cluster.state_nodes.len();
     for (index, zone) in world.zones.iter().enumerate().take(count) {
-        fleet.machines[index].zone = Some(ZONES[*zone].into());
-        fleet.problem.nodes[index].labels.insert(labels::ZONE.into(), ZONES[*zone].into());
+        cluster.state_nodes[index].zone = Some(ZONES[*zone].into());
+        cluster.problem.nodes[index].labels.insert(labels::ZONE.into(), ZONES[*zone].into());
     }
     let (mut in_zone, mut home) = ([0_i64; 2], None);
-    for (machine, kind, cpu_millis) in &world.pods {
-        let machine = machine % count;
-        let zone = world.zones[machine];
+    for (state_node, kind, cpu_millis) in &world.pods {
+        let state_node = state_node % count;
+        let zone = world.zones[state_node];
         let used: i64 =
-            fleet.problem.nodes[machine].pods.iter().map(|one| one.spec.requests.get("cpu")).sum();
-        if used + cpu_millis > fleet.problem.nodes[machine].allocatable.get("cpu") {
+            cluster.problem.nodes[state_node].pods.iter().map(|one| one.spec.requests.get("cpu")).sum();
+        if used + cpu_millis > cluster.problem.nodes[state_node].allocatable.get("cpu") {
             continue;
         }
         // Only what could be there.
@@ -115,49 +115,51 @@ pub(crate) fn build(world: &Rich) -> Fleet {
                 continue;
             }
             in_zone[zone] += 1;
-            bind(&mut fleet, machine, spec(SPREAD, *cpu_millis));
+            bind(&mut cluster, state_node, spec(SPREAD, *cpu_millis));
         } else if *home.get_or_insert(zone) == zone {
-            bind(&mut fleet, machine, spec(TOGETHER, *cpu_millis));
+            bind(&mut cluster, state_node, spec(TOGETHER, *cpu_millis));
         }
     }
-    for (name, (policy, kind)) in ["general", "mixed"].iter().zip(world.policies.iter().zip(&world.controls))
+    for (name, (policy, kind)) in
+        ["general", "mixed"].iter().zip(world.policies.iter().zip(&world.pool_policy))
     {
-        let pool = pool(&mut fleet, name);
+        let pool = pool(&mut cluster, name);
         pool.policy = match policy {
             0 => ConsolidationPolicy::WhenEmpty,
             1 | 2 => ConsolidationPolicy::Balanced,
             _ => ConsolidationPolicy::WhenEmptyOrUnderutilized,
         };
         match kind {
-            0 => pool.controls.is_dry_run = true,
-            1 => pool.controls.min_saving_ratio = 0.3,
-            2 => pool.controls.min_saving_per_hour = 0.15,
-            3 => pool.controls.max_moves_per_hour = Some(2),
-            4 => (pool.controls.max_moves_per_hour, pool.controls.moved_last_hour) = (Some(8), 5),
-            5 => pool.controls.is_many_to_many_enabled = false,
-            6 => pool.controls.balanced_k = 1.2,
+            0 => pool.pool_policy.is_dry_run = true,
+            1 => pool.pool_policy.min_saving_ratio = 0.3,
+            2 => pool.pool_policy.min_saving_per_hour = 0.15,
+            3 => pool.pool_policy.max_moves_per_hour = Some(2),
+            4 => (pool.pool_policy.max_moves_per_hour, pool.pool_policy.moved_last_hour) = (Some(8), 5),
+            5 => pool.pool_policy.is_many_to_many_enabled = false,
+            6 => pool.pool_policy.balanced_k = 1.2,
             _ => {}
         }
     }
-    add_static_pool(&mut fleet, "fixed", world.fixed.len() as u32, Some(world.nodes_left));
-    allow(&mut fleet, "fixed", Reason::Drifted, world.fixed_allowed);
+    add_static_pool(&mut cluster, "fixed", world.fixed.len() as u32, Some(world.nodes_left));
+    allow(&mut cluster, "fixed", Reason::Drifted, world.fixed_allowed);
     for (number, has_drifted) in world.fixed.iter().enumerate() {
         let name = format!("f{number}");
         let pods = [pod("plain", 300)];
-        let machine = add_to(&mut fleet, &name, "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &pods);
-        fleet.machines[machine].drifted_since_secs = has_drifted.then_some(number as i64);
+        let state_node =
+            add_to(&mut cluster, &name, "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &pods);
+        cluster.state_nodes[state_node].drifted_since_secs = has_drifted.then_some(number as i64);
     }
-    fleet
+    cluster
 }
 
 /// Takes away what upstream does not know, and methods that have rules of their own.
-pub(crate) fn leave_to_upstream(fleet: &mut Fleet) {
-    for pool in fleet.pools.values_mut() {
-        pool.controls = Controls::default();
+pub(crate) fn leave_to_upstream(cluster: &mut Cluster) {
+    for pool in cluster.pools.values_mut() {
+        pool.pool_policy = PoolPolicy::default();
     }
-    for machine in &mut fleet.machines {
-        machine.repair = None;
-        machine.drifted_since_secs.take_if(|_| machine.pool.as_deref() == Some("fixed"));
+    for state_node in &mut cluster.state_nodes {
+        state_node.repair = None;
+        state_node.drifted_since_secs.take_if(|_| state_node.pool.as_deref() == Some("fixed"));
     }
 }
 
@@ -165,21 +167,21 @@ pub(crate) const KINDS: [&str; 4] =
     ["moves pods spread over zones", "moves pods of one zone", "balanced", "bounded"];
 
 /// What is special about a command.
-pub(crate) fn kinds(fleet: &Fleet, command: &Command) -> Vec<&'static str> {
+pub(crate) fn kinds(cluster: &Cluster, command: &Command) -> Vec<&'static str> {
     let app_of = |from: &karpenter_scheduling::simulate::BoundAt| {
-        let pod = &fleet.problem.nodes[from.node as usize].pods[from.pod as usize];
+        let pod = &cluster.problem.nodes[from.node as usize].pods[from.pod as usize];
         pod.spec.labels.get("app").map(|app| app.to_string()).unwrap_or_default()
     };
     let moves = |app: &str| command.moves.iter().any(|(from, _)| app_of(from) == app);
     let is_saving = command.method.reason() == Reason::Underutilized;
-    let any_pool = |is: fn(&karpenter_disruption::fleet::Pool) -> bool| {
-        is_saving && command.candidates.iter().any(|one| is(&fleet.pools[&one.pool]))
+    let any_pool = |is: fn(&karpenter_disruption::cluster::NodePoolView) -> bool| {
+        is_saving && command.candidates.iter().any(|one| is(&cluster.pools[&one.pool]))
     };
     let said = [
         moves(SPREAD),
         moves(TOGETHER),
         any_pool(|pool| pool.policy == ConsolidationPolicy::Balanced),
-        any_pool(|pool| pool.controls.max_moves_per_hour.is_some()),
+        any_pool(|pool| pool.pool_policy.max_moves_per_hour.is_some()),
     ];
     KINDS.into_iter().zip(said).filter(|(_, is)| *is).map(|(kind, _)| kind).collect()
 }

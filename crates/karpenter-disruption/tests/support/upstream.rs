@@ -1,14 +1,14 @@
 //! Upstream's rules for one pass once more, in their own words and with the plain engine in place of the simulator: who is
 //! a candidate, in which order they are tried, how far the search among them comes, and what upstream would have done.
 //!
-//! For fleets without repair, drifted nodes of static pools and wishes that upstream does not know.
+//! For clusters without repair, drifted nodes of static pools and wishes that upstream does not know.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, Reason, StateNode};
 use karpenter_disruption::command::{Command, Method};
-use karpenter_disruption::fleet::{ConsolidationPolicy, Fleet, Machine, Reason};
-use karpenter_disruption::propose::Proposal;
+use karpenter_disruption::evaluate::Evaluation;
 use karpenter_disruption::settings::Settings;
 use karpenter_model::plan::PlannedNode;
 use karpenter_model::pod::PodSpec;
@@ -17,50 +17,51 @@ use karpenter_scheduling::schedule;
 
 use crate::replacement::{Launch, cheaper, is_balanced, trouble};
 
-/// May be disrupted as far as itself and its pods are concerned, for fleets in which no drain is bounded.
-fn is_free(fleet: &Fleet, machine: &Machine) -> bool {
+/// May be disrupted as far as itself and its pods are concerned, for clusters in which no drain is bounded.
+fn is_free(cluster: &Cluster, state_node: &StateNode) -> bool {
     let is_blocked = |budgets: &[u32]| {
-        budgets.iter().any(|budget| fleet.pod_budgets[*budget as usize].disruptions_allowed == 0)
+        budgets.iter().any(|budget| cluster.pod_budgets[*budget as usize].disruptions_allowed == 0)
     };
-    machine.is_initialized
-        && !machine.is_leaving
-        && !machine.is_nominated
-        && !machine.is_kept
-        && !machine.occupants.iter().any(|one| one.is_kept || is_blocked(&one.budgets))
+    state_node.is_initialized
+        && !state_node.is_marked_for_deletion
+        && !state_node.is_nominated
+        && !state_node.is_do_not_disrupt
+        && !state_node.pods.iter().any(|one| one.is_do_not_disrupt || is_blocked(&one.budgets))
 }
 
 /// What budgets leave for a reason: not what is allowed, but what of it is not used up by nodes that do not work.
-fn left(fleet: &Fleet, reason: Reason) -> BTreeMap<&str, i64> {
+fn left(cluster: &Cluster, reason: Reason) -> BTreeMap<&str, i64> {
     let mut left: BTreeMap<&str, i64> =
-        fleet.pools.iter().map(|(name, pool)| (&**name, i64::from(pool.allowed[&reason]))).collect();
-    for machine in fleet.machines.iter().filter(|one| one.is_initialized && !one.is_ready) {
-        if let Some(left) = machine.pool.as_deref().and_then(|pool| left.get_mut(pool)) {
+        cluster.pools.iter().map(|(name, pool)| (&**name, i64::from(pool.allowed[&reason]))).collect();
+    for state_node in cluster.state_nodes.iter().filter(|one| one.is_initialized && !one.is_ready) {
+        if let Some(left) = state_node.pool.as_deref().and_then(|pool| left.get_mut(pool)) {
             *left -= 1;
         }
     }
     left
 }
 
-fn pool_of(machine: &Machine) -> &str {
-    machine.pool.as_deref().unwrap_or_default()
+fn pool_of(state_node: &StateNode) -> &str {
+    state_node.pool.as_deref().unwrap_or_default()
 }
 
-fn take(left: &mut BTreeMap<&str, i64>, fleet: &Fleet, index: usize) -> bool {
-    let Some(left) = left.get_mut(pool_of(&fleet.machines[index])) else { return false };
+fn take(left: &mut BTreeMap<&str, i64>, cluster: &Cluster, index: usize) -> bool {
+    let Some(left) = left.get_mut(pool_of(&cluster.state_nodes[index])) else { return false };
     *left -= 1;
     *left >= 0
 }
 
 /// What would have to be launched if these went; `None` if some pod had no place, or only on a node that is coming up.
-fn launches_without(fleet: &Fleet, machines: &[usize]) -> Option<Vec<PlannedNode>> {
-    let gone: BTreeSet<usize> = machines.iter().filter_map(|index| fleet.machines[*index].at).collect();
-    let mut problem = Problem { nodes: Vec::new(), ..fleet.problem.clone() };
+fn launches_without(cluster: &Cluster, state_nodes: &[usize]) -> Option<Vec<PlannedNode>> {
+    let gone: BTreeSet<usize> =
+        state_nodes.iter().filter_map(|index| cluster.state_nodes[*index].at).collect();
+    let mut problem = Problem { nodes: Vec::new(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Compat;
     problem.options.reserved_mode = ReservedMode::Fallback;
-    // Of pods that ask for equally much upstream takes the older one first, then by uid; the fleets here know neither. Like
+    // Of pods that ask for equally much upstream takes the older one first, then by uid; the clusters here know neither. Like
     // pods in a row are one such order, and another one may end differently.
     let mut moving: Vec<(Arc<PodSpec>, u32)> = Vec::new();
-    for (index, node) in fleet.problem.nodes.iter().enumerate() {
+    for (index, node) in cluster.problem.nodes.iter().enumerate() {
         if !gone.contains(&index) {
             problem.nodes.push(node.clone());
             continue;
@@ -88,27 +89,27 @@ fn launches_without(fleet: &Fleet, machines: &[usize]) -> Option<Vec<PlannedNode
 type Done = (Method, Vec<String>, Vec<Launch>);
 
 /// Nodes that could go for none or one, if that is cheaper and their pools agree.
-fn consolidated(fleet: &Fleet, settings: &Settings, machines: &[usize]) -> Option<Vec<Launch>> {
-    let going: Vec<&Machine> = machines.iter().map(|index| &fleet.machines[*index]).collect();
-    let launches = launches_without(fleet, machines)?;
+fn consolidated(cluster: &Cluster, settings: &Settings, state_nodes: &[usize]) -> Option<Vec<Launch>> {
+    let going: Vec<&StateNode> = state_nodes.iter().map(|index| &cluster.state_nodes[*index]).collect();
+    let launches = launches_without(cluster, state_nodes)?;
     let launches = match launches.as_slice() {
         [] => Vec::new(),
-        [only] => vec![cheaper(fleet, settings, &going, only)?],
+        [only] => vec![cheaper(cluster, settings, &going, only)?],
         _ => return None,
     };
     let price: f64 = launches.iter().map(|(_, price)| price).sum();
-    is_balanced(fleet, &going, price).then_some(launches)
+    is_balanced(cluster, &going, price).then_some(launches)
 }
 
 /// The longest beginning of the list that a binary search comes across, of two nodes at least.
-fn several(fleet: &Fleet, settings: &Settings, list: &[usize]) -> Option<(Vec<usize>, Vec<Launch>)> {
+fn several(cluster: &Cluster, settings: &Settings, list: &[usize]) -> Option<(Vec<usize>, Vec<Launch>)> {
     let mut found = None;
     // Numbers of nodes that are still in question.
     let (mut fewest, mut most) = (2, list.len().min(101));
     while fewest <= most {
         // The window that upstream would take: its bounds count from zero.
         let count = (fewest + most) / 2;
-        match consolidated(fleet, settings, &list[..count]) {
+        match consolidated(cluster, settings, &list[..count]) {
             Some(launches) => {
                 found = Some((list[..count].to_vec(), launches));
                 fewest = count + 1;
@@ -120,59 +121,61 @@ fn several(fleet: &Fleet, settings: &Settings, list: &[usize]) -> Option<(Vec<us
 }
 
 /// What upstream would do in one pass.
-fn expected(fleet: &Fleet, settings: &Settings) -> Option<Done> {
-    let claim = |index: usize| fleet.machines[index].claim.to_string();
+fn expected(cluster: &Cluster, settings: &Settings) -> Option<Done> {
+    let claim = |index: usize| cluster.state_nodes[index].claim.to_string();
     let claims = |list: &[usize]| list.iter().map(|index| claim(*index)).collect::<Vec<_>>();
-    let pool = |index: usize| &fleet.pools[pool_of(&fleet.machines[index])];
-    let free = (0..fleet.machines.len()).filter(|index| is_free(fleet, &fleet.machines[*index]));
+    let pool = |index: usize| &cluster.pools[pool_of(&cluster.state_nodes[index])];
+    let free = (0..cluster.state_nodes.len()).filter(|index| is_free(cluster, &cluster.state_nodes[*index]));
     let mut by_ratio: Vec<usize> = free.filter(|index| pool(*index).replicas.is_none()).collect();
     by_ratio.sort_by(|one, other| {
-        let ratio = |index: usize| fleet.machines[index].price_per_hour / trouble(&fleet.machines[index]);
+        let ratio =
+            |index: usize| cluster.state_nodes[index].price_per_hour / trouble(&cluster.state_nodes[index]);
         ratio(*other).total_cmp(&ratio(*one)).then_with(|| claim(*one).cmp(&claim(*other)))
     });
     let mut drifted = by_ratio.clone();
     let (empty, mut used): (Vec<usize>, Vec<usize>) =
-        by_ratio.into_iter().partition(|index| trouble(&fleet.machines[*index]) <= 1.0);
+        by_ratio.into_iter().partition(|index| trouble(&cluster.state_nodes[*index]) <= 1.0);
     used.retain(|index| pool(*index).policy != ConsolidationPolicy::WhenEmpty);
 
-    let mut allowed = left(fleet, Reason::Empty);
-    let empty: Vec<usize> = empty.into_iter().filter(|index| take(&mut allowed, fleet, *index)).collect();
+    let mut allowed = left(cluster, Reason::Empty);
+    let empty: Vec<usize> = empty.into_iter().filter(|index| take(&mut allowed, cluster, *index)).collect();
     if !empty.is_empty() {
         return Some((Method::Emptiness, claims(&empty), Vec::new()));
     }
 
-    let allowed = left(fleet, Reason::Drifted);
+    let allowed = left(cluster, Reason::Drifted);
     drifted.retain(|index| {
-        let machine = &fleet.machines[*index];
-        machine.drifted_since_secs.is_some() && allowed[pool_of(machine)] > 0
+        let state_node = &cluster.state_nodes[*index];
+        state_node.drifted_since_secs.is_some() && allowed[pool_of(state_node)] > 0
     });
     drifted.sort_by_key(|index| {
-        let machine = &fleet.machines[*index];
-        (!machine.occupants.is_empty(), machine.drifted_since_secs, claim(*index))
+        let state_node = &cluster.state_nodes[*index];
+        (!state_node.pods.is_empty(), state_node.drifted_since_secs, claim(*index))
     });
-    if let Some(first) = drifted.into_iter().find(|index| launches_without(fleet, &[*index]).is_some()) {
+    if let Some(first) = drifted.into_iter().find(|index| launches_without(cluster, &[*index]).is_some()) {
         return Some((Method::Drift, vec![claim(first)], Vec::new()));
     }
 
-    let allowed = left(fleet, Reason::Underutilized);
+    let allowed = left(cluster, Reason::Underutilized);
     let mut taken = allowed.clone();
-    let within: Vec<usize> = used.iter().copied().filter(|index| take(&mut taken, fleet, *index)).collect();
-    if let Some((nodes, launches)) = several(fleet, settings, &within) {
+    let within: Vec<usize> = used.iter().copied().filter(|index| take(&mut taken, cluster, *index)).collect();
+    if let Some((nodes, launches)) = several(cluster, settings, &within) {
         return Some((Method::MultiNodeConsolidation, claims(&nodes), launches));
     }
-    let open =
-        in_turns(fleet, &used).into_iter().filter(|index| allowed[pool_of(&fleet.machines[*index])] > 0);
+    let open = in_turns(cluster, &used)
+        .into_iter()
+        .filter(|index| allowed[pool_of(&cluster.state_nodes[*index])] > 0);
     open.into_iter().find_map(|index| {
-        let launches = consolidated(fleet, settings, &[index])?;
+        let launches = consolidated(cluster, settings, &[index])?;
         Some((Method::SingleNodeConsolidation, vec![claim(index)], launches))
     })
 }
 
 /// What a command says about that.
-fn said(fleet: &Fleet, command: &Command) -> Done {
+fn said(cluster: &Cluster, command: &Command) -> Done {
     let claims = command.candidates.iter().map(|candidate| candidate.claim.to_string()).collect();
     let launch = |node: &PlannedNode| -> Launch {
-        let catalog = &fleet.problem.catalogs[fleet.problem.pools[node.pool].catalog];
+        let catalog = &cluster.problem.catalogs[cluster.problem.pools[node.pool].catalog];
         let names = node.instance_type_options.iter().map(|option| catalog[*option].name.clone());
         (names.collect(), node.price_per_hour)
     };
@@ -183,17 +186,17 @@ fn said(fleet: &Fleet, command: &Command) -> Done {
 }
 
 /// Compares what was proposed with what upstream would have done.
-pub(crate) fn check(fleet: &Fleet, settings: &Settings, proposal: &Proposal) {
-    let said: Vec<Done> = proposal.commands.iter().map(|command| said(fleet, command)).collect();
-    let expected: Vec<Done> = expected(fleet, settings).into_iter().collect();
+pub(crate) fn check(cluster: &Cluster, settings: &Settings, evaluation: &Evaluation) {
+    let said: Vec<Done> = evaluation.commands.iter().map(|command| said(cluster, command)).collect();
+    let expected: Vec<Done> = expected(cluster, settings).into_iter().collect();
     assert_eq!(said, expected);
 }
 
 /// The first of each pool, then the second of each.
-fn in_turns(fleet: &Fleet, machines: &[usize]) -> Vec<usize> {
+fn in_turns(cluster: &Cluster, state_nodes: &[usize]) -> Vec<usize> {
     let mut by_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for index in machines {
-        by_pool.entry(pool_of(&fleet.machines[*index])).or_default().push(*index);
+    for index in state_nodes {
+        by_pool.entry(pool_of(&cluster.state_nodes[*index])).or_default().push(*index);
     }
     let most = by_pool.values().map(Vec::len).max().unwrap_or(0);
     let turns = (0..most).flat_map(|turn| by_pool.values().filter_map(move |list| list.get(turn).copied()));

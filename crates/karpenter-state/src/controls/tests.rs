@@ -9,28 +9,28 @@ fn pool(annotations: &[(&str, &str)]) -> NodePool {
     pool
 }
 
-fn read(name: &str, value: &str) -> (Controls, usize) {
+fn read(name: &str, value: &str) -> (PoolPolicy, usize) {
     let (controls, errors) = controls(&pool(&[(name, value)]));
     (controls, errors.len())
 }
 
 #[test]
 fn each_annotation_sets_its_own_control_and_nothing_else() {
-    let defaults = Controls::default();
+    let defaults = PoolPolicy::default();
     assert_eq!(controls(&pool(&[])), (defaults.clone(), vec![]));
     let cases = [
-        ("min-saving-percent", "12.5", Controls { min_saving_ratio: 0.125, ..defaults.clone() }),
-        ("min-saving-per-hour", "0.05", Controls { min_saving_per_hour: 0.05, ..defaults.clone() }),
-        ("cool-down", "1h30m", Controls { cool_down_secs: 5400, ..defaults.clone() }),
-        ("cool-down", "1500ms", Controls { cool_down_secs: 2, ..defaults.clone() }),
-        ("balanced-k", "4", Controls { balanced_k: 4.0, ..defaults.clone() }),
-        ("max-moves-per-hour", "0", Controls { max_moves_per_hour: Some(0), ..defaults.clone() }),
-        ("max-moves-per-hour", "250", Controls { max_moves_per_hour: Some(250), ..defaults.clone() }),
-        ("many-to-many", "disabled", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("min-saving-percent", "12.5", PoolPolicy { min_saving_ratio: 0.125, ..defaults.clone() }),
+        ("min-saving-per-hour", "0.05", PoolPolicy { min_saving_per_hour: 0.05, ..defaults.clone() }),
+        ("cool-down", "1h30m", PoolPolicy { cool_down_secs: 5400, ..defaults.clone() }),
+        ("cool-down", "1500ms", PoolPolicy { cool_down_secs: 2, ..defaults.clone() }),
+        ("balanced-k", "4", PoolPolicy { balanced_k: 4.0, ..defaults.clone() }),
+        ("max-moves-per-hour", "0", PoolPolicy { max_moves_per_hour: Some(0), ..defaults.clone() }),
+        ("max-moves-per-hour", "250", PoolPolicy { max_moves_per_hour: Some(250), ..defaults.clone() }),
+        ("many-to-many", "disabled", PoolPolicy { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("many-to-many", "enabled", defaults.clone()),
-        ("m-to-n", "disabled", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("m-to-n", "disabled", PoolPolicy { is_many_to_many_enabled: false, ..defaults.clone() }),
         ("m-to-n", "enabled", defaults.clone()),
-        ("dry-run", "true", Controls { is_dry_run: true, ..defaults.clone() }),
+        ("dry-run", "true", PoolPolicy { is_dry_run: true, ..defaults.clone() }),
         ("dry-run", "false", defaults),
     ];
     for (name, value, expected) in cases {
@@ -40,8 +40,8 @@ fn each_annotation_sets_its_own_control_and_nothing_else() {
 
 #[test]
 fn invalid_annotation_is_reported_and_uses_the_safe_value() {
-    let defaults = Controls::default();
-    let moves_nothing = Controls { max_moves_per_hour: Some(0), ..defaults.clone() };
+    let defaults = PoolPolicy::default();
+    let moves_nothing = PoolPolicy { max_moves_per_hour: Some(0), ..defaults.clone() };
     let cases = [
         ("min-saving-percent", "5%", moves_nothing.clone()),
         ("min-saving-percent", "101", moves_nothing.clone()),
@@ -54,9 +54,9 @@ fn invalid_annotation_is_reported_and_uses_the_safe_value() {
         ("balanced-k", "0", defaults.clone()),
         ("max-moves-per-hour", "-1", moves_nothing.clone()),
         ("max-moves-per-hour", "many", moves_nothing),
-        ("many-to-many", "no", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
-        ("m-to-n", "off", Controls { is_many_to_many_enabled: false, ..defaults.clone() }),
-        ("dry-run", "yes", Controls { is_dry_run: true, ..defaults.clone() }),
+        ("many-to-many", "no", PoolPolicy { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("m-to-n", "off", PoolPolicy { is_many_to_many_enabled: false, ..defaults.clone() }),
+        ("dry-run", "yes", PoolPolicy { is_dry_run: true, ..defaults.clone() }),
         ("dry-rum", "true", defaults),
     ];
     for (name, value, expected) in cases {

@@ -1,9 +1,9 @@
-use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::cluster::Cluster;
 use karpenter_model::problem::Mobility;
 
 use super::*;
 use crate::convert::pool::PoolLeftOut;
-use crate::fleet::assemble_fleet;
+use crate::disruption::assemble_disruption;
 use crate::testing::{POOL, objects, read};
 
 const NODE: &str = "
@@ -31,11 +31,11 @@ fn pod(name: &str, spec: &str, status: &str) -> String {
     )
 }
 
-fn fleet(text: &str) -> (Fleet, Vec<Note>) {
+fn cluster(text: &str) -> (Cluster, Vec<Note>) {
     let objects = objects(text);
     let now = captured_at(&objects).expect("there is a time");
     let dump = read_dump(objects, &CatalogChoice::Kwok, now);
-    (assemble_fleet(&dump.live, &dump.input).fleet, dump.notes)
+    (assemble_disruption(&dump.live, &dump.input).cluster, dump.notes)
 }
 
 #[test]
@@ -46,16 +46,22 @@ fn node_without_claim_gets_one_from_labels_and_pool() {
         "{pool}---{NODE}{}",
         pod("p", "nodeName: n1", "phase: Running, startTime: '2026-01-01T11:00:00Z'")
     );
-    let (fleet, notes) = fleet(&text);
+    let (cluster, notes) = cluster(&text);
     assert_eq!(notes, [Note::ClaimsAssumed { count: 1 }]);
-    let machine = &fleet.machines[0];
-    assert_eq!((&*machine.claim, &*machine.uid), ("n1", "uid-n1"));
+    let state_node = &cluster.state_nodes[0];
+    assert_eq!((&*state_node.claim, &*state_node.uid), ("n1", "uid-n1"));
     let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
-    assert_eq!(machine.quiet_since_secs, Some(at("2026-01-01T11:00:00Z")));
-    assert_eq!((machine.expire_after_secs, machine.termination_grace_period_secs), (Some(3600), Some(30)));
-    assert!(machine.is_initialized && machine.price_per_hour > 0.0);
-    assert_eq!(fleet.problem.nodes[machine.at.expect("in the problem")].pods[0].mobility, Mobility::Moves);
-    assert_eq!(fleet.now_secs, at("2026-01-01T12:00:00Z"));
+    assert_eq!(state_node.last_pod_event_secs, Some(at("2026-01-01T11:00:00Z")));
+    assert_eq!(
+        (state_node.expire_after_secs, state_node.termination_grace_period_secs),
+        (Some(3600), Some(30))
+    );
+    assert!(state_node.is_initialized && state_node.price_per_hour > 0.0);
+    assert_eq!(
+        cluster.problem.nodes[state_node.at.expect("in the problem")].pods[0].mobility,
+        Mobility::Moves
+    );
+    assert_eq!(cluster.now_secs, at("2026-01-01T12:00:00Z"));
 }
 
 #[test]
@@ -74,11 +80,15 @@ fn move_annotations_of_the_controller_are_read() {
         claim("b", "karpenter.sh/replaces: '{}'"),
         claim("c", ""),
     );
-    let (fleet, _) = fleet(&text);
-    assert_eq!(fleet.pools["general"].controls.moved_last_hour, 3);
+    let (cluster, _) = cluster(&text);
+    assert_eq!(cluster.pools["general"].pool_policy.moved_last_hour, 3);
     let at = |text: &str| text.parse::<Timestamp>().expect("a time").as_second();
-    let moved_onto: Vec<Option<i64>> =
-        fleet.machines.iter().filter(|one| one.uid.len() == 5).map(|one| one.moved_onto_at_secs).collect();
+    let moved_onto: Vec<Option<i64>> = cluster
+        .state_nodes
+        .iter()
+        .filter(|one| one.uid.len() == 5)
+        .map(|one| one.moved_onto_at_secs)
+        .collect();
     let expected = [Some(at("2026-01-01T11:40:00Z")), Some(at("2026-01-01T10:00:00Z")), None];
     assert_eq!(moved_onto, expected);
 }
@@ -93,11 +103,11 @@ fn pods_without_node_are_pending_unless_gated_or_nominated() {
         pod("lost", "nodeName: other", "phase: Running"),
         pod("ended", "nodeName: n1", "phase: Succeeded"),
     );
-    let (fleet, notes) = fleet(&text);
-    assert_eq!(fleet.problem.pods.len(), 1);
-    assert_eq!(fleet.problem.pods[0].names.name(0), "waits");
-    assert!(fleet.machines[0].is_nominated);
-    assert_eq!(&*fleet.machines[0].occupants[0].name, "default/comes");
+    let (cluster, notes) = cluster(&text);
+    assert_eq!(cluster.problem.pods.len(), 1);
+    assert_eq!(cluster.problem.pods[0].names.name(0), "waits");
+    assert!(cluster.state_nodes[0].is_nominated);
+    assert_eq!(&*cluster.state_nodes[0].pods[0].name, "default/comes");
     assert_eq!(
         notes,
         [
@@ -114,7 +124,8 @@ fn invalid_cost_annotations_are_noted() {
         let annotations = format!("uid: uid-{name}, annotations: {{karpenter.sh/disruption-cost: '{cost}'}}");
         pod(name, "nodeName: n1", "phase: Running").replace(&format!("uid: uid-{name}"), &annotations)
     };
-    let (_, notes) = fleet(&format!("{POOL}---{NODE}{}{}", stated("right", "-5"), stated("wrong", "a lot")));
+    let (_, notes) =
+        cluster(&format!("{POOL}---{NODE}{}{}", stated("right", "-5"), stated("wrong", "a lot")));
     assert_eq!(notes[1..], [Note::CostsUnreadable { pods: vec!["default/wrong".to_owned()] }]);
     assert!(notes[1].to_string().ends_with(": default/wrong"), "{}", notes[1]);
 }
@@ -123,18 +134,18 @@ fn invalid_cost_annotations_are_noted() {
 fn pods_of_deleted_nodes_are_pending() {
     let leaving = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
     let text = format!("{POOL}---{leaving}{}", pod("p", "nodeName: n1", "phase: Running"));
-    let (fleet, notes) = fleet(&text);
-    assert!(fleet.machines[0].is_leaving && fleet.machines[0].at.is_none());
-    assert_eq!((fleet.problem.nodes.len(), fleet.problem.pods.len()), (0, 1));
+    let (cluster, notes) = cluster(&text);
+    assert!(cluster.state_nodes[0].is_marked_for_deletion && cluster.state_nodes[0].at.is_none());
+    assert_eq!((cluster.problem.nodes.len(), cluster.problem.pods.len()), (0, 1));
     assert!(notes.contains(&Note::DisplacedPods { count: 1 }));
 }
 
 #[test]
 fn pools_that_cannot_launch_still_price_their_nodes() {
     let fixed = POOL.replace("spec:\n  template", "spec:\n  replicas: 1\n  template");
-    let (fleet, notes) = fleet(&format!("{fixed}---{NODE}"));
+    let (cluster, notes) = cluster(&format!("{fixed}---{NODE}"));
     assert_eq!(notes[0], Note::PoolLaunchesNothing { pool: "general".to_owned(), why: PoolLeftOut::Static });
-    assert!(fleet.problem.pools.is_empty() && fleet.machines[0].price_per_hour > 0.0);
+    assert!(cluster.problem.pools.is_empty() && cluster.state_nodes[0].price_per_hour > 0.0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! W7: fleets that were packed well once and lost pods since, and how they are made cheap again.
+//! W7: clusters that were packed well once and lost pods since, and how they are made cheap again.
 //!
 //! Every pass is what the disruption controller decides about a snapshot; here it is carried out at once and the next
 //! snapshot is taken, until nothing is left to do. Budgets, delays and pod disruption budgets stand in nobody's way.
@@ -8,9 +8,9 @@ mod table;
 
 use std::time::Instant;
 
-use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::Fleet;
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Cluster;
+use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::{Mode, Settings};
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use super::measure::{peak_rss_mib, reset_peak_rss};
 pub(crate) use fleets::{Case, cases};
 pub(crate) use table::{write_json, write_table};
 
-/// Upstream's rules take one command per pass; a fleet of a thousand nodes needs more than sixty.
+/// Upstream's rules take one command per pass; a cluster of a thousand nodes needs more than sixty.
 const PASSES_MAX: usize = 400;
 /// Where the Go original came to rest: about seven percent over the bound.
 const REFERENCE_GAP: f64 = 1.07;
@@ -31,7 +31,7 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
-    /// One look at the whole fleet, every candidate considered; the first often only finds empty nodes.
+    /// One look at the whole cluster, every candidate considered; the first often only finds empty nodes.
     pub(crate) longest_pass_ms: f64,
     /// All passes together, the last one that finds nothing included.
     pub(crate) total_ms: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Run {
     pub(crate) is_at_rest: bool,
     pub(crate) commands: usize,
     pub(crate) pods_moved: usize,
-    /// Pods moved until the fleet cost seven percent more than the bound.
+    /// Pods moved until the cluster cost seven percent more than the bound.
     pub(crate) pods_moved_to_reference: Option<usize>,
     pub(crate) nodes_after: usize,
     pub(crate) hourly_before: f64,
@@ -49,15 +49,15 @@ pub(crate) struct Run {
     pub(crate) gap_before_percent: f64,
     pub(crate) gap_after_percent: f64,
     pub(crate) peak_rss_mib: Option<f64>,
-    /// Pods moved so far, and what the fleet costs then.
+    /// Pods moved so far, and what the cluster costs then.
     pub(crate) curve: Vec<(usize, f64)>,
 }
 
 pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
-    let mut fleet = case.fleet();
-    let lower_bound = fleets::lower_bound(&fleet);
+    let mut cluster = case.cluster();
+    let lower_bound = fleets::lower_bound(&cluster);
     let settings = Settings { mode, effort, ..Settings::default() };
-    let (nodes, pods, hourly_before) = (fleet.machines.len(), pods(&fleet), price(&fleet));
+    let (nodes, pods, hourly_before) = (cluster.state_nodes.len(), pods(&cluster), price(&cluster));
     let over = |price: f64| if lower_bound > 0.0 { (price / lower_bound - 1.0) * 100.0 } else { 0.0 };
     let mut run = Run {
         name: case.name.clone(),
@@ -86,18 +86,18 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     };
     reset_peak_rss();
     while run.passes < PASSES_MAX {
-        case.allow(&mut fleet);
+        case.allow(&mut cluster);
         let started = Instant::now();
-        let proposal = propose(&fleet, &settings);
+        let evaluation = evaluate(&cluster, &settings);
         let ms = started.elapsed().as_secs_f64() * 1000.0;
         run.passes += 1;
         run.total_ms += ms;
         run.longest_pass_ms = run.longest_pass_ms.max(ms);
-        if proposal.commands.is_empty() {
+        if evaluation.commands.is_empty() {
             run.is_at_rest = true;
             break;
         }
-        for command in &proposal.commands {
+        for command in &evaluation.commands {
             run.hourly_after -= command.saving_per_hour();
             run.pods_moved += command.pods_moved();
             run.curve.push((run.pods_moved, run.hourly_after));
@@ -105,20 +105,20 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
                 run.pods_moved_to_reference = Some(run.pods_moved);
             }
         }
-        run.commands += proposal.commands.len();
-        fleet = carried_out::after(&fleet, &proposal.commands);
+        run.commands += evaluation.commands.len();
+        cluster = apply::after(&cluster, &evaluation.commands);
     }
     run.peak_rss_mib = peak_rss_mib();
-    run.nodes_after = fleet.machines.len();
-    run.hourly_after = price(&fleet);
+    run.nodes_after = cluster.state_nodes.len();
+    run.hourly_after = price(&cluster);
     run.gap_after_percent = over(run.hourly_after);
     run
 }
 
-fn price(fleet: &Fleet) -> f64 {
-    fleet.machines.iter().map(|machine| machine.price_per_hour).sum()
+fn price(cluster: &Cluster) -> f64 {
+    cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
-fn pods(fleet: &Fleet) -> usize {
-    fleet.problem.nodes.iter().map(|node| node.pods.len()).sum()
+fn pods(cluster: &Cluster) -> usize {
+    cluster.problem.nodes.iter().map(|node| node.pods.len()).sum()
 }

@@ -105,7 +105,7 @@ fn fragmented_fleets_come_to_rest_and_cost_little_more_than_they_must() {
     for case in super::consolidation::cases(1, Some(2_000)) {
         let again = super::consolidation::cases(1, Some(2_000));
         let same = again.iter().find(|other| other.name == case.name).expect("listed");
-        assert_eq!(case.fleet().machines.len(), same.fleet().machines.len(), "{}", case.name);
+        assert_eq!(case.cluster().state_nodes.len(), same.cluster().state_nodes.len(), "{}", case.name);
         let run =
             super::consolidation::run(&case, karpenter_disruption::settings::Mode::Cost, EFFORT_DEFAULT);
         assert!((70..=250).contains(&run.nodes), "{}: {} nodes", run.name, run.nodes);

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use karpenter_aws::assembly::{Assembly, Surroundings};
+use karpenter_aws::assembly::{Assembly, AssemblyInputs};
 use karpenter_aws_sdk::Settings;
 use karpenter_cluster::clock::Clock;
 use karpenter_controllers::operator::options::MinValuesPolicy;
@@ -28,7 +28,7 @@ pub(super) async fn assemble(
     let settings =
         Settings { region: arguments.aws.region.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let aws = karpenter_aws_sdk::connect(&settings).await?;
-    let surroundings = Surroundings {
+    let inputs = AssemblyInputs {
         apis: aws.apis,
         region: aws.region,
         client: connected.client.clone(),
@@ -39,7 +39,7 @@ pub(super) async fn assemble(
         own_ca_bundle: own_ca_bundle(arguments.kubeconfig.as_deref()),
         calls: aws.calls,
     };
-    Assembly::build(surroundings).await.context("the AWS provider cannot start")
+    Assembly::build(inputs).await.context("the AWS provider cannot start")
 }
 
 /// The certificates this process trusts the API server by, byte for byte as they were given to it: the hash of a class

@@ -10,7 +10,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cluster::clock::{Clock, since};
 use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::mirror::Change;
+use karpenter_cluster::store::Change;
 use karpenter_controllers::pods::node_name;
 use karpenter_controllers::stores::Stores;
 use karpenter_kwok::PRICE_LABEL;

@@ -1,7 +1,7 @@
 //! `karpenter plan --consolidate`: a dump of a cluster in, the moves that disruption would make out, and for every node
 //! that stays the reason why.
 //!
-//! One round is one pass of the controller. Further rounds start from the fleet that the moves so far leave behind,
+//! One round is one pass of the controller. Further rounds start from the cluster that the moves so far leave behind,
 //! all of them within the same hour.
 
 pub(crate) mod launched;
@@ -12,23 +12,23 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use jiff::Timestamp;
-use karpenter_disruption::bound::lower_bound_per_hour;
-use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::Fleet;
-use karpenter_disruption::propose::{Proposal, Why, propose, why_not};
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::Cluster;
+use karpenter_disruption::evaluate::{Evaluation, Verdict, evaluate, explain_node};
+use karpenter_disruption::lower_bound::lower_bound_per_hour;
 use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_model::problem::ReservedMode;
 use karpenter_state::dump::captured_at;
 use karpenter_state::pods::node_name;
-use karpenter_state::{CatalogChoice, Objects, assemble_fleet, read_dump};
+use karpenter_state::{CatalogChoice, Objects, assemble_disruption, read_dump};
 
 use crate::cli::{ModeChoice, PlanArguments, Rounds};
 use crate::render::consolidation::write_report;
 use crate::render::terminal::Terminal;
 use crate::{Outcome, diagnostics};
-use report::{Report, Timings, unpriced};
+use report::{Report, Timings, unpriced_nodes};
 
-/// A fleet that never comes to rest would be a bug; a run still ends.
+/// A cluster that never comes to rest would be a bug; a run still ends.
 const ROUNDS_MAX: u32 = 1_000;
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -43,9 +43,9 @@ pub(crate) fn run(
     let now = moment(arguments, &objects)?;
     let has_pods = !objects.pods.is_empty();
     let dump = read_dump(objects, catalog, now);
-    let mut round = assemble_fleet(&dump.live, &dump.input);
-    round.fleet.problem.options = arguments.knobs.options();
-    round.fleet.problem.options.reserved_mode = ReservedMode::Fallback;
+    let mut round = assemble_disruption(&dump.live, &dump.input);
+    round.cluster.problem.options = arguments.knobs.options();
+    round.cluster.problem.options.reserved_mode = ReservedMode::Fallback;
     timings.assemble = started.elapsed();
     for note in &dump.notes {
         diagnostics::print_note(&note.to_string());
@@ -56,7 +56,7 @@ pub(crate) fn run(
     for error in &round.budget_errors {
         diagnostics::print_warning(&error.to_string());
     }
-    if round.fleet.machines.is_empty() {
+    if round.cluster.state_nodes.is_empty() {
         diagnostics::print_error(
             "the input has no node of a NodePool, so there is nothing to consolidate; valid: nodes with the label karpenter.sh/nodepool, as `kubectl get nodes,pods,nodeclaims,nodepools,pdb -A -o yaml` prints them",
         );
@@ -75,35 +75,35 @@ pub(crate) fn run(
             "pods that wait for a node: {waiting}; nodes that would be launched for them are not part of the answer"
         ));
     }
-    if let Some(note) = unpriced_note(&round.fleet) {
+    if let Some(note) = unpriced_note(&round.cluster) {
         diagnostics::print_note(&note);
     }
 
     let settings = settings(arguments);
     let started = Instant::now();
-    let mut report = Report::new(&round.fleet, now, settings.mode);
+    let mut report = Report::new(&round.cluster, now, settings.mode);
     let rounds = match arguments.rounds {
         Rounds::AtMost(count) => count,
         Rounds::All => ROUNDS_MAX,
     };
-    let mut fleet = round.fleet;
-    let mut proposal = Proposal::default();
+    let mut cluster = round.cluster;
+    let mut evaluation = Evaluation::default();
     for number in 1..=rounds {
-        proposal = propose(&fleet, &settings);
-        report.add_round(number, &fleet, &proposal);
+        evaluation = evaluate(&cluster, &settings);
+        report.add_round(number, &cluster, &evaluation);
         if number == 1 {
-            report.bound_by(|| lower_bound_per_hour(&fleet, settings.effort));
+            report.bound_by(|| lower_bound_per_hour(&cluster, settings.effort));
         }
-        if proposal.commands.is_empty() || number == rounds {
+        if evaluation.commands.is_empty() || number == rounds {
             break;
         }
-        fleet = carried_out::after(&fleet, &proposal.commands);
-        report.carried_out(&fleet);
+        cluster = apply::after(&cluster, &evaluation.commands);
+        report.apply(&cluster);
     }
-    if arguments.explain {
-        ask_why(&fleet, &settings, &mut proposal);
+    if arguments.verdict {
+        ask_why(&cluster, &settings, &mut evaluation);
     }
-    report.finish(&fleet, &proposal);
+    report.finish(&cluster, &evaluation);
     timings.decide = started.elapsed();
     report.set_timings(&timings);
 
@@ -114,8 +114,8 @@ pub(crate) fn run(
 }
 
 /// A sum that leaves nodes out says so.
-fn unpriced_note(fleet: &Fleet) -> Option<String> {
-    let names = unpriced(fleet);
+fn unpriced_note(cluster: &Cluster) -> Option<String> {
+    let names = unpriced_nodes(cluster);
     let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = match names.len().saturating_sub(NAMES_SHOWN_MAX) {
         0 => String::new(),
@@ -151,18 +151,18 @@ fn settings(arguments: &PlanArguments) -> Settings {
 }
 
 /// Gives every node that merely was not chosen an answer of its own, at the price of one simulation each.
-fn ask_why(fleet: &Fleet, settings: &Settings, proposal: &mut Proposal) {
-    let is_something_else_done = !proposal.commands.is_empty() || !proposal.rehearsals.is_empty();
-    for standing in &mut proposal.standings {
+fn ask_why(cluster: &Cluster, settings: &Settings, evaluation: &mut Evaluation) {
+    let is_something_else_done = !evaluation.commands.is_empty() || !evaluation.dry_run_commands.is_empty();
+    for node_verdict in &mut evaluation.verdicts {
         // What a node that has to go waits for is not a matter of its price.
-        let is_about_savings = standing.method.is_none_or(|method| method.is_for_savings());
-        if !is_about_savings || !matches!(standing.why, Why::Fine | Why::NotNow) {
+        let is_about_savings = node_verdict.method.is_none_or(|method| method.is_for_savings());
+        if !is_about_savings || !matches!(node_verdict.verdict, Verdict::Fine | Verdict::NotNow) {
             continue;
         }
-        match why_not(fleet, settings, standing.machine) {
-            Err(why) => standing.why = why,
+        match explain_node(cluster, settings, node_verdict.state_node) {
+            Err(why) => node_verdict.verdict = why,
             // Alone it could go; with what is done, it stays.
-            Ok(_) if is_something_else_done => standing.why = Why::NotNow,
+            Ok(_) if is_something_else_done => node_verdict.verdict = Verdict::NotNow,
             Ok(_) => {}
         }
     }

@@ -1,40 +1,40 @@
 //! Names of reasons that programs may rely on; the messages next to them may change.
 
 use karpenter_disruption::candidate::Blocked;
-use karpenter_disruption::propose::Why;
+use karpenter_disruption::evaluate::Verdict;
 
 /// The stable name of why a node stays; listed in docs/plan-output.md.
-pub(crate) fn why_name(why: &Why) -> &'static str {
+pub(crate) fn verdict_name(why: &Verdict) -> &'static str {
     match why {
-        Why::Chosen { .. } => "Chosen",
-        Why::DryRun { .. } => "DryRun",
-        Why::Blocked(blocked) => blocked_name(blocked),
-        Why::NotDrifted => "NotDrifted",
-        Why::NeverConsolidated { .. } => "NeverConsolidated",
-        Why::OnlyWhenEmpty { .. } => "OnlyWhenEmpty",
-        Why::HasBufferPods { .. } => "HasBufferPods",
-        Why::UnknownInstanceType { .. } => "UnknownInstanceType",
-        Why::MissingLabel { .. } => "MissingLabel",
-        Why::Settling { .. } => "Settling",
-        Why::CoolDown { .. } => "CoolDown",
-        Why::BudgetExhausted { .. } => "BudgetExhausted",
-        Why::MovesExhausted { .. } => "MovesExhausted",
-        Why::WouldNotFit { .. } => "WouldNotFit",
-        Why::NeedsSeveralNodes { .. } => "NeedsSeveralNodes",
-        Why::NotCheaper { .. } => "NotCheaper",
-        Why::TooFewTypes { .. } => "TooFewTypes",
-        Why::SpotToSpotOff => "SpotToSpotOff",
-        Why::SpotToSpotInflexible { .. } => "SpotToSpotInflexible",
-        Why::BelowThreshold { .. } => "BelowThreshold",
-        Why::Unbalanced { .. } => "Unbalanced",
-        Why::PodBudgetJoint { .. } => "PodBudgetJoint",
-        Why::RepairHalted { .. } => "RepairHalted",
-        Why::StaticScalingDown => "StaticScalingDown",
-        Why::StaticAtLimit => "StaticAtLimit",
-        Why::StaticReservationsFull => "StaticReservationsFull",
-        Why::LaunchesFail { .. } => "LaunchesFail",
-        Why::NotNow => "NotNow",
-        Why::Fine => "Fine",
+        Verdict::Chosen { .. } => "Chosen",
+        Verdict::DryRun { .. } => "DryRun",
+        Verdict::Blocked(blocked) => blocked_name(blocked),
+        Verdict::NotDrifted => "NotDrifted",
+        Verdict::NeverConsolidated { .. } => "NeverConsolidated",
+        Verdict::OnlyWhenEmpty { .. } => "OnlyWhenEmpty",
+        Verdict::HasBufferPods { .. } => "HasBufferPods",
+        Verdict::UnknownInstanceType { .. } => "UnknownInstanceType",
+        Verdict::MissingLabel { .. } => "MissingLabel",
+        Verdict::Settling { .. } => "Settling",
+        Verdict::CoolDown { .. } => "CoolDown",
+        Verdict::BudgetExhausted { .. } => "BudgetExhausted",
+        Verdict::MovesExhausted { .. } => "MovesExhausted",
+        Verdict::WouldNotFit { .. } => "WouldNotFit",
+        Verdict::NeedsSeveralNodes { .. } => "NeedsSeveralNodes",
+        Verdict::NotCheaper { .. } => "NotCheaper",
+        Verdict::TooFewTypes { .. } => "TooFewTypes",
+        Verdict::SpotToSpotOff => "SpotToSpotOff",
+        Verdict::SpotToSpotInflexible { .. } => "SpotToSpotInflexible",
+        Verdict::BelowThreshold { .. } => "BelowThreshold",
+        Verdict::Unbalanced { .. } => "Unbalanced",
+        Verdict::PodBudgetJoint { .. } => "PodBudgetJoint",
+        Verdict::RepairHalted { .. } => "RepairHalted",
+        Verdict::StaticScalingDown => "StaticScalingDown",
+        Verdict::StaticAtLimit => "StaticAtLimit",
+        Verdict::StaticReservationsFull => "StaticReservationsFull",
+        Verdict::LaunchesFail { .. } => "LaunchesFail",
+        Verdict::NotNow => "NotNow",
+        Verdict::Fine => "Fine",
     }
 }
 

@@ -49,7 +49,7 @@ impl InstanceState {
     }
 
     /// Shutting down or terminated.
-    pub const fn is_ending(self) -> bool {
+    pub const fn is_terminating(self) -> bool {
         matches!(self, Self::ShuttingDown | Self::Terminated)
     }
 }

@@ -66,11 +66,11 @@ fn message_of_unknown_version_or_type_is_irrelevant() {
     for body in
         ["", "{}", r#"{"version":"1","source":"aws.ec2"}"#, r#"{"Type":"Notification","Message":"x"}"#]
     {
-        assert_eq!(parse(body), Ok(Message::none_of_our_business(None)), "{body}");
+        assert_eq!(parse(body), Ok(Message::irrelevant(None)), "{body}");
     }
     let mut other = envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", json!({"instance-id": ID}));
     other["version"] = json!("1");
-    assert_eq!(parse(&other.to_string()), Ok(Message::none_of_our_business(time())));
+    assert_eq!(parse(&other.to_string()), Ok(Message::irrelevant(time())));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::*;
 use crate::api::ec2::FleetOverride;
 
 #[test]
-fn reasons_and_messages_are_upstreams() {
+fn reasons_and_messages_equal_upstream() {
     let table = [
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted: x", "SpotSLRCreationFailed"),
         ("UnauthorizedOperation: x", "Unauthorized"),
@@ -72,7 +72,7 @@ fn failed(code: &str, instance_type: &str, zone: &str) -> FleetError {
 }
 
 #[test]
-fn a_fleet_without_a_machine() {
+fn error_of_fleet_without_instance() {
     let ice = "InsufficientInstanceCapacity";
     let table: [(&[&str], &str); 6] = [
         (&[ice], "insufficient capacity: with fleet error(s), InsufficientInstanceCapacity: x"),
@@ -87,11 +87,11 @@ fn a_fleet_without_a_machine() {
     ];
     for (codes, expected) in table {
         let errors: Vec<FleetError> = codes.iter().map(|code| failed(code, "m5.large", "a")).collect();
-        let told = match no_instance_error(&errors) {
+        let found = match no_instance_error(&errors) {
             CloudError::CreateRefused { reason, .. } => reason,
             other => other.to_string(),
         };
-        assert_eq!(told, expected, "{codes:?}");
+        assert_eq!(found, expected, "{codes:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn instance_type(name: &str, reservation: Option<&str>) -> InstanceType {
 }
 
 #[test]
-fn lessons_of_refusals() {
+fn fleet_errors_mark_capacity_unavailable() {
     let types = [instance_type("m5.large", None), instance_type("m5.xlarge", None)];
     let plain: Vec<Candidate<'_>> = candidates(&types);
     let reserved_types = [instance_type("m5.large", Some("cr-1"))];
@@ -131,7 +131,10 @@ fn lessons_of_refusals() {
     let group = |partition| Placement { group_id: Some("pg-1".to_owned()), partition };
     let pool = |name: &str, scope: Scope, code: &str| {
         let (instance_type, zone, capacity_type) = (name.to_owned(), "a".to_owned(), "on-demand".to_owned());
-        Unavailability::Offering(ShortPool { instance_type, zone, capacity_type, scope }, code.to_owned())
+        Unavailability::Offering(
+            UnavailableOffering { instance_type, zone, capacity_type, scope },
+            code.to_owned(),
+        )
     };
     let ice = "InsufficientInstanceCapacity";
     let record_unavailable =
@@ -143,7 +146,7 @@ fn lessons_of_refusals() {
     assert_eq!(record_unavailable(&[], "on-demand", &plain, &none), []);
     for code in ["InsufficientInstanceCapacity", "VcpuLimitExceeded", "Unsupported", "MaxFleetCountExceeded"]
     {
-        let expected = [pool("m5.large", Scope::Everyone, code)];
+        let expected = [pool("m5.large", Scope::AnyLaunch, code)];
         assert_eq!(record_unavailable(&one(code), "on-demand", &plain, &none), expected, "{code}");
     }
     for code in ["UnauthorizedOperation", "InvalidAMIID.NotFound", "InternalError"] {
@@ -160,7 +163,7 @@ fn lessons_of_refusals() {
     let addresses = "InsufficientFreeAddressesInSubnet";
     assert_eq!(
         record_unavailable(&one(addresses), "on-demand", &plain, &none),
-        [Unavailability::Subnet("subnet-a".to_owned()), pool("m5.large", Scope::Everyone, addresses)]
+        [Unavailability::Subnet("subnet-a".to_owned()), pool("m5.large", Scope::AnyLaunch, addresses)]
     );
     assert_eq!(
         record_unavailable(&one(ice), "on-demand", &plain, &group(None)),

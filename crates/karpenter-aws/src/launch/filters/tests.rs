@@ -103,7 +103,7 @@ fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
 
 /// Nodes of an offering may be smaller than others of the type, or have what others lack.
 #[test]
-fn offerings_whose_nodes_are_too_small_are_left_out() {
+fn too_small_offerings_are_filtered() {
     let list =
         |name: &str, amount: i64| -> ResourceList { [(Arc::from(name), amount)].into_iter().collect() };
     let mut sizes = instance_type("a.l", &["on-demand a 2", "on-demand b 1", "on-demand c 3"]);
@@ -280,7 +280,7 @@ fn filters() {
 }
 
 #[test]
-fn requests_must_fit() {
+fn instance_type_must_fit_requests() {
     let types = [instance_type("a.l", &["on-demand a 1"])];
     let requests = |pairs: &[(&str, i64)]| LaunchConstraints {
         requirements: Requirements::new(),
@@ -298,7 +298,7 @@ fn requests_must_fit() {
 }
 
 #[test]
-fn sixty_types_are_offered_and_no_more() {
+fn at_most_sixty_instance_types_are_requested() {
     let types: Vec<InstanceType> = (0..100)
         .map(|number| instance_type(&format!("f{number:03}.l"), &[&format!("on-demand a {}", 100 - number)]))
         .collect();
@@ -311,7 +311,7 @@ fn sixty_types_are_offered_and_no_more() {
 }
 
 #[test]
-fn values_that_the_claim_excludes_do_not_count() {
+fn min_values_ignore_excluded_values() {
     let types = [instance_type("a.l", &["on-demand a 1"]), instance_type("b.l", &["on-demand a 1"])];
     let requirement =
         Requirement::in_values(aws::labels::INSTANCE_FAMILY, ["a", "b"]).with_min_values(Some(2));
@@ -324,7 +324,7 @@ fn values_that_the_claim_excludes_do_not_count() {
 }
 
 #[test]
-fn the_capacity_type_of_a_launch() {
+fn capacity_type_prefers_reserved_then_spot() {
     let table = [
         (
             "all there",
@@ -357,7 +357,7 @@ fn the_capacity_type_of_a_launch() {
 }
 
 #[test]
-fn tenancy_is_dedicated_only_when_nothing_else_is_allowed() {
+fn tenancy_is_dedicated_only_if_default_is_excluded() {
     let tenancy = |values: &[&str]| {
         constraints([Requirement::in_values(labels::AWS_INSTANCE_TENANCY, values.iter().copied())]).tenancy()
     };

@@ -60,7 +60,7 @@ fn terms<'a>(capacity_type: &'a str, tags: &'a Tags) -> FleetTerms<'a> {
 }
 
 #[tokio::test]
-async fn offers_are_types_times_zones_with_a_subnet() {
+async fn overrides_are_instance_types_times_zones_with_subnet() {
     let types = [
         instance_type(
             "m5.large",
@@ -91,7 +91,7 @@ async fn offers_are_types_times_zones_with_a_subnet() {
 }
 
 #[tokio::test]
-async fn partitions_are_one_offer() {
+async fn partitions_share_one_override() {
     let offerings =
         vec![offering("a", 0.1, Some("1")), offering("a", 0.1, Some("2")), offering("b", 0.1, Some("1"))];
     let types = [instance_type("m5.large", offerings)];
@@ -101,7 +101,7 @@ async fn partitions_are_one_offer() {
 }
 
 #[tokio::test]
-async fn templates_without_an_offer_are_left_out_and_no_offer_is_no_request() {
+async fn templates_without_override_are_omitted() {
     let (with, without) = (
         [instance_type("m5.large", vec![offering("a", 0.1, None)])],
         [instance_type("m5.xlarge", vec![offering("z", 0.1, None)])],
@@ -113,7 +113,7 @@ async fn templates_without_an_offer_are_left_out_and_no_offer_is_no_request() {
 }
 
 #[tokio::test]
-async fn targets_and_strategies() {
+async fn capacity_type_determines_allocation_strategy() {
     use OnDemandAllocationStrategy::{LowestPrice, Prioritized};
     use SpotAllocationStrategy::{CapacityOptimizedPrioritized, PriceCapacityOptimized};
     let types = [instance_type("m5.large", vec![offering("a", 0.1, None)])];
@@ -166,7 +166,7 @@ fn answer(machines: &[&[&str]], errors: &[&str]) -> FleetAnswer {
 }
 
 #[test]
-fn every_caller_gets_one_machine_or_the_errors() {
+fn each_caller_gets_one_instance_or_the_errors() {
     let table: [(&str, FleetAnswer, usize, &[&str], &str); 6] = [
         ("one each", answer(&[&["1", "2"], &["3"]], &[]), 3, &["1", "2", "3"], ""),
         (
@@ -195,8 +195,8 @@ fn every_caller_gets_one_machine_or_the_errors() {
             .collect();
         assert_eq!(ids, expected, "{case}");
         for answer in &shared {
-            let told = answer.errors.first().map_or("", |failed| failed.error.code.as_str());
-            assert_eq!(told, error, "{case}: everybody learns from all errors");
+            let code = answer.errors.first().map_or("", |failed| failed.error.code.as_str());
+            assert_eq!(code, error, "{case}: everybody learns from all errors");
         }
     }
 }

@@ -83,7 +83,7 @@ fn made(given: Given) -> LaunchTemplateData {
 }
 
 #[test]
-fn a_plain_template() {
+fn template_of_default_class() {
     let data = made(Given::default());
     assert_eq!((data.image_id.as_str(), data.user_data.as_str()), ("ami-1", "dXNlcg=="));
     assert_eq!(data.instance_profile_name.as_deref(), Some("profile"));
@@ -104,7 +104,7 @@ fn a_plain_template() {
 }
 
 #[test]
-fn spot_requests_are_tagged_too() {
+fn spot_requests_are_tagged() {
     let data = made(Given { capacity_type: "spot", ..Given::default() });
     let tags: Vec<&str> = data.tag_specifications.iter().map(|tags| tags.resource_type.as_str()).collect();
     assert_eq!(tags, ["network-interface", "spot-instances-request"]);
@@ -119,28 +119,28 @@ fn reservations() {
     let reserved = |reservation, targets| {
         made(Given { capacity_type: "reserved", reservation, targets, ..Given::default() })
     };
-    let told = |data: &LaunchTemplateData| {
+    let of = |data: &LaunchTemplateData| {
         let spec = data.capacity_reservation.as_ref();
         let spec = spec.map(|spec| (spec.preference.clone(), spec.target_id.clone()));
         (spec, data.market_type.clone())
     };
     let only = Some(("capacity-reservations-only".to_owned(), Some("cr-1".to_owned())));
     let none = Some(("none".to_owned(), None));
-    assert_eq!(told(&reserved(held("default", false), true)), (only.clone(), None));
+    assert_eq!(of(&reserved(held("default", false), true)), (only.clone(), None));
     assert_eq!(
-        told(&reserved(held("capacity-block", false), true)),
+        of(&reserved(held("capacity-block", false), true)),
         (only.clone(), Some("capacity-block".to_owned()))
     );
     let interruptible = Some("interruptible-capacity-reservation".to_owned());
-    assert_eq!(told(&reserved(held("default", true), true)), (only, interruptible));
+    assert_eq!(of(&reserved(held("default", true), true)), (only, interruptible));
     assert_eq!(
-        told(&made(Given::default())),
+        of(&made(Given::default())),
         (none.clone(), None),
         "other launches stay out of open reservations"
     );
-    assert_eq!(told(&made(Given { capacity_type: "spot", ..Given::default() })), (none, None));
+    assert_eq!(of(&made(Given { capacity_type: "spot", ..Given::default() })), (none, None));
     let without_gate = made(Given { targets: false, ..Given::default() });
-    assert_eq!(told(&without_gate), (None, None), "without the gate EC2 fills open reservations as it likes");
+    assert_eq!(of(&without_gate), (None, None), "without the gate EC2 fills open reservations as it likes");
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn metadata_follows_region_and_class() {
 }
 
 #[test]
-fn what_a_class_turns_on() {
+fn optional_settings_of_class() {
     let data =
         made(spec(json!({"detailedMonitoring": true, "cpuOptions": {"nestedVirtualization": "enabled"}})));
     assert!(data.detailed_monitoring);

@@ -89,7 +89,7 @@ fn shown(class: &EC2NodeClass, types: &[InstanceType], capacity_type: &str, want
 }
 
 #[test]
-fn templates_differ_by_image_pods_interfaces_and_reservation() {
+fn templates_differ_by_ami_pods_interfaces_and_reservation() {
     let class_with = |images| class(images);
     let t = instance_type;
     let plain = vec![t("a", "amd64", 29, 0, &[]), t("b", "amd64", 58, 0, &[]), t("c", "amd64", 29, 4, &[])];

@@ -27,7 +27,7 @@ fn names(cloud: &FakeAws) -> Vec<String> {
 const SECONDS_59: Duration = Duration::from_secs(59);
 
 #[test]
-fn a_name_is_what_a_template_says() {
+fn template_name_is_hash_of_content() {
     let name = template_name(&data("ami-1"), &tags("default"));
     assert_eq!(name, template_name(&data("ami-1"), &tags("default")));
     assert_ne!(name, template_name(&data("ami-2"), &tags("default")));
@@ -37,7 +37,7 @@ fn a_name_is_what_a_template_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_is_made_once_and_then_known() {
+async fn template_is_created_once_and_cached() {
     let (cloud, templates) = world();
     let one = templates.ensure(data("ami-1"), &tags("default")).await.unwrap();
     let two = templates.ensure(data("ami-1"), &tags("default")).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_template_is_made_once_and_then_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_launches_at_once_make_it_once_and_others_do_not_wait() {
+async fn concurrent_launches_create_template_once_without_blocking_others() {
     let (cloud, templates) = world();
     cloud.set_latency(Duration::from_secs(1));
     let started = tokio::time::Instant::now();
@@ -61,7 +61,7 @@ async fn many_launches_at_once_make_it_once_and_others_do_not_wait() {
 static TAGS: Tags = Tags::new();
 
 #[tokio::test(start_paused = true)]
-async fn what_exists_is_found() {
+async fn existing_template_is_reused() {
     let (cloud, templates) = world();
     let request = CreateLaunchTemplate {
         name: template_name(&data("ami-1"), &TAGS),
@@ -74,7 +74,7 @@ async fn what_exists_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_may_be_faster() {
+async fn template_created_by_another_process_is_used() {
     let (cloud, templates) = world();
     let request = CreateLaunchTemplate {
         name: template_name(&data("ami-1"), &TAGS),
@@ -88,7 +88,7 @@ async fn another_process_may_be_faster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_not_remembered() {
+async fn failed_creation_is_not_cached() {
     let (cloud, templates) = world();
     cloud.fail_next(Call::DescribeLaunchTemplates, [AwsError::new("RequestLimitExceeded", "")]);
     assert!(templates.ensure(data("ami-1"), &TAGS).await.unwrap_err().is_throttled());
@@ -98,7 +98,7 @@ async fn failures_are_not_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_used_for_a_minute_is_deleted() {
+async fn template_unused_for_a_minute_is_deleted() {
     let (cloud, templates) = world();
     templates.ensure(data("ami-1"), &TAGS).await.unwrap();
     templates.ensure(data("ami-2"), &TAGS).await.unwrap();
@@ -113,7 +113,7 @@ async fn what_nobody_used_for_a_minute_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_deleted_is_tried_again_and_what_is_gone_is_fine() {
+async fn failed_deletion_is_retried_and_missing_template_ignored() {
     let (cloud, templates) = world();
     templates.ensure(data("ami-1"), &TAGS).await.unwrap();
     advance(Duration::from_secs(60)).await;
@@ -129,7 +129,7 @@ async fn what_cannot_be_deleted_is_tried_again_and_what_is_gone_is_fine() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn templates_of_an_earlier_process_age_too() {
+async fn hydrated_templates_expire() {
     let (cloud, templates) = world();
     for (name, cluster) in [("ours", "cluster"), ("theirs", "other")] {
         let tags = Tags::from([(CLUSTER_TAG.to_owned(), cluster.to_owned())]);
@@ -143,7 +143,7 @@ async fn templates_of_an_earlier_process_age_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_templates_of_a_class_go_with_it() {
+async fn deleted_class_deletes_its_templates() {
     let (cloud, templates) = world();
     templates.ensure(data("ami-1"), &tags("gone")).await.unwrap();
     templates.ensure(data("ami-2"), &tags("gone")).await.unwrap();
@@ -155,7 +155,7 @@ async fn all_templates_of_a_class_go_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_template_is_looked_for_again() {
+async fn forgotten_template_is_looked_up_again() {
     let (cloud, templates) = world();
     let made = templates.ensure(data("ami-1"), &TAGS).await.unwrap();
     cloud.world(|world| world.launch_templates.clear());

@@ -60,7 +60,7 @@ fn shown(results: &[ConditionResult], condition: &str) -> (String, String, Reche
 }
 
 #[test]
-fn what_is_found_is_listed_and_all_is_well() {
+fn found_resources_are_listed_and_conditions_are_true() {
     let (subnets, groups) = ([subnet("s1", 1), subnet("s2", 9)], groups());
     let mut status = EC2NodeClassStatus::default();
     let results = decide(&class(json!({})), good(&subnets, &groups), &mut status, now());
@@ -81,14 +81,14 @@ fn what_is_found_is_listed_and_all_is_well() {
     assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
     assert_eq!(status.instance_profile.as_deref(), Some("profile"));
     // Images and groups every 5 minutes, subnets and reservations every minute.
-    assert_eq!(requeue_after(&results, 7), (After::Again(MINUTE), 0));
+    assert_eq!(requeue_after(&results, 7), (Requeue::After(MINUTE), 0));
     assert_eq!(shown(&results, AMIS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, SECURITY_GROUPS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, INSTANCE_PROFILE_READY).2, Recheck::OnChange);
 }
 
 #[test]
-fn without_the_feature_nobody_looks_at_reservations() {
+fn without_feature_gate_reservations_are_ignored() {
     let (subnets, groups) = ([subnet("s1", 1)], groups());
     let mut status = EC2NodeClassStatus::default();
     let observed = Observed { reservations: None, ..good(&subnets, &groups) };
@@ -97,7 +97,7 @@ fn without_the_feature_nobody_looks_at_reservations() {
 }
 
 #[test]
-fn every_failure_has_its_condition_reason_and_words() {
+fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
     // case, what goes wrong, the condition, its status and reason, its message, when it is looked at again
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
@@ -246,7 +246,7 @@ fn every_failure_has_its_condition_reason_and_words() {
 }
 
 #[test]
-fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there() {
+fn lists_are_kept_on_failure_and_cleared_if_nothing_matches() {
     let listed = || EC2NodeClassStatus {
         amis: vec![image("ami-before")],
         subnets: vec![Default::default()],
@@ -266,7 +266,7 @@ fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there()
     };
     let results = decide(&class(json!({})), failing, &mut status, now());
     assert_eq!(status, listed());
-    assert_eq!(requeue_after(&results, 0).0, After::Again(Duration::from_secs(1)));
+    assert_eq!(requeue_after(&results, 0).0, Requeue::After(Duration::from_secs(1)));
     let empty = Observed {
         images: Ok(Vec::new()),
         reservations: Some(Ok(Vec::new())),
@@ -282,7 +282,7 @@ fn lists_stay_as_they_were_when_nobody_answers_and_empty_when_nothing_is_there()
 }
 
 #[test]
-fn reservations_are_looked_at_when_the_first_of_them_ends() {
+fn recheck_when_first_reservation_ends() {
     // seconds until the ends, seconds until the next look
     let table: [(&[i64], u64); 6] =
         [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
@@ -297,14 +297,14 @@ fn reservations_are_looked_at_when_the_first_of_them_ends() {
 }
 
 #[test]
-fn hurried_looks_come_later_each_time() {
+fn retries_back_off() {
     let hurried = [
         ConditionResult::pending(AMIS_READY),
         ConditionResult::ready(SUBNETS_READY, Recheck::After(5 * MINUTE)),
     ];
     let seconds = |after| match after {
-        After::Again(wait) => Duration::as_secs(&wait),
-        After::Done => 0,
+        Requeue::After(wait) => Duration::as_secs(&wait),
+        Requeue::No => 0,
     };
     let mut times = 0;
     let mut waits = Vec::new();
@@ -314,7 +314,7 @@ fn hurried_looks_come_later_each_time() {
         waits.push(seconds(after));
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-    assert_eq!(requeue_after(&hurried, u32::MAX).0, After::Again(MINUTE));
-    assert_eq!(requeue_after(&hurried[1..], times), (After::Again(5 * MINUTE), 0));
-    assert_eq!(requeue_after(&[ConditionResult::ready(AMIS_READY, Recheck::OnChange)], 3), (After::Done, 0));
+    assert_eq!(requeue_after(&hurried, u32::MAX).0, Requeue::After(MINUTE));
+    assert_eq!(requeue_after(&hurried[1..], times), (Requeue::After(5 * MINUTE), 0));
+    assert_eq!(requeue_after(&[ConditionResult::ready(AMIS_READY, Recheck::OnChange)], 3), (Requeue::No, 0));
 }

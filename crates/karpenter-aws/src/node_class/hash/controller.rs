@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use karpenter_api::types::EC2NodeClass;
 use karpenter_cluster::controllers::context::uid_of;
-use karpenter_cluster::harness::{After, Queue, Reconcile};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{Queue, Reconcile, Requeue};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::{Context, writes as controller_writes};
 
 use super::{
@@ -30,7 +30,7 @@ pub struct NodeClassHash {
 impl NodeClassHash {
     /// `ca_bundle`: the cluster's CA certificates in base64, as in the user data of nodes.
     pub fn new(context: Context, classes: NodeClasses, ca_bundle: Option<String>) -> Self {
-        let writes = ClassWrites::new(context.client.clone(), classes.mirror().clone());
+        let writes = ClassWrites::new(context.client.clone(), classes.store().clone());
         Self { context, classes, writes, ca_bundle, had_typed_hash: Mutex::default() }
     }
 
@@ -54,7 +54,7 @@ impl NodeClassHash {
 
     pub fn watch(&self, queue: &Queue) {
         let to = queue.clone();
-        self.classes.mirror().observe(move |change| {
+        self.classes.store().observe(move |change| {
             if !change.is_deleted() {
                 to.add(ObjectKey::of(&change.object().metadata));
             }
@@ -63,10 +63,10 @@ impl NodeClassHash {
 }
 
 impl Reconcile for NodeClassHash {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(object) = self.classes.mirror().get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(object) = self.classes.store().get_key(key) else { return Ok(Requeue::No) };
         // The status controller reports a class that cannot be parsed.
-        let Lookup::Found(class) = self.classes.get(&key.name) else { return Ok(After::Done) };
+        let Lookup::Found(class) = self.classes.get(&key.name) else { return Ok(Requeue::No) };
         let stamp = stamp(&class, self.ca_bundle.as_deref());
         let claim_migration = self.claim_migration(&class, &stamp);
         if changes_version(&class, &stamp) {
@@ -89,6 +89,6 @@ impl Reconcile for NodeClassHash {
         if stamp.version != TYPED {
             self.forget(uid_of(&*class));
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

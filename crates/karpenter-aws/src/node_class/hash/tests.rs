@@ -19,7 +19,7 @@ fn claim(annotations: Value, drifted: bool) -> NodeClaim {
 }
 
 #[test]
-fn the_older_version_is_kept_and_all_others_become_the_newer_one() {
+fn older_hash_version_is_kept_and_others_are_migrated() {
     let settings = json!({"maxPods": 20});
     // the version on the class, its kubelet settings, the version it is stamped with
     let table = [
@@ -51,7 +51,7 @@ fn the_older_version_is_kept_and_all_others_become_the_newer_one() {
 }
 
 #[test]
-fn a_class_is_written_only_when_its_annotations_lack_something() {
+fn class_is_patched_only_if_annotations_differ() {
     let bare = class(json!({}), json!(null));
     let wanted = stamp(&bare, None);
     let both = json!({VERSION: "v6", HASH: wanted.hash});
@@ -71,7 +71,7 @@ fn a_class_is_written_only_when_its_annotations_lack_something() {
 }
 
 #[test]
-fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
+fn claims_of_other_hash_version_are_migrated_unless_drifted() {
     use ClaimMigration::{SpecChanged, SpecUnchanged};
     let wanted = Stamp { version: "v6", hash: "42".to_owned() };
     let patch = |annotations: Value| Some(json!({"metadata": {"annotations": annotations}}));
@@ -100,7 +100,7 @@ fn claims_of_another_version_are_carried_over_and_drifted_ones_stay_drifted() {
 }
 
 #[test]
-fn a_change_that_nobody_has_looked_at_is_told_by_generations() {
+fn unobserved_change_is_detected_by_generation() {
     let condition =
         |observed: Value| json!({"type": "Ready", "status": "True", "observedGeneration": observed});
     let table = [

@@ -51,7 +51,7 @@ pub enum CheckResult {
     Allowed,
     /// EC2 would reject the launch; cached.
     Refused(Outcome, ConditionResult),
-    /// Not worth remembering: the recheck try may show something else.
+    /// Not cached: the next attempt may have another result.
     Inconclusive(ConditionResult),
 }
 

@@ -39,7 +39,7 @@ fn message(result: &ConditionResult) -> &str {
 }
 
 #[test]
-fn a_launch_is_tried_out_once_everything_it_needs_is_known() {
+fn dry_run_needs_all_dependencies() {
     let (t, f, u) = (ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown);
     // images, profile, groups, subnets, placement group; what it comes to
     let table = [
@@ -81,7 +81,7 @@ fn a_launch_is_tried_out_once_everything_it_needs_is_known() {
 }
 
 #[test]
-fn what_a_class_says_is_judged_before_anybody_is_asked() {
+fn spec_is_validated_before_aws_calls() {
     let kubelet = |reason| KubeletProblem { reason, message: "why".to_owned() };
     let cidr = |code: &str| of_cluster_cidr(&AwsError::new(code, "no"));
     let disks = of_block_devices(&class(json!({"blockDeviceMappings": [{"rootVolume": true}]})));
@@ -143,7 +143,7 @@ fn what_a_class_says_is_judged_before_anybody_is_asked() {
 }
 
 #[test]
-fn only_one_family_needs_the_range_of_services() {
+fn only_al2023_needs_the_service_cidr() {
     let table = [
         (json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}), true),
         (json!({"amiSelectorTerms": [{"alias": "al2@latest"}]}), false),
@@ -157,7 +157,7 @@ fn only_one_family_needs_the_range_of_services() {
 }
 
 #[test]
-fn answers_to_a_try_out_have_upstream_s_reasons_and_words() {
+fn dry_run_results_have_upstream_reasons_and_messages() {
     let denied =
         |detail: &str| AwsError::new("UnauthorizedOperation", format!("You are not authorized {detail}"));
     let not_found = AwsError::new(
@@ -313,7 +313,7 @@ fn images() -> Vec<AmiStatus> {
 }
 
 #[test]
-fn a_launch_is_tried_out_with_what_pools_could_buy() {
+fn dry_run_uses_instance_type_that_nodepools_allow() {
     let types = [
         of_type("g5.xlarge", "amd64", Some("1")),
         of_type("c5.large", "amd64", None),
@@ -390,7 +390,7 @@ fn a_launch_is_tried_out_with_what_pools_could_buy() {
 }
 
 #[test]
-fn machines_stand_alone_where_a_pool_allows_it() {
+fn dry_run_uses_dedicated_tenancy_if_a_nodepool_allows_it() {
     let tenancy = |operator: &str, values: Value| {
         pool(
             json!([{"key": labels::AWS_INSTANCE_TENANCY, "operator": operator, "values": values}]),
@@ -412,7 +412,7 @@ fn machines_stand_alone_where_a_pool_allows_it() {
 }
 
 #[test]
-fn what_is_asked_is_one_machine_that_nobody_gets() {
+fn dry_run_requests_one_instance() {
     let tags = Tags::from([("team".to_owned(), "a".to_owned())]);
     let subnet = |id: &str| SubnetStatus { id: id.to_owned(), ..SubnetStatus::default() };
     let subnets = [subnet("s1"), subnet("s2")];
@@ -448,7 +448,7 @@ fn what_is_asked_is_one_machine_that_nobody_gets() {
 }
 
 #[test]
-fn an_outcome_is_remembered_until_something_that_matters_changes() {
+fn outcome_is_cached_until_its_inputs_change() {
     let subnet = |id: &str| SubnetStatus { id: id.to_owned(), ..SubnetStatus::default() };
     let base_class = class(json!({"role": "r", "kubelet": {"maxPods": 5}}));
     let status = EC2NodeClassStatus {

@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 
 use super::super::queue::RETENTION_SECS;
-use super::super::{Controller, RULES, Target, Wishes, controller_role_name, names, policies, queue_policy};
+use super::super::{
+    Controller, RULES, ResourceOptions, Target, controller_role_name, names, policies, queue_policy,
+};
 use super::{SPOT_ROLE, SPOT_SERVICE, node_policy_arns, node_trust};
 
 const BEGINNING: &str = r#"#!/bin/sh
@@ -52,9 +54,9 @@ fn word(document: &Value) -> String {
 }
 
 /// A shell script of AWS CLI commands.
-pub fn cli(wishes: &Wishes) -> String {
+pub fn cli(options: &ResourceOptions) -> String {
     let target = Target {
-        wishes: wishes.clone(),
+        options: options.clone(),
         partition: "${PARTITION}".to_owned(),
         region: "${REGION}".to_owned(),
         account: "${ACCOUNT}".to_owned(),
@@ -68,7 +70,7 @@ pub fn cli(wishes: &Wishes) -> String {
     for policy in policies(&target) {
         script.push_str(&format!("\npolicy '{}' {}\n", policy.full_name(&target), word(&policy.document())));
     }
-    let made = wishes.node_roles.iter().filter(|_| wishes.makes_node_roles);
+    let made = options.node_roles.iter().filter(|_| options.makes_node_roles);
     for role in made {
         script.push_str(&format!("\nrole '{}' '{}' {}\n", role.name, role.path, word(&node_trust(&target))));
         for arn in node_policy_arns(&target) {
@@ -78,7 +80,7 @@ pub fn cli(wishes: &Wishes) -> String {
             ));
         }
     }
-    if let Some(controller) = &wishes.controller {
+    if let Some(controller) = &options.controller {
         controller_role(&target, controller, &mut script);
     }
     let attributes = json!({
@@ -86,9 +88,9 @@ pub fn cli(wishes: &Wishes) -> String {
         "SqsManagedSseEnabled": "true",
         "Policy": queue_policy(&target).to_string(),
     });
-    script.push_str(&format!("\nqueue '{}' {}\n", wishes.queue, word(&attributes)));
+    script.push_str(&format!("\nqueue '{}' {}\n", options.queue, word(&attributes)));
     for rule in RULES {
-        let name = names::rule(&rule, &wishes.cluster);
+        let name = names::rule(&rule, &options.cluster);
         script.push_str(&format!(
             "aws events put-rule --name '{name}' --event-pattern '{}' >/dev/null\n\
              aws events put-targets --rule '{name}' --targets \"Id=KarpenterInterruptionQueueTarget,Arn={}\" >/dev/null\n",
@@ -96,20 +98,20 @@ pub fn cli(wishes: &Wishes) -> String {
             target.queue_arn(),
         ));
     }
-    let roles: Vec<&str> = wishes.node_roles.iter().map(|role| role.name.as_str()).collect();
+    let roles: Vec<&str> = options.node_roles.iter().map(|role| role.name.as_str()).collect();
     script.push_str(&format!(
         "\necho 'role of nodes: {}'\necho 'interruption queue: {}'\n",
         roles.join(", "),
-        wishes.queue
+        options.queue
     ));
-    if wishes.controller.is_some() {
+    if options.controller.is_some() {
         script.push_str(&format!("echo \"role of the controller: {}\"\n", target.controller_role_arn()));
     }
     script
 }
 
 fn controller_role(target: &Target, controller: &Controller, script: &mut String) {
-    let name = controller_role_name(&target.wishes.cluster);
+    let name = controller_role_name(&target.options.cluster);
     // The trust policy may have changed.
     script.push_str(&format!(
         "\ntrust={}\n\
@@ -124,7 +126,7 @@ fn controller_role(target: &Target, controller: &Controller, script: &mut String
     if controller.uses_pod_identity() {
         let account = format!(
             "--cluster-name '{}' --namespace '{}' --service-account '{}'",
-            target.wishes.cluster, controller.namespace, controller.service_account
+            target.options.cluster, controller.namespace, controller.service_account
         );
         script.push_str(&format!(
             "if [ -z \"$(aws eks list-pod-identity-associations {account} --query 'associations[].associationId' \

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::queue::RETENTION_SECS;
-use super::super::{RULES, Target, Wishes, controller_role_name, policies, queue_policy};
+use super::super::{RULES, ResourceOptions, Target, controller_role_name, policies, queue_policy};
 use super::{SPOT_ROLE_HELP, SPOT_SERVICE, node_policy_arns, node_trust};
 
 /// Wraps every string with a CloudFormation variable in `Fn::Sub`.
@@ -19,15 +19,15 @@ fn substituted(value: Value) -> Value {
 }
 
 /// The template: node roles, controller policies and role, interruption queue and event rules.
-pub fn cloudformation(wishes: &Wishes) -> Value {
+pub fn cloudformation(options: &ResourceOptions) -> Value {
     let target = Target {
-        wishes: wishes.clone(),
+        options: options.clone(),
         partition: "${AWS::Partition}".to_owned(),
         region: "${AWS::Region}".to_owned(),
         account: "${AWS::AccountId}".to_owned(),
         url_suffix: "${AWS::URLSuffix}".to_owned(),
     };
-    let cluster = &wishes.cluster;
+    let cluster = &options.cluster;
     let (mut resources, mut outputs) = (Map::new(), Map::new());
     node_roles(&target, &mut resources, &mut outputs);
     for policy in policies(&target) {
@@ -41,13 +41,13 @@ pub fn cloudformation(wishes: &Wishes) -> Value {
     let queue = json!({
         "Type": "AWS::SQS::Queue",
         "Properties": {
-            "QueueName": wishes.queue,
+            "QueueName": options.queue,
             "MessageRetentionPeriod": RETENTION_SECS,
             "SqsManagedSseEnabled": true,
         },
     });
     resources.insert("KarpenterInterruptionQueue".to_owned(), queue);
-    outputs.insert("InterruptionQueue".to_owned(), json!({"Value": wishes.queue}));
+    outputs.insert("InterruptionQueue".to_owned(), json!({"Value": options.queue}));
     let allowed = json!({
         "Type": "AWS::SQS::QueuePolicy",
         "Properties": {
@@ -94,10 +94,10 @@ pub fn cloudformation(wishes: &Wishes) -> Value {
 
 /// `KarpenterNodeRole`, `KarpenterNodeRole2`, and so on.
 fn node_roles(target: &Target, resources: &mut Map<String, Value>, outputs: &mut Map<String, Value>) {
-    for (position, role) in target.wishes.node_roles.iter().enumerate() {
+    for (position, role) in target.options.node_roles.iter().enumerate() {
         let number = if position == 0 { String::new() } else { (position + 1).to_string() };
         outputs.insert(format!("NodeRole{number}"), json!({"Value": role.name}));
-        if !target.wishes.makes_node_roles {
+        if !target.options.makes_node_roles {
             continue;
         }
         let resource = json!({
@@ -114,13 +114,13 @@ fn node_roles(target: &Target, resources: &mut Map<String, Value>, outputs: &mut
 }
 
 fn controller_role(target: &Target, resources: &mut Map<String, Value>, outputs: &mut Map<String, Value>) {
-    let Some(controller) = &target.wishes.controller else { return };
+    let Some(controller) = &target.options.controller else { return };
     let attached: Vec<Value> = policies(target).iter().map(|policy| json!({ "Ref": policy.name })).collect();
     let arn = json!({"Fn::GetAtt": ["KarpenterControllerRole", "Arn"]});
     let role = json!({
         "Type": "AWS::IAM::Role",
         "Properties": {
-            "RoleName": controller_role_name(&target.wishes.cluster),
+            "RoleName": controller_role_name(&target.options.cluster),
             "AssumeRolePolicyDocument": controller.trust_policy(target),
             "ManagedPolicyArns": attached,
         },
@@ -131,7 +131,7 @@ fn controller_role(target: &Target, resources: &mut Map<String, Value>, outputs:
         let association = json!({
             "Type": "AWS::EKS::PodIdentityAssociation",
             "Properties": {
-                "ClusterName": target.wishes.cluster,
+                "ClusterName": target.options.cluster,
                 "Namespace": controller.namespace,
                 "ServiceAccount": controller.service_account,
                 "RoleArn": arn,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::queue::RETENTION_SECS;
-use super::super::{RULES, Target, Wishes, controller_role_name, names, policies, queue_policy};
+use super::super::{RULES, ResourceOptions, Target, controller_role_name, names, policies, queue_policy};
 use super::{NODE_POLICIES, SPOT_ROLE_HELP, SPOT_SERVICE, node_policy_arns, node_trust};
 
 /// Resources by type and name.
@@ -17,9 +17,9 @@ impl Resources {
 }
 
 /// Terraform's JSON syntax, for a file `karpenter.tf.json`.
-pub fn terraform(wishes: &Wishes) -> Value {
+pub fn terraform(options: &ResourceOptions) -> Value {
     let target = Target {
-        wishes: wishes.clone(),
+        options: options.clone(),
         partition: "${data.aws_partition.current.partition}".to_owned(),
         // The attribute is `name` in version 5 of the provider and `region` in version 6; `id` exists in both.
         region: "${data.aws_region.current.id}".to_owned(),
@@ -31,13 +31,13 @@ pub fn terraform(wishes: &Wishes) -> Value {
         let resource = json!({"name": policy.full_name(&target), "policy": policy.document().to_string()});
         resources.add("aws_iam_policy", terraform_name(policy.name), resource);
     }
-    if wishes.makes_node_roles {
+    if options.makes_node_roles {
         node_roles(&target, &mut resources);
     }
     for rule in RULES {
         let name = terraform_name(rule.name);
         let made = json!({
-            "name": names::rule(&rule, &wishes.cluster), "event_pattern": rule.pattern().to_string(),
+            "name": names::rule(&rule, &options.cluster), "event_pattern": rule.pattern().to_string(),
         });
         let targeted = json!({
             "rule": format!("${{aws_cloudwatch_event_rule.{name}.name}}"),
@@ -50,7 +50,7 @@ pub fn terraform(wishes: &Wishes) -> Value {
     let spot_role = json!({"count": "${var.create_spot_slr ? 1 : 0}", "aws_service_name": SPOT_SERVICE});
     resources.add("aws_iam_service_linked_role", "spot", spot_role);
     let queue = json!({
-        "name": wishes.queue,
+        "name": options.queue,
         "message_retention_seconds": RETENTION_SECS,
         "sqs_managed_sse_enabled": true,
     });
@@ -59,12 +59,12 @@ pub fn terraform(wishes: &Wishes) -> Value {
         "queue_url": "${aws_sqs_queue.karpenter.id}", "policy": queue_policy(&target).to_string(),
     });
     resources.add("aws_sqs_queue_policy", "karpenter", allowed);
-    let node_roles: Vec<&str> = wishes.node_roles.iter().map(|role| role.name.as_str()).collect();
+    let node_roles: Vec<&str> = options.node_roles.iter().map(|role| role.name.as_str()).collect();
     let mut outputs = json!({
         "karpenter_node_roles": {"value": node_roles},
         "karpenter_interruption_queue": {"value": "${aws_sqs_queue.karpenter.name}"},
     });
-    if wishes.controller.is_some() {
+    if options.controller.is_some() {
         controller_role(&target, &mut resources);
         outputs["karpenter_controller_role_arn"] =
             json!({"value": "${aws_iam_role.karpenter_controller.arn}"});
@@ -83,7 +83,7 @@ pub fn terraform(wishes: &Wishes) -> Value {
 
 /// `karpenter_node`, `karpenter_node_2`, and so on.
 fn node_roles(target: &Target, resources: &mut Resources) {
-    for (position, role) in target.wishes.node_roles.iter().enumerate() {
+    for (position, role) in target.options.node_roles.iter().enumerate() {
         let number = if position == 0 { String::new() } else { format!("_{}", position + 1) };
         let mut made = json!({"name": role.name, "assume_role_policy": node_trust(target).to_string()});
         if role.path != "/" {
@@ -100,9 +100,9 @@ fn node_roles(target: &Target, resources: &mut Resources) {
 }
 
 fn controller_role(target: &Target, resources: &mut Resources) {
-    let Some(controller) = &target.wishes.controller else { return };
+    let Some(controller) = &target.options.controller else { return };
     let role = json!({
-        "name": controller_role_name(&target.wishes.cluster),
+        "name": controller_role_name(&target.options.cluster),
         "assume_role_policy": controller.trust_policy(target).to_string(),
     });
     resources.add("aws_iam_role", "karpenter_controller", role);
@@ -116,7 +116,7 @@ fn controller_role(target: &Target, resources: &mut Resources) {
     }
     if controller.uses_pod_identity() {
         let association = json!({
-            "cluster_name": target.wishes.cluster,
+            "cluster_name": target.options.cluster,
             "namespace": controller.namespace,
             "service_account": controller.service_account,
             "role_arn": "${aws_iam_role.karpenter_controller.arn}",

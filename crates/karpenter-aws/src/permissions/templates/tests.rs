@@ -1,9 +1,9 @@
-use super::super::{Controller, OidcProvider, RULES, RoleName, Trust, Wishes};
+use super::super::{Controller, OidcProvider, RULES, ResourceOptions, RoleName, Trust};
 use super::*;
 
-fn target(wishes: Wishes) -> Target {
+fn target(options: ResourceOptions) -> Target {
     Target {
-        wishes,
+        options,
         partition: "aws".to_owned(),
         region: "us-west-2".to_owned(),
         account: "111122223333".to_owned(),
@@ -17,9 +17,9 @@ fn statement<'a>(policies: &'a [Policy], id: &str) -> &'a super::super::Statemen
 }
 
 /// Every resource name in the templates, with its length limit.
-fn names(wishes: &Wishes) -> Vec<(String, usize)> {
+fn names(options: &ResourceOptions) -> Vec<(String, usize)> {
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-    let (stack, plan) = (cloudformation(wishes), terraform(wishes));
+    let (stack, plan) = (cloudformation(options), terraform(options));
     let mut found = Vec::new();
     for resource in stack["Resources"].as_object().expect("resources").values() {
         let properties = &resource["Properties"];
@@ -37,7 +37,7 @@ fn names(wishes: &Wishes) -> Vec<(String, usize)> {
             found.extend(text(&resource["name"]).map(|name| (name, limit)));
         }
     }
-    for line in cli(wishes).lines() {
+    for line in cli(options).lines() {
         for (command, limit) in
             [("role '", 64), ("policy '", 128), ("queue '", 80), ("aws events put-rule --name '", 64)]
         {
@@ -56,8 +56,9 @@ fn names_are_within_length_limits() {
             namespace: "karpenter".to_owned(),
             service_account: "karpenter".to_owned(),
         };
-        let wishes = Wishes { controller: Some(controller), ..Wishes::of(&"c".repeat(length)) };
-        let names = names(&wishes);
+        let options =
+            ResourceOptions { controller: Some(controller), ..ResourceOptions::of(&"c".repeat(length)) };
+        let names = names(&options);
         // Each format has two roles, six policies and a queue; rules have no names in CloudFormation.
         assert_eq!(names.len(), 3 * (2 + 6 + 1) + 2 * RULES.len());
         for (name, limit) in names {
@@ -69,23 +70,23 @@ fn names_are_within_length_limits() {
 #[test]
 fn only_named_roles_can_be_passed() {
     let roles = ["nodes", "team/a/batch"].map(|text| RoleName::parse(text).expect("a role"));
-    let wishes = Wishes { node_roles: roles.into(), ..Wishes::of("shop") };
-    let policies = policies(&target(wishes.clone()));
+    let options = ResourceOptions { node_roles: roles.into(), ..ResourceOptions::of("shop") };
+    let policies = policies(&target(options.clone()));
     assert_eq!(
         statement(&policies, "AllowPassingInstanceRole").resources,
         ["arn:aws:iam::111122223333:role/nodes", "arn:aws:iam::111122223333:role/team/a/batch"]
     );
-    let stack = cloudformation(&wishes);
+    let stack = cloudformation(&options);
     let made = &stack["Resources"]["KarpenterNodeRole2"]["Properties"];
     assert_eq!((&made["RoleName"], &made["Path"]), (&json!("batch"), &json!("/team/a/")));
     assert_eq!(stack["Outputs"]["NodeRole2"]["Value"], "batch");
-    let plan = terraform(&wishes);
+    let plan = terraform(&options);
     assert_eq!(plan["resource"]["aws_iam_role"]["karpenter_node_2"]["path"], "/team/a/");
     let attached = plan["resource"]["aws_iam_role_policy_attachment"].as_object().expect("attachments");
     assert_eq!(attached.len(), 2 * NODE_POLICIES.len());
-    assert!(cli(&wishes).contains("\nrole 'batch' '/team/a/' "));
+    assert!(cli(&options).contains("\nrole 'batch' '/team/a/' "));
 
-    let there = Wishes { makes_node_roles: false, ..wishes };
+    let there = ResourceOptions { makes_node_roles: false, ..options };
     let (stack, plan, script) = (cloudformation(&there), terraform(&there), cli(&there));
     assert!(!stack["Resources"].as_object().expect("resources").keys().any(|name| name.contains("NodeRole")));
     assert_eq!(plan["resource"]["aws_iam_role"], Value::Null);
@@ -98,12 +99,12 @@ fn only_named_roles_can_be_passed() {
 #[test]
 fn custom_queue_and_parameters_are_allowed() {
     let parameters = ["/images/nodes", "arn:aws:ssm:us-west-2:444455556666:parameter/shared"];
-    let wishes = Wishes {
+    let options = ResourceOptions {
         queue: "interruptions".to_owned(),
         ssm_parameters: parameters.map(ToOwned::to_owned).into(),
-        ..Wishes::of("shop")
+        ..ResourceOptions::of("shop")
     };
-    let policies = policies(&target(wishes.clone()));
+    let policies = policies(&target(options.clone()));
     assert_eq!(
         statement(&policies, "AllowInterruptionQueueActions").resources,
         ["arn:aws:sqs:us-west-2:111122223333:interruptions"]
@@ -116,13 +117,13 @@ fn custom_queue_and_parameters_are_allowed() {
             parameters[1],
         ]
     );
-    assert_eq!(cloudformation(&wishes)["Outputs"]["InterruptionQueue"]["Value"], "interruptions");
-    assert!(cli(&wishes).contains("\nqueue 'interruptions' "));
+    assert_eq!(cloudformation(&options)["Outputs"]["InterruptionQueue"]["Value"], "interruptions");
+    assert!(cli(&options).contains("\nqueue 'interruptions' "));
 }
 
 #[test]
 fn controller_role_trusts_one_service_account() {
-    let plain = cloudformation(&Wishes::of("shop"));
+    let plain = cloudformation(&ResourceOptions::of("shop"));
     assert_eq!(plain["Resources"]["KarpenterControllerRole"], Value::Null, "not requested");
     let of = |trust| {
         let controller = Controller {
@@ -130,7 +131,7 @@ fn controller_role_trusts_one_service_account() {
             namespace: "kube-system".to_owned(),
             service_account: "karpenter".to_owned(),
         };
-        Wishes { controller: Some(controller), ..Wishes::of("shop") }
+        ResourceOptions { controller: Some(controller), ..ResourceOptions::of("shop") }
     };
     let issuer = "https://oidc.eks.us-west-2.amazonaws.com/id/AB12";
     let by_tokens = of(Trust::Oidc(OidcProvider::parse(issuer).expect("an issuer")));

@@ -21,7 +21,7 @@ fn names(chosen: &BTreeMap<String, LaunchSubnet>) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_subnet_with_most_addresses_left_is_chosen_in_every_zone() {
+fn subnet_with_most_free_addresses_is_chosen_per_zone() {
     let subnets = [subnet("s1", "a"), subnet("s2", "a"), subnet("s3", "b"), subnet("s4", "a")];
     // counts of the subnets, the one expected in zone a
     let table: [(&[(&str, i64)], &str); 7] = [
@@ -41,7 +41,7 @@ fn the_subnet_with_most_addresses_left_is_chosen_in_every_zone() {
 }
 
 #[test]
-fn launches_under_way_move_later_ones_to_other_subnets() {
+fn launches_in_flight_reduce_free_addresses() {
     let subnets = [subnet("s1", "a"), subnet("s2", "a")];
     let mut free = free(&[("s1", 100), ("s2", 60)]);
     let order: Vec<String> = (0..5).map(|_| free.choose(&subnets, |_| 30, at(1))["a"].id.clone()).collect();
@@ -51,7 +51,7 @@ fn launches_under_way_move_later_ones_to_other_subnets() {
 }
 
 #[test]
-fn what_a_launch_did_not_use_is_given_back_unless_ec2_spoke_meanwhile() {
+fn unused_addresses_are_released_unless_ec2_reported_since() {
     let subnets = [subnet("s1", "a"), subnet("s2", "b")];
     // used subnets, what EC2 says in between, what is left in s1 and s2 afterwards
     type Row<'a> = (&'a [&'a str], &'a [(&'a str, i64)], (i64, i64));
@@ -74,7 +74,7 @@ fn what_a_launch_did_not_use_is_given_back_unless_ec2_spoke_meanwhile() {
 }
 
 #[test]
-fn a_full_subnet_is_avoided_until_ec2_counts_again() {
+fn full_subnet_is_avoided_until_next_count() {
     let subnets = [subnet("s1", "a"), subnet("s2", "a")];
     let mut free = free(&[("s1", 100), ("s2", 50)]);
     free.choose(&subnets, |_| 10, at(1));
@@ -86,14 +86,14 @@ fn a_full_subnet_is_avoided_until_ec2_counts_again() {
 }
 
 #[test]
-fn an_old_count_no_longer_counts() {
+fn outdated_count_is_ignored() {
     let free = free(&[("s1", 100)]);
     assert_eq!(free.left("s1", at(299)), 100);
     assert_eq!(free.left("s1", at(300)), 0);
 }
 
 #[test]
-fn zones_need_different_numbers() {
+fn needed_addresses_differ_per_zone() {
     let subnets = [subnet("s1", "a"), subnet("s2", "b")];
     let mut free = free(&[("s1", 100), ("s2", 100)]);
     free.choose(&subnets, |zone| if zone == "a" { 29 } else { 58 }, at(1));

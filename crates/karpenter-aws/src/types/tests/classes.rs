@@ -59,7 +59,7 @@ fn private_addresses(one: &InstanceType) -> i64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_field_of_a_class_that_matters_changes_the_answer() {
+async fn every_relevant_field_of_class_changes_instance_types() {
     // m5.large: 3 interfaces with 10 addresses, 8 GiB; kubelet keeps 11 MiB for each of 29 pods and 255 more, eviction
     // 100 MiB.
     let table: [Case; 40] = [
@@ -342,7 +342,7 @@ async fn every_field_of_a_class_that_matters_changes_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn families_decide_about_systems_and_processors() {
+async fn ami_family_determines_os_and_architecture() {
     let scene = Scene::discovered().await;
     let with = |family: &str| {
         let mut class = class();
@@ -375,7 +375,7 @@ async fn families_decide_about_systems_and_processors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_administrator_sets_decides_too() {
+async fn options_affect_instance_types() {
     let of = |change: fn(&mut TypeOptions)| async move {
         let scene = Scene::with(change);
         scene.types.discover().await.expect("an answer");
@@ -392,7 +392,7 @@ async fn what_an_administrator_sets_decides_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn zones_come_from_subnets_and_ids_only_when_known() {
+async fn zones_come_from_subnets_and_zone_ids_if_known() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let status = class.status.as_mut().expect("a status");
@@ -413,13 +413,13 @@ async fn zones_come_from_subnets_and_ids_only_when_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_that_was_seen_belongs_to_the_images_it_was_seen_with() {
+async fn discovered_memory_belongs_to_amis() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let image = |id: &str| AmiStatus { id: id.to_owned(), ..AmiStatus::default() };
     class.status.as_mut().expect("a status").amis = vec![image("ami-2"), image("ami-1")];
     let images = images_key(&[image("ami-1"), image("ami-2"), image("ami-1")]);
-    assert!(scene.types.memory().see("m5.large", &images, 7_777_777_777));
+    assert!(scene.types.memory().record("m5.large", &images, 7_777_777_777));
     let memory = |one: InstanceType| one.capacity.get(MEMORY);
     assert_eq!(memory(scene.one(&class, "m5.large").await), 7_777_777_777);
     class.status.as_mut().expect("a status").amis = vec![image("ami-3")];
@@ -442,7 +442,7 @@ impl KubeletExpressions for TimesVcpus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expressions_are_evaluated_for_each_type() {
+async fn expressions_are_evaluated_per_instance_type_of_class() {
     let scene = Scene::with_expressions(|_| {}, Some(Arc::new(TimesVcpus)));
     scene.types.discover().await.expect("an answer");
     let mut class = class();
@@ -457,7 +457,7 @@ async fn expressions_are_evaluated_for_each_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_type_cannot_be_used_can_be_told() {
+async fn incompatibility_has_a_reason() {
     let scene = Scene::discovered().await;
     let mut class = class();
     class.spec.connection_tracking = Some(ConnectionTracking::default());

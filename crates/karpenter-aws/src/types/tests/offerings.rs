@@ -41,7 +41,7 @@ fn selects(ids: &[&str]) -> Vec<CapacityReservationSelectorTerm> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_go_from_ec2_to_the_status_to_offerings() {
+async fn reservations_become_status_and_offerings() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| {
         for one in [held("cr-1", "us-east-1a", 1), held("cr-2", "us-east-1b", 0)] {
@@ -71,7 +71,7 @@ async fn reservations_go_from_ec2_to_the_status_to_offerings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec2_is_asked_for_reservations_once_a_minute() {
+async fn reservations_are_cached_for_a_minute() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.reservations.insert("cr-1".to_owned(), held("cr-1", "us-east-1a", 1)));
     let reservations = scene.types.reservations();
@@ -97,7 +97,7 @@ async fn ec2_is_asked_for_reservations_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_ends_is_gone_although_the_answer_is_fresh() {
+async fn ended_reservation_is_dropped_from_cached_response() {
     let scene = Scene::discovered().await;
     let ends_at = scene.clock.now().checked_add(Duration::from_secs(30)).expect("a time");
     scene.cloud.world(|world| {
@@ -130,7 +130,7 @@ fn grouped_class() -> EC2NodeClass {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_group_multiplies_offerings_and_scopes_shortages() {
+async fn partition_group_multiplies_offerings_and_scopes_unavailability() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.placement_groups.insert("pg-1".to_owned(), group("partition", 2)));
     let (grouped, free) = (grouped_class(), {
@@ -155,7 +155,7 @@ async fn a_partition_group_multiplies_offerings_and_scopes_shortages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_not_there_closes_the_class_and_one_that_was_deleted_is_gone() {
+async fn missing_or_deleted_placement_group_prevents_launches() {
     let scene = Scene::discovered().await;
     let class = grouped_class();
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "never outside of the group");
@@ -191,14 +191,14 @@ async fn a_group_that_is_not_there_closes_the_class_and_one_that_was_deleted_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_of_an_unknown_strategy_closes_the_class() {
+async fn placement_group_with_unknown_strategy_prevents_launches() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.placement_groups.insert("pg-1".to_owned(), group("huddle", 0)));
     assert!(available(&scene.one(&grouped_class(), "m5.large").await).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn subnets_without_addresses_close_their_zone_only_together() {
+async fn zone_is_unavailable_only_if_all_subnets_lack_addresses() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let status = class.status.as_mut().expect("a status");
@@ -210,7 +210,7 @@ async fn subnets_without_addresses_close_their_zone_only_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shift_ends_by_itself() {
+async fn zonal_shift_expires() {
     let scene = Scene::discovered().await;
     scene.shifts.replace(&[Shift {
         away_from_zone_id: "use1-az1".to_owned(),
@@ -224,7 +224,7 @@ async fn a_shift_ends_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prices_come_from_the_services_when_they_answer() {
+async fn prices_come_from_price_list_and_spot_history() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| {
         world.on_demand_prices.insert("m5.large".to_owned(), 0.2);
@@ -272,7 +272,7 @@ async fn prices_come_from_the_services_when_they_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_spot_history_is_no_answer() {
+async fn empty_spot_history_is_a_failure() {
     let scene = Scene::discovered().await;
     scene.cloud.world(|world| world.spot_prices.clear());
     let apis = scene.cloud.apis();
@@ -283,7 +283,7 @@ async fn an_empty_spot_history_is_no_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stated_price_makes_a_type_without_one_available() {
+async fn overlay_price_makes_type_without_price_available() {
     let scene = Scene::new();
     scene.cloud.world(|world| {
         let mut info = world.types[0].clone();
@@ -302,7 +302,7 @@ async fn a_stated_price_makes_a_type_without_one_available() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_of_subnets_is_no_news() {
+async fn order_of_subnets_changes_nothing() {
     let scene = Scene::discovered().await;
     let mut class = class();
     let subnets = &mut class.status.as_mut().expect("a status").subnets;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use karpenter_aws::interruption::message::Kind;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::logs::{Lines, PassIds};
 use karpenter_controllers::operator::options::LogFormat;
 use regex::Regex;
@@ -31,7 +31,7 @@ impl Write for Bytes {
 
 /// Between the kind of the message and the action a log parser expects the NodeClaim and nothing else.
 #[tokio::test(start_paused = true)]
-async fn interruption_line_has_the_keys_of_upstream_in_its_order() {
+async fn interruption_log_line_has_keys_in_upstream_order() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     let (out, clock) = (Bytes::default(), world.clock);

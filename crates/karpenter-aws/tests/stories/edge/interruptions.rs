@@ -41,7 +41,7 @@ fn health(instance_ids: &[&str]) -> String {
 
 fn listen(world: &World) {
     let queue =
-        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
+        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.shutdown.clone());
     world.spawn(queue, InterruptionQueue::watch, RECEIVERS);
 }
 
@@ -50,7 +50,7 @@ fn received(kind: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_kind_of_message_does_what_its_row_says() {
+async fn each_message_kind_has_its_effect() {
     let of_reservation = "EC2 Capacity Reservation Instance Interruption Warning";
     let rebalance = "EC2 Instance Rebalance Recommendation";
     let about = json!({"instance-id": "i-1"});
@@ -83,8 +83,8 @@ async fn each_kind_of_message_does_what_its_row_says() {
         listen(&world);
         world.aws.send_message(QUEUE, body);
         world.pass(SECOND).await;
-        assert_eq!(world.is_ending("one").await, ends, "{kind}");
-        assert!(!world.is_ending("other").await, "{kind}");
+        assert_eq!(world.is_terminating("one").await, ends, "{kind}");
+        assert!(!world.is_terminating("other").await, "{kind}");
         assert_eq!(world.closed.all(), closed, "{kind}");
         let mut expected = vec![format!("NodeClaim one {reason}"), format!("Node one {reason}")];
         if ends {
@@ -110,12 +110,12 @@ async fn each_kind_of_message_does_what_its_row_says() {
         let claim = world.get_claim("one").await.expect("held");
         let deadline = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         assert!(!claim.metadata.annotations.unwrap_or_default().contains_key(deadline), "{kind}");
-        world.stop.stop();
+        world.shutdown.request();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_for_us_is_counted_and_deleted() {
+async fn irrelevant_messages_are_counted_and_deleted() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     let bodies = [
@@ -132,7 +132,7 @@ async fn what_is_not_for_us_is_counted_and_deleted() {
     }
     listen(&world);
     world.pass(SECOND).await;
-    assert!(!world.is_ending("one").await);
+    assert!(!world.is_terminating("one").await);
     assert_eq!(world.messages_left(), 0);
     assert_eq!(world.metric(&received("malformed")), 3.0);
     assert_eq!(world.metric(&received("no_op")), 3.0);
@@ -141,7 +141,7 @@ async fn what_is_not_for_us_is_counted_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_again_finds_everything_done() {
+async fn repeated_message_is_idempotent() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     listen(&world);
@@ -151,13 +151,13 @@ async fn a_message_that_comes_again_finds_everything_done() {
     world.pass(SECOND).await;
     world.aws.send_message(QUEUE, spot("i-1"));
     world.pass(SECOND).await;
-    assert!(world.is_ending("one").await);
+    assert!(world.is_terminating("one").await);
     assert_eq!(world.events().await.len(), 4, "each event once: {:?}", world.events().await);
     assert_eq!(world.metric(&received("spot_interrupted")), 4.0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_of_other_providers_are_left_alone() {
+async fn claims_of_other_providers_are_not_deleted() {
     let world = World::start().await;
     let foreign = json!({
         "metadata": {"name": "foreign", "finalizers": ["x/y"]},
@@ -168,12 +168,12 @@ async fn claims_of_other_providers_are_left_alone() {
     listen(&world);
     world.aws.send_message(QUEUE, spot("i-1"));
     world.pass(SECOND).await;
-    assert!(!world.is_ending("foreign").await);
+    assert!(!world.is_terminating("foreign").await);
     assert_eq!(world.messages_left(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_is_worked_on_by_all_receivers_and_a_trickle_by_one() {
+async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     let world = World::start().await;
     world.aws.set_latency(Duration::from_millis(100));
     listen(&world);
@@ -193,7 +193,7 @@ async fn a_flood_is_worked_on_by_all_receivers_and_a_trickle_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_is_not_there_is_asked_for_again_until_it_is() {
+async fn missing_queue_is_retried_until_it_exists() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     world.aws.world(|world| world.queues.clear());
@@ -203,11 +203,11 @@ async fn a_queue_that_is_not_there_is_asked_for_again_until_it_is() {
     assert!((8..=14).contains(&asked), "asked {asked} times in five minutes");
     world.aws.send_message(QUEUE, spot("i-1"));
     world.pass(Duration::from_secs(61)).await;
-    assert!(world.is_ending("one").await);
+    assert!(world.is_terminating("one").await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queue_that_cannot_be_read_is_told_about_once_with_what_to_do() {
+async fn unreadable_queue_is_logged_once_with_advice() {
     let table = [
         ("AWS.SimpleQueueService.NonExistentQueue", "create the queue, or correct --interruption-queue"),
         ("QueueDoesNotExist", "create the queue, or correct --interruption-queue"),
@@ -223,20 +223,20 @@ async fn a_queue_that_cannot_be_read_is_told_about_once_with_what_to_do() {
         world.aws.fail_always(Call::GetQueueUrl, Some(AwsError::new(code, "words")));
         listen(&world);
         world.pass(Duration::from_secs(300)).await;
-        let told = log.errors();
-        let [line] = told.as_slice() else { panic!("{code}: not one line but {told:?}") };
+        let logged = log.errors();
+        let [line] = logged.as_slice() else { panic!("{code}: not one line but {logged:?}") };
         assert_eq!((line.field("queue"), line.field("error")), (QUEUE, &*format!("{code}: words")));
         let words = line.field("message");
         assert!(words.contains("cannot be read") && words.contains(advice), "{code}: {words}");
         world.aws.fail_always(Call::GetQueueUrl, None);
         world.aws.send_message(QUEUE, spot("i-1"));
         world.pass(Duration::from_secs(61)).await;
-        assert!(world.is_ending("one").await, "{code}");
+        assert!(world.is_terminating("one").await, "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_acted_on_comes_again() {
+async fn unhandled_message_is_received_again() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     listen(&world);
@@ -245,7 +245,7 @@ async fn what_could_not_be_acted_on_comes_again() {
     world.aws.fail_next(Call::DeleteMessage, [denied]);
     world.aws.send_message(QUEUE, spot("i-1"));
     world.pass(SECOND).await;
-    assert!(world.is_ending("one").await);
+    assert!(world.is_terminating("one").await);
     assert_eq!(world.messages_left(), 1);
     world.pass(Duration::from_secs(25)).await;
     assert_eq!(world.messages_left(), 0);
@@ -253,7 +253,7 @@ async fn what_could_not_be_acted_on_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_claim_that_cannot_be_ended_holds_up_no_other() {
+async fn failed_deletion_does_not_block_other_claims() {
     // By a message about all of them, and by a look at their health.
     for by_message in [true, false] {
         let world = World::start().await;
@@ -272,33 +272,36 @@ async fn one_claim_that_cannot_be_ended_holds_up_no_other() {
             world.spawn(poller, InstanceStatusPoller::watch, 1);
         }
         world.pass(SECOND).await;
-        assert!(!world.is_ending("first").await && !world.is_ending("second").await, "{by_message}");
-        assert!(world.is_ending("third").await, "{by_message}");
+        assert!(
+            !world.is_terminating("first").await && !world.is_terminating("second").await,
+            "{by_message}"
+        );
+        assert!(world.is_terminating("third").await, "{by_message}");
         if by_message {
             assert_eq!(world.messages_left(), 1, "it comes again");
         } else {
             assert_eq!(world.metric(&unhealthy("SystemStatus")), 3.0);
         }
-        world.stop.stop();
+        world.shutdown.request();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn receivers_stop_at_once_although_the_queue_would_let_them_wait() {
+async fn receivers_stop_immediately_during_long_poll() {
     let world = World::start().await;
     let queue =
-        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.stop.clone());
-    let keys = karpenter_cluster::harness::Queue::default();
+        InterruptionQueue::new(world.handler.clone(), world.aws.apis().sqs, QUEUE, world.shutdown.clone());
+    let keys = karpenter_cluster::reconcile::Queue::default();
     queue.watch(&keys);
-    let running = tokio::spawn(karpenter_cluster::harness::run(
+    let running = tokio::spawn(karpenter_cluster::reconcile::run(
         std::sync::Arc::new(queue),
         keys,
         RECEIVERS,
         world.clock,
-        world.stop.clone(),
+        world.shutdown.clone(),
     ));
     world.pass(SECOND).await;
-    world.stop.stop();
+    world.shutdown.request();
     let ended = tokio::time::timeout(SECOND, running).await;
     assert!(ended.is_ok_and(|ended| ended.is_ok()));
 }
@@ -323,7 +326,7 @@ fn unhealthy(category: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_machines_are_not_drained_and_retired_ones_are() {
+async fn impaired_instances_are_not_drained_and_retired_ones_are() {
     let world = World::start().await;
     for (name, id) in [("broken", "i-1"), ("retired", "i-2"), ("well", "i-3")] {
         world.claim(name, id, json!({})).await;
@@ -341,8 +344,8 @@ async fn broken_machines_are_not_drained_and_retired_ones_are() {
     let deadline = |claim: karpenter_api::types::NodeClaim| {
         claim.metadata.annotations.unwrap_or_default().get(labels::ANNOTATION_TERMINATION_TIMESTAMP).cloned()
     };
-    assert!(world.is_ending("broken").await && world.is_ending("retired").await);
-    assert!(!world.is_ending("well").await);
+    assert!(world.is_terminating("broken").await && world.is_terminating("retired").await);
+    assert!(!world.is_terminating("well").await);
     let broken = world.get_claim("broken").await.expect("held");
     assert_eq!(deadline(broken).as_deref(), Some("2026-01-01T12:00:00Z"));
     assert_eq!(deadline(world.get_claim("retired").await.expect("held")), None);
@@ -359,7 +362,7 @@ async fn broken_machines_are_not_drained_and_retired_ones_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_permission_is_asked_for_ever_more_rarely_and_works_once_it_is_granted() {
+async fn missing_permission_is_retried_with_back_off_until_granted() {
     let world = World::start().await;
     world.claim("broken", "i-1", json!({})).await;
     world.aws.world(|world| world.statuses = vec![sick("i-1", true, &[])]);
@@ -368,20 +371,20 @@ async fn a_missing_permission_is_asked_for_ever_more_rarely_and_works_once_it_is
     let poller = InstanceStatusPoller::new(world.handler.clone(), world.aws.apis().ec2);
     world.spawn(poller, InstanceStatusPoller::watch, 1);
     world.pass(Duration::from_secs(3600)).await;
-    // At 0, 1, 3, 7, 15, 31 and 61 minutes at the latest; three questions each.
+    // At 0, 1, 3, 7, 15, 31 and 61 minutes at the latest; three queries each.
     let asked = world.aws.count(Call::DescribeInstanceStatus);
     assert!((6..=21).contains(&asked), "asked {asked} times in an hour");
     world.aws.fail_always(Call::DescribeInstanceStatus, None);
     world.pass(Duration::from_secs(1801)).await;
-    assert!(world.is_ending("broken").await);
+    assert!(world.is_terminating("broken").await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namesake_that_was_made_meanwhile_is_left_alone() {
+async fn recreated_claim_of_same_name_is_not_deleted() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // Gone and made anew before the mirror hears of it: deletion names the uid it means.
+    // Gone and made anew before the store hears of it: deletion names the uid it means.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");
@@ -392,5 +395,5 @@ async fn a_namesake_that_was_made_meanwhile_is_left_alone() {
     api.create(&PostParams::default(), &anew).await.expect("created");
     let _ =
         world.handler.handle(karpenter_aws::interruption::message::Kind::SpotInterrupted, "i-1", None).await;
-    assert!(!world.is_ending("one").await);
+    assert!(!world.is_terminating("one").await);
 }

@@ -21,7 +21,7 @@ fn reserved(id: &str) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_whose_reservation_ended_are_called_on_demand() {
+async fn instances_with_ended_reservation_become_on_demand() {
     let world = World::start().await;
     world.claim("fell-back", "i-1", reserved("cr-1")).await;
     world.claim("still", "i-2", reserved("cr-2")).await;
@@ -48,7 +48,7 @@ async fn machines_whose_reservation_ended_are_called_on_demand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_of_a_capacity_block_end_forty_minutes_before_it() {
+async fn claims_of_capacity_block_are_deleted_forty_minutes_before_end() {
     let world = World::start().await;
     let reservation = |id: &str, kind: &str| CapacityReservation {
         id: id.to_owned(),
@@ -70,14 +70,14 @@ async fn claims_of_a_capacity_block_end_forty_minutes_before_it() {
     let controller = ReservationExpiration::new(world.context.clone(), world.aws.apis().ec2);
     world.spawn(controller, ReservationExpiration::watch, 1);
     world.pass(Duration::from_secs(79 * 60)).await;
-    assert!(!world.is_ending("block").await);
+    assert!(!world.is_terminating("block").await);
     world.pass(Duration::from_secs(2 * 60)).await;
-    assert!(world.is_ending("block").await);
-    assert!(!world.is_ending("plain").await && !world.is_ending("lost").await);
+    assert!(world.is_terminating("block").await);
+    assert!(!world.is_terminating("plain").await && !world.is_terminating("lost").await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_claim_that_cannot_be_written_holds_up_no_other() {
+async fn failed_patch_does_not_block_other_claims() {
     let world = World::start().await;
     let block = CapacityReservation {
         id: "cr-1".to_owned(),
@@ -107,6 +107,6 @@ async fn one_claim_that_cannot_be_written_holds_up_no_other() {
     world.pass(Duration::from_secs(1)).await;
     let second = world.get_claim("second").await.expect("there").labels().clone();
     assert_eq!(second[labels::CAPACITY_TYPE], "on-demand");
-    assert!(world.is_ending("third").await);
-    assert!(!world.is_ending("first").await);
+    assert!(world.is_terminating("third").await);
+    assert!(!world.is_terminating("first").await);
 }

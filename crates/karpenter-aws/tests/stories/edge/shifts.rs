@@ -32,7 +32,7 @@ async fn pool(world: &World, name: &str, requirements: Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_that_reach_a_zone_are_told_when_it_is_shifted_and_when_it_is_back() {
+async fn nodepools_get_events_when_a_zone_is_shifted_and_restored() {
     let world = World::start().await;
     let subnets = json!([
         {"id": "subnet-1", "zone": "us-west-2a", "zoneID": "usw2-az1"},

@@ -38,7 +38,7 @@ async fn is_marked(world: &World, name: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_get_their_names_one_call_a_second() {
+async fn instances_are_tagged_one_call_per_second() {
     let world = World::start().await;
     for number in 0..5 {
         let id = format!("i-{number}");
@@ -66,7 +66,7 @@ async fn machines_get_their_names_one_call_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_has_all_its_tags_is_only_marked() {
+async fn instance_with_all_tags_is_only_annotated() {
     let world = World::start().await;
     let all = [("Name", "n"), ("eks:eks-cluster-name", "cluster"), ("karpenter.sh/nodeclaim", "one")];
     machine(&world, "i-1", &all);
@@ -79,7 +79,7 @@ async fn a_machine_that_has_all_its_tags_is_only_marked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_tried_again_and_a_missing_machine_is_not() {
+async fn failed_tagging_is_retried_and_missing_instance_is_not() {
     let world = World::start().await;
     machine(&world, "i-1", &[]);
     world.claim("one", "i-1", json!({})).await;

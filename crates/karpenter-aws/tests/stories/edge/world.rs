@@ -17,11 +17,11 @@ use karpenter_aws::api::iam::InstanceProfile;
 use karpenter_aws::api::{AwsApis, AwsError, AwsFuture, TagFilter, Tags};
 use karpenter_aws::fake::FakeAws;
 use karpenter_aws::garbage_collection::Profiles;
+use karpenter_aws::instance_calls::InstanceCalls;
 use karpenter_aws::interruption::{Feedback, Handler};
-use karpenter_aws::machines::Machines;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
@@ -60,11 +60,11 @@ impl Closed {
 }
 
 impl Feedback for Closed {
-    fn close_spot_pool(&self, instance_type: &str, zone: &str) {
+    fn mark_spot_unavailable(&self, instance_type: &str, zone: &str) {
         self.push(format!("{instance_type} in {zone}"));
     }
 
-    fn close_reservation(&self, reservation_id: &str) {
+    fn mark_reservation_exhausted(&self, reservation_id: &str) {
         self.push(reservation_id.to_owned());
     }
 }
@@ -72,7 +72,7 @@ impl Feedback for Closed {
 /// The machines of the in-process cloud, without anything kept.
 pub(crate) struct Direct(pub(crate) AwsApis);
 
-impl Machines for Direct {
+impl InstanceCalls for Direct {
     fn list(&self) -> AwsFuture<'_, Vec<Ec2Instance>> {
         Box::pin(async move {
             let query = InstanceQuery {
@@ -173,7 +173,7 @@ pub(crate) struct World {
     pub(crate) context: Context,
     pub(crate) closed: Arc<Closed>,
     pub(crate) handler: Handler,
-    pub(crate) stop: Stop,
+    pub(crate) shutdown: Shutdown,
     refused: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -205,7 +205,7 @@ impl World {
         let context = Context::new(client.clone(), stores, cloud.clone(), clock);
         let closed = Arc::new(Closed::default());
         let handler = Handler::new(context.clone(), closed.clone());
-        Self { client, clock, aws, cloud, context, closed, handler, stop: Stop::default(), refused }
+        Self { client, clock, aws, cloud, context, closed, handler, shutdown: Shutdown::default(), refused }
     }
 
     /// Objects of this name cannot be written from now on.
@@ -220,7 +220,7 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue), workers: usize) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(harness::run(Arc::new(work), queue, workers, self.clock, self.stop.clone()));
+        tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
     /// Lets virtual time pass, and with it everything that is due.
@@ -294,7 +294,7 @@ impl World {
         Api::<NodeClaim>::all(self.client.clone()).get_opt(name).await.expect("an answer")
     }
 
-    pub(crate) async fn is_ending(&self, name: &str) -> bool {
+    pub(crate) async fn is_terminating(&self, name: &str) -> bool {
         self.get_claim(name).await.is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
     }
 
@@ -302,7 +302,7 @@ impl World {
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.expect("events");
-        let mut told: Vec<String> = events
+        let mut lines: Vec<String> = events
             .items
             .into_iter()
             .map(|event| {
@@ -311,8 +311,8 @@ impl World {
                 format!("{kind} {name} {}", event.reason.unwrap_or_default())
             })
             .collect();
-        told.sort();
-        told
+        lines.sort();
+        lines
     }
 
     /// A series as the metrics page tells it; 0 if it is not there.

@@ -18,7 +18,7 @@ impl AsyncNewClaim for Claims<'_> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_provider_does_what_every_provider_must() {
+async fn provider_conforms() {
     let world = World::new().await;
     // The suite asks a hundred times for an end; a question takes a tenth of a second.
     world.cloud.world(|cloud| cloud.ends_after = Duration::from_secs(2));

@@ -56,7 +56,7 @@ async fn reserving(reservations: Vec<CapacityReservation>) -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_gets_the_cheapest_machine_with_its_labels() {
+async fn claim_gets_cheapest_instance_with_its_labels() {
     let world = World::new().await;
     let machine = world.launch(&[(TYPE, &["m5.large", "m5.xlarge"]), (KIND, &["on-demand"])]).await.unwrap();
     let label = |key: &str| machine.labels.get(key).map(String::as_str);
@@ -84,7 +84,7 @@ async fn a_claim_gets_the_cheapest_machine_with_its_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_offered_to_ec2() {
+async fn fleet_overrides() {
     type Case = (&'static str, Vec<(&'static str, Vec<&'static str>)>, Vec<&'static str>);
     let cases: Vec<Case> = vec![
         (
@@ -141,7 +141,7 @@ async fn what_is_offered_to_ec2() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn capacity_types_and_strategies() {
+async fn capacity_types_and_allocation_strategies() {
     let world = World::new().await;
     let type_of = [(TYPE, &["m5.large"][..])];
     let with = |kinds: &'static [&'static str]| [type_of[0], (KIND, kinds)];
@@ -171,7 +171,7 @@ async fn capacity_types_and_strategies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_context_goes_along_unless_values_were_relaxed() {
+async fn fleet_context_is_sent_unless_min_values_were_relaxed() {
     let world = World::new().await;
     world.change_class(|class| class["spec"]["context"] = json!("ctx"));
     world.launch(&[]).await.unwrap();
@@ -184,7 +184,7 @@ async fn the_context_goes_along_unless_values_were_relaxed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_tagged() {
+async fn all_created_resources_are_tagged() {
     let world = World::new().await;
     world.change_class(|class| class["spec"]["tags"] = json!({"team": "a"}));
     world.launch(&[]).await.unwrap();
@@ -214,7 +214,7 @@ async fn everything_is_tagged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_are_alike_are_one_fleet() {
+async fn equal_claims_share_one_fleet() {
     let world = World::new().await;
     let launches = (0..20).map(|_| world.launch(&[(TYPE, &["m5.large"])]));
     let machines = futures::future::try_join_all(launches).await.unwrap();
@@ -230,7 +230,7 @@ async fn claims_that_are_alike_are_one_fleet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_claim_buys_one_machine_however_often_it_is_asked_for() {
+async fn repeated_create_launches_one_instance() {
     let world = World::new().await;
     let claim = world.claim(&[]);
     let (one, two) = tokio::join!(world.provider.create(&claim), world.provider.create(&claim));
@@ -241,7 +241,7 @@ async fn one_claim_buys_one_machine_however_often_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn classes_that_cannot_be_launched_with() {
+async fn launch_fails_if_class_is_not_launchable() {
     let ready = |status: &str, observed: i64| {
         json!([{"type": "Ready", "status": status, "message": "why", "observedGeneration": observed,
             "reason": "x", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
@@ -296,17 +296,17 @@ async fn classes_that_cannot_be_launched_with() {
     for (case, change, expected) in cases {
         let world = World::new().await;
         world.change_class(change);
-        let told = match world.launch(&[]).await.unwrap_err() {
+        let error = match world.launch(&[]).await.unwrap_err() {
             CloudError::CreateRefused { reason, .. } => reason,
             other => other.to_string(),
         };
-        assert_eq!(told, expected, "{case}");
+        assert_eq!(error, expected, "{case}");
         assert_eq!(world.cloud.count(Call::CreateFleet), 0, "{case}: nothing is bought");
     }
     let world = World::new().await;
     world.objects.classes.lock().unwrap().clear();
-    let told = world.launch(&[]).await.unwrap_err();
-    assert!(matches!(told, CloudError::InsufficientCapacity { .. }), "{told}");
+    let error = world.launch(&[]).await.unwrap_err();
+    assert!(matches!(error, CloudError::InsufficientCapacity { .. }), "{error}");
     assert!(
         world.provider.instance_types(&world.pool()).await.unwrap().is_empty(),
         "no class, no types, no error"
@@ -314,7 +314,7 @@ async fn classes_that_cannot_be_launched_with() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn images_follow_the_type() {
+async fn ami_depends_on_instance_type() {
     let cases = [
         ("m5.large", "ami-x8664standard"),
         ("m6g.large", "ami-arm64standard"),
@@ -329,7 +329,7 @@ async fn images_follow_the_type() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dedicated_machines() {
+async fn dedicated_tenancy() {
     let world = World::new().await;
     let machine = world.launch(&[(labels::AWS_INSTANCE_TENANCY, &["dedicated"])]).await.unwrap();
     assert_eq!(machine.labels[labels::AWS_INSTANCE_TENANCY], "dedicated");
@@ -337,7 +337,7 @@ async fn dedicated_machines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn efa_is_there_only_for_those_who_ask() {
+async fn efa_interfaces_only_if_requested() {
     let world = World::new().await;
     let type_of: &[(&str, &[&str])] = &[(TYPE, &["p4d.24xlarge"]), (KIND, &["on-demand"])];
     let plain = world.launch(type_of).await.unwrap();
@@ -357,14 +357,14 @@ async fn efa_is_there_only_for_those_who_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn enclaves_are_for_those_who_ask() {
+async fn enclaves_only_if_requested() {
     let world = World::new().await;
     world.launch(&[]).await.unwrap();
     assert!(world.templates().iter().all(|data| !data.enclave_enabled));
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_come_first() {
+async fn reservations_are_preferred() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
     let any: &[(&str, &[&str])] =
         &[(TYPE, &["m5.large", "c5.large"]), (KIND, &["reserved", "spot", "on-demand"])];
@@ -391,7 +391,7 @@ async fn reservations_come_first() {
 
 /// EC2 is asked what is left while it works on a launch: its count has the machine in it.
 #[tokio::test(start_paused = true)]
-async fn a_launch_in_a_reservation_counts_from_when_it_was_asked_for() {
+async fn launch_in_reservation_counts_from_call_time() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
     let counts = world.provider.types().reservations().counts().clone();
     world.cloud.set_latency(Duration::from_secs(10));
@@ -408,19 +408,19 @@ async fn a_launch_in_a_reservation_counts_from_when_it_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_is_fuller_than_believed() {
+async fn exhausted_reservation_falls_back() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 5)]).await;
     world.cloud.world(|cloud| cloud.reservations.get_mut("cr-1").unwrap().available_count = 0);
     let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"]), (KIND, &["reserved", "on-demand"])];
-    let told = world.launch(any).await.unwrap_err();
-    assert!(matches!(&told, CloudError::InsufficientCapacity { .. }), "{told}");
+    let error = world.launch(any).await.unwrap_err();
+    assert!(matches!(&error, CloudError::InsufficientCapacity { .. }), "{error}");
     assert_eq!(world.provider.types().reservations().counts().left("cr-1"), 0);
     assert_eq!(world.launch(any).await.unwrap().labels[KIND], "on-demand");
 }
 
 /// A plan gives each claim a slot of its own; launches at the same time find both.
 #[tokio::test(start_paused = true)]
-async fn claims_that_list_a_slot_each_use_both_reservations() {
+async fn claims_with_one_reservation_each_use_both_reservations() {
     let slots = vec![reservation("cr-1", "m5.large", "a", 1), reservation("cr-2", "m5.large", "a", 1)];
     let world = reserving(slots).await;
     let id = labels::AWS_CAPACITY_RESERVATION_ID;
@@ -434,7 +434,7 @@ async fn claims_that_list_a_slot_each_use_both_reservations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blocks_and_interruptible_reservations() {
+async fn capacity_blocks_and_interruptible_reservations() {
     let mut block = reservation("cr-b", "p4d.24xlarge", "a", 1);
     block.reservation_type = "capacity-block".to_owned();
     let mut interruptible = reservation("cr-i", "m5.large", "a", 1);
@@ -461,7 +461,7 @@ async fn blocks_and_interruptible_reservations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_reservations_are_ec2s_business() {
+async fn without_feature_gate_ec2_chooses_reservations() {
     let world = World::with(Setup { reserved_capacity: false, ..Setup::default() }).await;
     world.launch(&[(KIND, &["on-demand"])]).await.unwrap();
     assert!(world.templates().iter().all(|data| data.capacity_reservation.is_none()));
@@ -536,10 +536,10 @@ async fn min_values() {
     assert_eq!(world.offers(), ["m5.large a", "m5.metal a", "m5.xlarge a"], "metal counts here");
     world.cloud.world(|cloud| cloud.types.retain(|info| &*info.name != "m5.metal"));
     world.provider.types().discover().await.unwrap();
-    let told = world.provider.create(&counted(&world, 3)).await.unwrap_err();
+    let error = world.provider.create(&counted(&world, 3)).await.unwrap_err();
     assert!(
-        matches!(&told, CloudError::InsufficientCapacity { message } if message.contains("minValues")),
-        "{told}"
+        matches!(&error, CloudError::InsufficientCapacity { message } if message.contains("minValues")),
+        "{error}"
     );
     let relaxed = World::with(Setup { min_values_are_strict: false, ..Setup::default() }).await;
     relaxed.cloud.world(|cloud| cloud.types.retain(|info| &*info.name != "m5.metal"));

@@ -21,7 +21,7 @@ fn user_data(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_per_number_of_pods() {
+async fn one_template_per_pod_capacity() {
     let world = World::new().await;
     // 29, 58 and 29 pods by their interfaces.
     world.launch(&[(TYPE, &["m5.large", "m5.xlarge", "c5.large"])]).await.unwrap();
@@ -36,7 +36,7 @@ async fn one_per_number_of_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_number_of_pods_is_one_template() {
+async fn fixed_max_pods_shares_one_template() {
     let world = World::new().await;
     world.change_class(|class| class["spec"]["kubelet"] = json!({"maxPods": 42}));
     world.launch(&[(TYPE, &["m5.large", "m5.xlarge"])]).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_fixed_number_of_pods_is_one_template() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn user_data_knows_cluster_labels_and_taints() {
+async fn user_data_has_cluster_labels_and_taints() {
     let world = World::new().await;
     world.change_class(|class| class["spec"]["userData"] = json!("#!/bin/bash\necho mine"));
     let claim = world.claim_with(|claim| {
@@ -74,7 +74,7 @@ async fn user_data_knows_cluster_labels_and_taints() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_images_get_the_user_data_as_it_is() {
+async fn custom_family_uses_user_data_unchanged() {
     let world = World::new().await;
     world.change_class(|class| {
         class["spec"]["amiFamily"] = json!("Custom");
@@ -96,7 +96,7 @@ async fn ipv6_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn templates_are_shared_and_go_when_nobody_needs_them() {
+async fn templates_are_shared_and_deleted_when_unused() {
     let world = World::new().await;
     for _ in 0..3 {
         world.launch(&[(TYPE, &["m5.large"])]).await.unwrap();
@@ -113,7 +113,7 @@ async fn templates_are_shared_and_go_when_nobody_needs_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_launches_wait_for_ec2_once() {
+async fn hundred_launches_run_concurrently() {
     let world = World::new().await;
     world.cloud.set_latency(Duration::from_millis(500));
     let started = tokio::time::Instant::now();
@@ -126,7 +126,7 @@ async fn a_hundred_launches_wait_for_ec2_once() {
 
 /// In pools of their own, so that no two have a template or a fleet in common: the worst that can be asked for.
 #[tokio::test(start_paused = true)]
-async fn a_thousand_launches_at_once_have_neither_a_thread_nor_a_connection_each() {
+async fn thousand_launches_use_limited_threads_and_connections() {
     const LAUNCHES: usize = 1000;
     let world = World::new().await;
     world.cloud.set_latency(Duration::from_millis(500));
@@ -150,22 +150,22 @@ async fn a_thousand_launches_at_once_have_neither_a_thread_nor_a_connection_each
     assert_eq!(world.cloud.count(Call::CreateFleet), LAUNCHES);
     assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), LAUNCHES);
     // Fifty templates and a hundred fleets at once.
-    let most = world.cloud.under_way_max();
+    let most = world.cloud.concurrent_calls_max();
     assert!((50..=150).contains(&most), "{most} calls at once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_size_of_user_data_is_told() {
+async fn user_data_size_is_exported() {
     let world = World::new().await;
     world.launch(&[(TYPE, &["m5.large"])]).await.unwrap();
-    let told = world.metrics.user_data_bytes.with_label_values(&["default"]).get();
-    assert_eq!(told, i64::try_from(user_data(&world)[0].len()).unwrap());
+    let error = world.metrics.user_data_bytes.with_label_values(&["default"]).get();
+    assert_eq!(error, i64::try_from(user_data(&world)[0].len()).unwrap());
     world.change_class(|class| {
         class["spec"]["userData"] = json!(format!("#!/bin/bash\n# {}", "x".repeat(20_000)))
     });
-    let told = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap_err();
+    let error = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap_err();
     assert_eq!(
-        told.to_string(),
+        error.to_string(),
         "Error getting launch template configs: Rendered user data exceeds the EC2 user data size limit"
     );
     // A class that is gone has no size.

@@ -285,7 +285,7 @@ impl World {
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
-        let mut told: Vec<String> = events
+        let mut lines: Vec<String> = events
             .map(|event| {
                 let about = event.regarding.unwrap_or_default();
                 let words = [event.type_, about.kind, about.name, event.reason, event.note];
@@ -293,8 +293,8 @@ impl World {
                 format!("{level} {kind} {name} {reason}: {note}")
             })
             .collect();
-        told.sort();
-        told
+        lines.sort();
+        lines
     }
 
     pub(crate) fn fleets(&self) -> Vec<CreateFleet> {

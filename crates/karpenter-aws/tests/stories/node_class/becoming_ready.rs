@@ -8,7 +8,7 @@ use super::world::{ROLE, World};
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_new_class_finds_everything_and_becomes_ready() {
+async fn new_class_becomes_ready() {
     let world = World::start().await;
     world.create_class("default", json!({"tags": {"team": "a"}})).await;
     world.until("default", "Ready", "True").await;
@@ -51,7 +51,7 @@ async fn a_new_class_finds_everything_and_becomes_ready() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_out_is_remembered_for_half_an_hour() {
+async fn dry_run_is_cached_for_half_an_hour() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -66,7 +66,7 @@ async fn a_try_out_is_remembered_for_half_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ec2_and_iam_are_asked_as_seldom_as_answers_may_be_old() {
+async fn number_of_calls_follows_cache_ttls() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -86,7 +86,7 @@ async fn ec2_and_iam_are_asked_as_seldom_as_answers_may_be_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_dry_runs_nothing_is_tried_out() {
+async fn disabled_dry_run_makes_no_calls() {
     let world = World::start_with(|_, settings| settings.is_dry_run_disabled = true).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -96,7 +96,7 @@ async fn without_dry_runs_nothing_is_tried_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reservations_matter_only_while_their_feature_is_on() {
+async fn reservations_need_feature_gate() {
     let world = World::start_with(|context, _| context.gates.reserved_capacity = false).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -105,7 +105,7 @@ async fn reservations_matter_only_while_their_feature_is_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subnets_are_listed_by_room_as_it_changes() {
+async fn status_follows_free_addresses_of_subnets() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -119,7 +119,7 @@ async fn subnets_are_listed_by_room_as_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_spec_is_looked_at_at_once() {
+async fn changed_spec_is_reconciled_immediately() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;

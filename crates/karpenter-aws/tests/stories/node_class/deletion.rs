@@ -9,7 +9,7 @@ use super::world::World;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(start_paused = true)]
-async fn a_class_waits_for_its_claims_and_takes_everything_with_it() {
+async fn deleted_class_waits_for_claims_and_cleans_up() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.create_class("other", json!({})).await;
@@ -49,7 +49,7 @@ async fn a_class_waits_for_its_claims_and_takes_everything_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_of_an_old_release_goes_too() {
+async fn legacy_profile_is_deleted_with_class() {
     let world = World::start().await;
     // Its name follows from cluster, region and class alone.
     let name =
@@ -72,7 +72,7 @@ async fn a_profile_of_an_old_release_goes_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_deleted_holds_the_class_and_is_told() {
+async fn failed_cleanup_keeps_class_and_is_reported() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -81,10 +81,10 @@ async fn what_cannot_be_deleted_holds_the_class_and_is_told() {
     world.delete_class("default").await;
     world.pass(MINUTE).await;
     assert!(world.object("default").await.is_some());
-    let told: Vec<(String, String)> =
+    let logged: Vec<(String, String)> =
         world.events("default").await.into_iter().filter(|(reason, _)| reason == "CleanUpFailed").collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].1.contains("iam:DeleteInstanceProfile: AccessDenied"), "{told:?}");
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    assert!(logged[0].1.contains("iam:DeleteInstanceProfile: AccessDenied"), "{logged:?}");
     world.aws.fail_always(Call::DeleteInstanceProfile, None);
     world.pass(2 * MINUTE).await;
     assert!(world.object("default").await.is_none());
@@ -92,7 +92,7 @@ async fn what_cannot_be_deleted_holds_the_class_and_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_isolated_network_iam_is_not_asked_at_the_end() {
+async fn isolated_vpc_skips_iam_cleanup() {
     let world = World::start_with(|_, settings| settings.is_isolated_vpc = true).await;
     world.create_class("default", json!({"role": null, "instanceProfile": "mine"})).await;
     world.until("default", "SubnetsReady", "True").await;
@@ -105,7 +105,7 @@ async fn in_an_isolated_network_iam_is_not_asked_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namesake_of_a_deleted_class_begins_anew() {
+async fn recreated_class_of_same_name_starts_from_scratch() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;

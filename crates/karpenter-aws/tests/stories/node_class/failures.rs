@@ -24,7 +24,7 @@ enum Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_failure_shows_and_passes_when_its_cause_does() {
+async fn every_failure_is_shown_and_clears_with_its_cause() {
     let no_policy =
         "User is not authorized to perform this operation because no identity-based policy allows it";
     // case, spec, fault, condition, status, reason, words, what Ready is meanwhile
@@ -366,9 +366,9 @@ async fn every_failure_shows_and_passes_when_its_cause_does() {
         world.create_class("default", spec).await;
         world.pass(Duration::from_secs(20)).await;
         // However often it was tried.
-        let told: Vec<Line> =
+        let logged: Vec<Line> =
             log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
-        let [line] = told.as_slice() else { panic!("{case}: not one line but {told:?}") };
+        let [line] = logged.as_slice() else { panic!("{case}: not one line but {logged:?}") };
         assert_eq!(line.field("condition"), condition, "{case}");
         assert!(!line.field("error").is_empty() && !line.field("what_to_do").is_empty(), "{case}: {line:?}");
         if !CONCERNS_ALL_CLASSES.contains(&case) {
@@ -389,7 +389,7 @@ async fn every_failure_shows_and_passes_when_its_cause_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn disks_that_cannot_exist_are_told_and_harm_nobody() {
+async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
     let world = World::start().await;
     world.create_class("good", json!({})).await;
     world.create_class("no-volume", json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda"}]})).await;
@@ -416,7 +416,7 @@ async fn disks_that_cannot_exist_are_told_and_harm_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_fails_keeps_no_other_waiting() {
+async fn failing_class_does_not_delay_others() {
     let world = World::start().await;
     world.create_class("broken", json!({"role": "nobody"})).await;
     world.create_class("also-broken", json!({"subnetSelectorTerms": [{"id": "subnet-none"}]})).await;
@@ -428,7 +428,7 @@ async fn a_class_that_fails_keeps_no_other_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ready_class_stays_ready_while_aws_is_silent_and_says_so() {
+async fn ready_class_stays_ready_with_message_while_aws_fails() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -451,19 +451,19 @@ async fn a_ready_class_stays_ready_while_aws_is_silent_and_says_so() {
     world.until("default", "Ready", "True").await;
     assert_eq!(world.said("default", "SubnetsReady").await.expect("a condition").message, "");
     world.pass(Duration::from_secs(1)).await;
-    let told = [
+    let logged = [
         "Status: True -> Unknown, Reason: SubnetsResolutionFailed, Message: ec2:DescribeSubnets: RequestLimitExceeded",
         "Status: Unknown -> True, Reason: SubnetsReady",
     ];
     let events = world.events("default").await;
-    for part in told {
+    for part in logged {
         let is_told = |(reason, words): &(String, String)| reason == "SubnetsReady" && words.contains(part);
         assert!(events.iter().any(is_told), "{part}: {events:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_is_tried_again_ever_more_seldom() {
+async fn failures_are_retried_with_increasing_back_off() {
     let world = World::start().await;
     world.aws.fail_always(Call::DescribeSubnets, Some(denied()));
     world.create_class("default", json!({})).await;
@@ -478,7 +478,7 @@ async fn what_fails_is_tried_again_ever_more_seldom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_try_out_changes_nothing_and_is_tried_again() {
+async fn throttled_dry_run_changes_nothing_and_is_retried() {
     let world = World::start().await;
     let busy = AwsError::new("RequestLimitExceeded", "Request limit exceeded.");
     world.aws.fail_next(Call::CreateFleet, vec![busy.clone(), busy.clone()]);

@@ -19,7 +19,7 @@ async fn on_claim(world: &World, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_class_gets_the_newer_version_and_follows_its_spec() {
+async fn new_class_gets_newer_hash_version() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.pass(Duration::from_secs(2)).await;
@@ -34,7 +34,7 @@ async fn a_new_class_gets_the_newer_version_and_follows_its_spec() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_of_a_release_keeps_its_version_and_its_claims_their_hashes() {
+async fn class_of_upstream_release_keeps_hash_version() {
     let world = World::start().await;
     world
         .create_class_with(
@@ -51,7 +51,7 @@ async fn a_class_of_a_release_keeps_its_version_and_its_claims_their_hashes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_of_older_versions_are_carried_over_with_their_class() {
+async fn claims_of_older_hash_versions_are_migrated_with_class() {
     let world = World::start().await;
     for (name, annotations, conditions) in [
         ("plain", json!({VERSION: "v4", HASH: "1"}), json!([])),
@@ -79,7 +79,7 @@ async fn claims_of_older_versions_are_carried_over_with_their_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settings_that_the_older_version_cannot_see_still_replace_machines() {
+async fn settings_outside_older_hash_version_cause_drift() {
     // Settings of a class that a release has stamped, what they are changed to, and the class's version then.
     let table = [
         (json!({"maxPods": 20}), json!({"featureGates": {"X": true}}), "v6"),
@@ -112,7 +112,7 @@ async fn settings_that_the_older_version_cannot_see_still_replace_machines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_a_release_knew_with_settings_it_cannot_see_drifts_nothing() {
+async fn migration_of_uncovered_settings_causes_no_drift() {
     let world = World::start().await;
     world.create_claim("running", "default", json!({VERSION: "v5", HASH: "1"}), json!([])).await;
     world.pass(Duration::from_secs(1)).await;

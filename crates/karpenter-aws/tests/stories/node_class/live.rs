@@ -19,7 +19,7 @@ fn with_images(aws: &FakeAws) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_becomes_ready_with_the_whole_provider_behind_it() {
+async fn class_becomes_ready_with_real_provider() {
     let (world, _) = World::start_live(AwsFeatureGates::default(), with_images).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -38,7 +38,7 @@ async fn a_class_becomes_ready_with_the_whole_provider_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_has_against_a_class_shows() {
+async fn provider_errors_become_conditions() {
     let off = AwsFeatureGates { node_class_cel: false };
     let on = AwsFeatureGates { node_class_cel: true };
     let nothing: Option<(Call, AwsError)> = None;
@@ -203,7 +203,7 @@ async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> N
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_drifts_with_whatever_its_class_asks_for() {
+async fn instance_drifts_with_changes_of_class() {
     type Change = fn(&World) -> Value;
     // case, what happens to the cloud and to the class, the reason
     let table: [(&str, Change, Option<&str>); 8] = [
@@ -266,7 +266,7 @@ async fn a_machine_drifts_with_whatever_its_class_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_pool_or_a_class_nothing_drifts() {
+async fn without_nodepool_or_class_nothing_drifts() {
     let (world, provider) = World::start_live(AwsFeatureGates::default(), with_images).await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -309,7 +309,7 @@ fn group(id: &str) -> PlacementGroup {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserved_machine_drifts_when_its_class_has_its_reservation_no_longer() {
+async fn reserved_instance_drifts_if_class_drops_reservation() {
     let own = json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]});
     let other = json!({"capacityReservationSelectorTerms": [{"id": "cr-2"}]});
     // case, whether EC2 still counts the machine as reserved, the class afterwards, the reason
@@ -348,7 +348,7 @@ async fn a_reserved_machine_drifts_when_its_class_has_its_reservation_no_longer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_drifts_when_its_placement_group_is_another_of_the_same_name() {
+async fn instance_drifts_if_placement_group_was_replaced() {
     let prepare = |aws: &FakeAws| {
         with_images(aws);
         aws.world(|cloud| cloud.placement_groups.insert("pg-1".to_owned(), group("pg-1")));

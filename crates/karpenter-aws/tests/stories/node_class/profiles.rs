@@ -14,7 +14,7 @@ async fn profile_of(world: &World) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_role_with_a_path_gets_one_profile_for_good() {
+async fn role_with_path_gets_one_profile() {
     let world = World::start().await;
     world.create_class("default", json!({"role": format!("/team/a/{ROLE}")})).await;
     world.until("default", "Ready", "True").await;
@@ -28,7 +28,7 @@ async fn a_role_with_a_path_gets_one_profile_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_role_gets_another_profile_and_both_are_kept_for_a_while() {
+async fn changed_role_gets_new_profile_and_both_are_kept() {
     let world = World::start().await;
     world.aws.world(|cloud| cloud.roles.insert("other".to_owned()));
     world.create_class("default", json!({})).await;
@@ -56,7 +56,7 @@ async fn another_role_gets_another_profile_and_both_are_kept_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_named_profile_is_taken_as_it_is_and_the_made_one_is_protected() {
+async fn named_profile_is_used_and_created_one_protected() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -70,7 +70,7 @@ async fn a_named_profile_is_taken_as_it_is_and_the_made_one_is_protected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn profiles_of_upstream_are_kept() {
+async fn upstream_profiles_are_kept() {
     let world = World::start().await;
     world.aws.world(|cloud| {
         let profile = karpenter_aws::api::iam::InstanceProfile {
@@ -94,7 +94,7 @@ async fn profiles_of_upstream_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_profile_that_somebody_deleted_is_made_again() {
+async fn deleted_profile_is_created_again() {
     let world = World::start().await;
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
@@ -106,7 +106,7 @@ async fn a_profile_that_somebody_deleted_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_role_makes_no_profiles_in_a_row() {
+async fn missing_role_creates_no_profiles() {
     let world = World::start().await;
     world.create_class("default", json!({"role": "nobody"})).await;
     world.until("default", "InstanceProfileReady", "False").await;
@@ -117,7 +117,7 @@ async fn a_missing_role_makes_no_profiles_in_a_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_leaves_no_second_profile() {
+async fn lost_response_creates_no_second_profile() {
     let world = World::start().await;
     // The role is added by a call that seems to fail, and the clean-up is refused.
     world.aws.fail_next(Call::AddRoleToInstanceProfile, [AwsError::unreachable("connection reset")]);

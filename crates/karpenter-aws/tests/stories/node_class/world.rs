@@ -21,7 +21,7 @@ use karpenter_aws::security_groups::SecurityGroups;
 use karpenter_aws::subnets::Subnets;
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::clock::Clock;
-use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::stores::Stores;
 use karpenter_model::instance_type::InstanceType;
@@ -103,12 +103,12 @@ pub(crate) struct World {
     pub(crate) aws: Arc<FakeAws>,
     pub(crate) sources: Arc<Plain>,
     pub(crate) profiles: Arc<Profiles>,
-    stop: Stop,
+    shutdown: Shutdown,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.stop.stop();
+        self.shutdown.request();
     }
 }
 
@@ -173,16 +173,16 @@ impl World {
         };
         let mut settings = ClassSettings { cluster_name: "cluster".to_owned(), ..ClassSettings::default() };
         change(&mut context, &mut settings);
-        let stop = Stop::default();
+        let shutdown = Shutdown::default();
         let status = Arc::new(NodeClassStatus::new(context.clone(), parts, settings));
         let queue = Queue::default();
         status.watch(&queue);
-        tokio::spawn(harness::run(status, queue, 10, clock, stop.clone()));
+        tokio::spawn(reconcile::run(status, queue, 10, clock, shutdown.clone()));
         let hash = Arc::new(NodeClassHash::new(context, classes, Some("Q0E=".to_owned())));
         let queue = Queue::default();
         hash.watch(&queue);
-        tokio::spawn(harness::run(hash, queue, 10, clock, stop.clone()));
-        Self { client, aws, sources: plain, profiles, stop }
+        tokio::spawn(reconcile::run(hash, queue, 10, clock, shutdown.clone()));
+        Self { client, aws, sources: plain, profiles, shutdown }
     }
 
     /// A class with a role, `changes` merged into its spec.

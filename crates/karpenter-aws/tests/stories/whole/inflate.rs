@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use karpenter_aws::api::AwsError;
 use karpenter_aws::assembly::StartError;
-use karpenter_aws::call_metrics::CallTold;
+use karpenter_aws::call_metrics::CallRecord;
 use karpenter_aws::fake::Call;
 use karpenter_aws::options::AwsOptions;
 use serde_json::json;
@@ -21,7 +21,7 @@ fn condition(class: &serde_json::Value, kind: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_pods_get_machines_an_interruption_replaces_one_and_none_are_left_at_the_end() {
+async fn ten_pods_interruption_and_scale_down() {
     let world = World::start().await;
     world.introduce().await;
     world.pass(MINUTE).await;
@@ -41,7 +41,7 @@ async fn ten_pods_get_machines_an_interruption_replaces_one_and_none_are_left_at
         assert!(tags.contains_key(key), "{key}: {tags:?}");
     }
     let took = Duration::from_millis(20);
-    world.calls.tell_request(CallTold { service: "EC2", action: "CreateFleet", status: 200, took }, 1);
+    world.calls.record_call(CallRecord { service: "EC2", action: "CreateFleet", status: 200, took }, 1);
     let page = world.page();
     for series in [
         "aws_sdk_go_request_total{action=\"CreateFleet\",code=\"200\",service=\"EC2\"} 1",
@@ -73,7 +73,7 @@ async fn ten_pods_get_machines_an_interruption_replaces_one_and_none_are_left_at
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_process_bought_before_it_died_is_ended_by_the_next() {
+async fn instances_of_crashed_process_are_terminated() {
     let mut world = World::start().await;
     world.introduce().await;
     world.pass(MINUTE).await;
@@ -97,7 +97,7 @@ async fn what_a_process_bought_before_it_died_is_ended_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_keeps_it_from_starting_is_told_with_what_to_do() {
+async fn start_error_has_a_hint() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let table = [
@@ -117,7 +117,7 @@ async fn what_keeps_it_from_starting_is_told_with_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_aws_does_not_keep_it_from_starting() {
+async fn throttling_does_not_prevent_start() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let busy = || AwsError::new("ThrottlingException", "Rate exceeded");

@@ -22,7 +22,7 @@ async fn create(api: &Api<DynamicObject>, object: Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provisioner_gets_machines_with_the_names_of_its_time_and_tells_what_was_found() {
+async fn provisioner_gets_instances_with_v1alpha5_labels_and_status() {
     let mut world = World::start().await;
     define(&world.client, crds::legacy()).await;
     world.serve_legacy().await;

@@ -11,7 +11,7 @@ use karpenter_api::labels;
 use karpenter_api::types::{CapacityBuffer, NodePool};
 use karpenter_aws::api::AwsError;
 use karpenter_aws::api::ec2::{InstanceStatus, StatusCheck};
-use karpenter_aws::call_metrics::CallTold;
+use karpenter_aws::call_metrics::CallRecord;
 use karpenter_aws::fake::Call;
 use karpenter_controllers::metrics::client::ClientMetrics;
 use karpenter_controllers::operator::Options;
@@ -113,7 +113,7 @@ async fn count_requests(world: &World) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_page_and_its_documentation_say_the_same() {
+async fn metrics_equal_documentation() {
     let mut world = World::start().await;
     let mut seen = BTreeMap::new();
     world.introduce().await;
@@ -143,9 +143,9 @@ async fn the_page_and_its_documentation_say_the_same() {
     world.aws.send_message(QUEUE, warning.to_string());
     watch(&world, &mut seen, 2, 60).await;
     let took = Duration::from_millis(20);
-    let call = CallTold { service: "EC2", action: "CreateFleet", status: 200, took };
-    world.calls.tell_attempt(call);
-    world.calls.tell_request(call, 1);
+    let call = CallRecord { service: "EC2", action: "CreateFleet", status: 200, took };
+    world.calls.record_attempt(call);
+    world.calls.record_call(call, 1);
     begin_plan(&world).await;
     let page = world.page();
     read(&page, &mut seen);

@@ -32,7 +32,7 @@ fn partition(node: &Node) -> Option<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_opens_with_the_partition_that_ec2_chose() {
+async fn node_is_registered_with_partition_of_ec2() {
     let world = World::start().await;
     world.aws.world(|cloud| {
         let group = PlacementGroup {

@@ -12,10 +12,10 @@ use karpenter_api::{crds, labels};
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_aws::api::ec2::InstanceState;
-use karpenter_aws::assembly::{Assembly, StartError, Surroundings};
+use karpenter_aws::assembly::{Assembly, AssemblyInputs, StartError};
 use karpenter_aws::call_metrics::CallMetrics;
 use karpenter_aws::fake::FakeAws;
-use karpenter_aws::machines::provider_id;
+use karpenter_aws::instance_calls::provider_id;
 use karpenter_aws::options::AwsOptions;
 use karpenter_cluster::clock::Clock;
 use karpenter_cluster::cluster::{Cluster, Options as ClusterOptions};
@@ -81,7 +81,7 @@ impl World {
             interruption_queue: QUEUE.to_owned(),
             ..options
         };
-        let surroundings = Surroundings {
+        let inputs = AssemblyInputs {
             apis: self.aws.apis(),
             region: "us-west-2".to_owned(),
             client: self.client.clone(),
@@ -92,7 +92,7 @@ impl World {
             own_ca_bundle: Some("Y2E=".to_owned()),
             calls: self.calls.clone(),
         };
-        Assembly::build(surroundings).await
+        Assembly::build(inputs).await
     }
 
     /// As `karpenter controller --provider aws` does it.
@@ -282,10 +282,10 @@ impl World {
         api.list(&ListParams::default()).await.expect("claims").items
     }
 
-    /// Machines that are not on their way out.
+    /// InstanceCalls that are not on their way out.
     pub(crate) fn machines(&self) -> Vec<String> {
         self.aws.world(|world| {
-            let alive = |id: &&String| !world.instances[*id].instance.state.is_ending();
+            let alive = |id: &&String| !world.instances[*id].instance.state.is_terminating();
             world.instances.keys().filter(alive).cloned().collect()
         })
     }

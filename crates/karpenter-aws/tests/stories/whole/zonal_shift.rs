@@ -18,7 +18,7 @@ fn failures(log: &Log) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denied_zonal_shift_status_does_not_end_the_process_and_is_retried() {
+async fn denied_zonal_shift_read_is_retried() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let denied = AwsError::new("AccessDeniedException", "not authorized to perform: GetManagedResource");

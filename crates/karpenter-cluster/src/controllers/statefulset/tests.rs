@@ -100,7 +100,7 @@ fn pod_has_stable_name_hostname_and_claims() {
     assert_eq!(label(&pod, "apps.kubernetes.io/pod-index"), Some("1"));
     let spec = pod.spec.as_ref().expect("spec");
     assert_eq!((spec.hostname.as_deref(), spec.subdomain.as_deref()), (Some("db-1"), Some("db")));
-    assert_eq!(crate::mirrors::claims_of(&pod), ["data-db-1"]);
+    assert_eq!(crate::stores::claims_of(&pod), ["data-db-1"]);
     let claims = claims(&set, 1);
     assert_eq!(name_of(&claims[0]), "data-db-1");
     assert_eq!(label(&claims[0], "app"), Some("db"));

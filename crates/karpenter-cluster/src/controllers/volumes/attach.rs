@@ -11,9 +11,9 @@ use super::decide::volume_of;
 use crate::controllers::context::{Context, is_already_exists, namespace_of};
 use crate::controllers::hash::fnv32a;
 use crate::controllers::pods;
-use crate::harness::{After, Queue, Reconcile};
-use crate::mirror::{Change, Mirror, ObjectKey};
-use crate::mirrors::{BY_CLAIM, BY_NODE_AND_VOLUME, claims_of};
+use crate::reconcile::{Queue, Reconcile, Requeue};
+use crate::store::{Change, ObjectKey, Store};
+use crate::stores::{BY_CLAIM, BY_NODE_AND_VOLUME, claims_of};
 
 /// Keys are a node, as the namespace, and a volume, as the name.
 pub struct Attachments {
@@ -21,16 +21,16 @@ pub struct Attachments {
 }
 
 /// The volumes that a pod's claims are bound to.
-fn volumes_of(pod: &Pod, claims: &Mirror<k8s_openapi::api::core::v1::PersistentVolumeClaim>) -> Vec<String> {
+fn volumes_of(pod: &Pod, claims: &Store<k8s_openapi::api::core::v1::PersistentVolumeClaim>) -> Vec<String> {
     let found = claims_of(pod).into_iter().filter_map(|claim| claims.get(namespace_of(pod), &claim));
     found.filter_map(|claim| volume_of(&claim).map(str::to_string)).collect()
 }
 
 impl Attachments {
     pub fn watch(&self, queue: &Queue) {
-        let mirrors = &self.context.mirrors;
-        let (to, claims) = (queue.clone(), mirrors.claims.clone());
-        mirrors.pods.observe(move |change: &Change<Pod>| {
+        let stores = &self.context.stores;
+        let (to, claims) = (queue.clone(), stores.claims.clone());
+        stores.pods.observe(move |change: &Change<Pod>| {
             for pod in change.both() {
                 let Some(node) = pods::node_name(pod) else { continue };
                 for volume in volumes_of(pod, &claims) {
@@ -38,8 +38,8 @@ impl Attachments {
                 }
             }
         });
-        let (to, pods) = (queue.clone(), mirrors.pods.clone());
-        mirrors.claims.observe(move |change| {
+        let (to, pods) = (queue.clone(), stores.pods.clone());
+        stores.claims.observe(move |change| {
             let key = ObjectKey::of(&change.object().metadata);
             let Some(volume) = volume_of(change.object()) else { return };
             for pod in pods.by(BY_CLAIM, &key.to_string()) {
@@ -49,17 +49,17 @@ impl Attachments {
             }
         });
         let to = queue.clone();
-        mirrors.attachments.observe(move |change| to.add(key_of(change.object())));
+        stores.attachments.observe(move |change| to.add(key_of(change.object())));
     }
 
     /// Whether a pod on the node still mounts the volume.
     fn is_wanted(&self, key: &ObjectKey) -> bool {
-        let mirrors = &self.context.mirrors;
-        let on_node = mirrors.pods.by(crate::mirrors::BY_NODE, &key.namespace);
+        let stores = &self.context.stores;
+        let on_node = stores.pods.by(crate::stores::BY_NODE, &key.namespace);
         on_node
             .iter()
             .filter(|pod| !pods::is_finished(pod))
-            .any(|pod| volumes_of(pod, &mirrors.claims).contains(&key.name))
+            .any(|pod| volumes_of(pod, &stores.claims).contains(&key.name))
     }
 }
 
@@ -75,14 +75,14 @@ fn attachment_name(key: &ObjectKey, driver: &str) -> String {
 }
 
 impl Reconcile for Attachments {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let mirrors = &self.context.mirrors;
-        let known = mirrors.attachments.by(BY_NODE_AND_VOLUME, &key.to_string());
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let stores = &self.context.stores;
+        let known = stores.attachments.by(BY_NODE_AND_VOLUME, &key.to_string());
         let known = known.first();
-        let volume = mirrors.volumes.get("", &key.name);
+        let volume = stores.volumes.get("", &key.name);
         let driver =
             volume.as_ref().and_then(|volume| Some(volume.spec.as_ref()?.csi.as_ref()?.driver.clone()));
-        let node_exists = mirrors.nodes.get("", &key.namespace).is_some();
+        let node_exists = stores.nodes.get("", &key.namespace).is_some();
         match (known, driver.filter(|_| self.is_wanted(key) && node_exists)) {
             (None, Some(driver)) => {
                 let metadata =
@@ -94,7 +94,7 @@ impl Reconcile for Attachments {
                 let spec =
                     VolumeAttachmentSpec { attacher: driver, node_name: key.namespace.clone(), source };
                 let attachment = VolumeAttachment { metadata, spec, status: None };
-                match self.context.create(&mirrors.attachments, &attachment).await {
+                match self.context.create(&stores.attachments, &attachment).await {
                     Err(error) if is_already_exists(&error) => {}
                     outcome => drop(outcome?),
                 }
@@ -105,12 +105,12 @@ impl Reconcile for Attachments {
                 new.attached = true;
                 let unset = attachment.status.is_none() || !old.attached;
                 if unset {
-                    self.context.merge_status(&mirrors.attachments, &**attachment, &old, &new).await?;
+                    self.context.merge_status(&stores.attachments, &**attachment, &old, &new).await?;
                 }
             }
-            (Some(attachment), None) => self.context.delete(&mirrors.attachments, &**attachment).await?,
+            (Some(attachment), None) => self.context.delete(&stores.attachments, &**attachment).await?,
             (None, None) => {}
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

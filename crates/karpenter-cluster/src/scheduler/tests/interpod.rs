@@ -135,6 +135,6 @@ fn counts_follow_pod_changes() {
     snapshot.apply_pod(&read(on("a1", app("q", "api", far(term(HOST, "web", json!({})))))));
     let refused = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.";
     assert_refused(&mut snapshot, app("p", "web", spec.clone()), refused);
-    snapshot.remove_pod(&crate::mirror::ObjectKey::new("default", "q"));
+    snapshot.remove_pod(&crate::store::ObjectKey::new("default", "q"));
     assert_bound(&mut snapshot, app("p", "web", spec), "a1");
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 fn with_priority(name: &str, priority: i32, cpu: &str) -> Value {
     let mut pod = labelled(name, json!({"app": name}), requests(json!({"cpu": cpu})));

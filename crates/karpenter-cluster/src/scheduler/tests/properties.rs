@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 #[derive(Debug, Clone)]
 struct PodShape {

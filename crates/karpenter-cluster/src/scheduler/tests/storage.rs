@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mirror::ObjectKey;
+use crate::store::ObjectKey;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 

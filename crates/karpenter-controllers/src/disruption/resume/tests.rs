@@ -12,7 +12,7 @@ fn claim(name: &str, patch: Value) -> Arc<NodeClaim> {
 }
 
 fn replacement(name: &str, command: &str, launches: usize, old: &[&str]) -> Arc<NodeClaim> {
-    let replaces = Replaces {
+    let annotation_value = ReplacementAnnotation {
         command: command.to_owned(),
         method: method_name(Method::Drift),
         launches,
@@ -21,7 +21,7 @@ fn replacement(name: &str, command: &str, launches: usize, old: &[&str]) -> Arc<
         policies: [("general".to_owned(), policy_name(ConsolidationPolicy::Balanced))].into(),
         condition: Some("Ready/KubeletDown".to_owned()),
     };
-    claim(name, json!({"annotations": {ANNOTATION_REPLACES: replaces.text()}}))
+    claim(name, json!({"annotations": {ANNOTATION_REPLACES: annotation_value.text()}}))
 }
 
 fn names(ids: &[ClaimId]) -> Vec<&str> {
@@ -39,11 +39,11 @@ fn a_command_is_taken_up_if_nothing_of_it_is_missing() {
         replacement("y", "1-1", 2, &["a", "b", "gone"]),
         claim("other", json!({})),
     ];
-    let resumed = resumable(&claims, |_| true, NOW);
-    assert_eq!(resumed.len(), 1);
-    let command = &resumed[0];
+    let resumable_command = resumable(&claims, |_| true, NOW);
+    assert_eq!(resumable_command.len(), 1);
+    let command = &resumable_command[0];
     assert_eq!((command.id.as_str(), command.method), ("1-1", Method::Drift));
-    assert_eq!(names(&command.targets), ["a", "b"]);
+    assert_eq!(names(&command.candidates), ["a", "b"]);
     assert_eq!(names(&command.replacements), ["x", "y"]);
     assert_eq!(command.since.to_string(), "2026-01-01T12:00:00Z");
     assert_eq!(command.termination_grace_period_secs, Some(30));
@@ -85,8 +85,8 @@ fn time_in_which_nobody_was_there_is_not_held_against_a_command() {
         ("2026-01-01T12:08:00Z", "2026-01-01T12:03:00Z"),
         ("2026-01-01T14:00:00Z", "2026-01-01T13:55:00Z"),
     ] {
-        let resumed = resumable(&claims, |_| true, now.parse().expect("a time"));
-        assert_eq!(resumed[0].since.to_string(), since, "taken up at {now}");
+        let resumable_command = resumable(&claims, |_| true, now.parse().expect("a time"));
+        assert_eq!(resumable_command[0].since.to_string(), since, "taken up at {now}");
     }
 }
 
@@ -94,7 +94,7 @@ fn time_in_which_nobody_was_there_is_not_held_against_a_command() {
 fn what_an_earlier_version_wrote_is_read() {
     let text = r#"{"command":"1-1","method":"Drift","launches":1,"claims":{"a":"uid-a"}}"#;
     let claims = [claim("a", json!({})), claim("x", json!({"annotations": {ANNOTATION_REPLACES: text}}))];
-    let resumed = resumable(&claims, |_| true, NOW);
-    assert_eq!((resumed.len(), names(&resumed[0].targets)), (1, vec!["a"]));
-    assert_eq!((resumed[0].policies.len(), &resumed[0].condition), (0, &None));
+    let resumable_command = resumable(&claims, |_| true, NOW);
+    assert_eq!((resumable_command.len(), names(&resumable_command[0].candidates)), (1, vec!["a"]));
+    assert_eq!((resumable_command[0].policies.len(), &resumable_command[0].condition), (0, &None));
 }

@@ -37,35 +37,35 @@ fn policies() -> Vec<CompiledPolicy> {
 }
 
 #[test]
-fn the_earliest_policy_decides_and_restarts_are_not_known() {
+fn policy_due_first_decides_and_reboot_policies_are_ignored() {
     let policies = policies();
-    assert_eq!(policies.len(), 2, "one expression is broken, one action is not known here");
+    assert_eq!(policies.len(), 2, "one policy has an invalid expression, one reboots");
     let decide = |node: &Arc<Node>, now: i64| decide(&policies, node, std::slice::from_ref(node), at(now));
     assert_eq!(decide(&node(&[("Ready", "True", "", 0)]), 9999), Step::Nothing);
     assert_eq!(decide(&node(&[("Fan", "True", "Loud", 0)]), 9999), Step::Nothing);
     assert_eq!(decide(&node(&[("Disk", "True", "NotBroken", 0)]), 9999), Step::Nothing);
-    let sick = node(&[("Ready", "False", "", 0), ("Disk", "True", "BrokenAgain", 100)]);
-    assert_eq!(decide(&sick, 100), Step::Wait(Duration::from_secs(30)));
-    assert_eq!(decide(&sick, 130), Step::End { condition_type: "Disk".to_owned() });
+    let unhealthy = node(&[("Ready", "False", "", 0), ("Disk", "True", "BrokenAgain", 100)]);
+    assert_eq!(decide(&unhealthy, 100), Step::Wait(Duration::from_secs(30)));
+    assert_eq!(decide(&unhealthy, 130), Step::Terminate { condition_type: "Disk".to_owned() });
 }
 
 #[test]
-fn a_fifth_rounded_up_may_be_sick() {
-    let sick = node(&[("Ready", "False", "", 0)]);
+fn repair_stops_above_20_percent_rounded_up() {
+    let unhealthy = node(&[("Ready", "False", "", 0)]);
     let healthy = node(&[("Ready", "True", "", 0)]);
-    let decide = |sick_count: usize, healthy_count: usize| {
-        let mut all = vec![sick.clone(); sick_count];
+    let decide = |unhealthy_count: usize, healthy_count: usize| {
+        let mut all = vec![unhealthy.clone(); unhealthy_count];
         all.extend(vec![healthy.clone(); healthy_count]);
-        decide(&policies(), &sick, &all, at(9999)) != Step::Blocked
+        decide(&policies(), &unhealthy, &all, at(9999)) != Step::Blocked
     };
-    assert!(decide(1, 0) && decide(1, 2), "one of few is a fifth rounded up");
-    assert!(!decide(2, 3), "two of five are not");
+    assert!(decide(1, 0) && decide(1, 2), "20 % of few nodes is rounded up to one");
+    assert!(!decide(2, 3), "two of five are more than 20 %");
     assert!(decide(2, 4) && decide(2, 8));
     assert!(!decide(3, 7) && decide(3, 8));
 }
 
 #[test]
-fn conditions_as_metrics_spell_them() {
+fn conditions_are_converted_to_snake_case() {
     let cases = [
         ("Ready", "ready"),
         ("DiskPressure", "disk_pressure"),

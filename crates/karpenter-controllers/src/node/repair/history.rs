@@ -1,6 +1,7 @@
-//! How often claims' machines were restarted lately: what two restarts have not healed is replaced.
+//! Recent reboots by claim: after two reboots within 24 hours, a node is replaced.
 //!
-//! Held in memory and lost with the process, which costs a machine at most two more restarts.
+//! Held in memory; after a restart of the controller a node may be rebooted twice more.
+//!
 //! Upstream: pkg/controllers/disruption/repair_history.go.
 
 use std::collections::BTreeMap;
@@ -13,14 +14,14 @@ use karpenter_cluster::clock::since;
 pub const REBOOTS_MAX: usize = 2;
 pub const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Times of restarts by the uid of the claim. Clones share them.
+/// Times of reboots by the claim's uid. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct RebootHistory {
     shared: Arc<Mutex<BTreeMap<String, Vec<Timestamp>>>>,
 }
 
 impl RebootHistory {
-    /// Remembers a restart that was committed; to be called once for each.
+    /// Records a requested reboot.
     pub fn record(&self, uid: &str, now: Timestamp) {
         let mut reboots = self.reboots();
         reboots.retain(|_, times| {
@@ -33,7 +34,7 @@ impl RebootHistory {
         }
     }
 
-    /// Whether another restart would be one too many.
+    /// Whether the maximum number of reboots within the window is reached.
     pub fn is_exhausted(&self, uid: &str, now: Timestamp) -> bool {
         let reboots = self.reboots();
         let recent = reboots.get(uid).into_iter().flatten().filter(|at| is_recent(**at, now));
@@ -54,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_within_a_day_and_the_day_slides() {
+    fn two_reboots_within_a_sliding_day_are_the_maximum() {
         let at = |hours: i64| Timestamp::from_second(hours * 3600).expect("a time");
         let history = RebootHistory::default();
         history.record("a", at(0));
         assert!(!history.is_exhausted("a", at(1)));
         history.record("a", at(10));
         assert!(history.is_exhausted("a", at(11)));
-        assert!(!history.is_exhausted("b", at(11)), "each claim counts for itself");
+        assert!(!history.is_exhausted("b", at(11)), "claims are counted separately");
         assert!(history.is_exhausted("a", at(23)));
         assert!(!history.is_exhausted("a", at(24)), "the first is a day old");
         history.record("a", at(25));

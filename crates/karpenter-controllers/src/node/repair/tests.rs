@@ -1,7 +1,7 @@
 use karpenter_cloud::RepairPolicy;
 use serde_json::json;
 
-use super::diagnosis::Symptom;
+use super::matching::NodeCondition;
 use super::*;
 
 fn at(seconds: i64) -> Timestamp {
@@ -24,61 +24,62 @@ fn policy(pair: &str, reason: &str, toleration_secs: u64) -> RepairPolicy {
 fn set(more: Vec<RepairPolicy>) -> RepairPolicies {
     let mut all = vec![policy("Ready=False", "", 600)];
     all.extend(more);
-    RepairPolicies::new(all).expect("a set that makes sense")
+    RepairPolicies::new(all).expect("valid policies")
 }
 
-fn symptom<'a>(kind: &'a str, reason: &'a str, since: i64) -> Symptom<'a> {
-    Symptom { kind, status: "True", reason, since: Some(at(since)) }
+fn condition<'a>(kind: &'a str, reason: &'a str, since: i64) -> NodeCondition<'a> {
+    NodeCondition { kind, status: "True", reason, since: Some(at(since)) }
 }
 
-fn patient_with<'a>(symptoms: &[Symptom<'a>]) -> Patient<'a> {
-    Patient { symptoms: symptoms.to_vec(), created_at: at(0), rebooted_at: None }
+fn facts_with<'a>(conditions: &[NodeCondition<'a>]) -> HealthFacts<'a> {
+    HealthFacts { conditions: conditions.to_vec(), created_at: at(0), rebooted_at: None }
 }
 
 #[test]
-fn a_toleration_counts_from_the_latest_of_three_times() {
+fn toleration_counts_from_latest_of_transition_creation_and_reboot() {
     let policies = set(vec![policy("A=True", ".*", 30)]);
-    let eligible = |patient: &Patient<'_>, now: i64| {
-        diagnose(&policies, patient, at(now)).map(|found| found.eligible_at)
+    let eligible = |facts: &HealthFacts<'_>, now: i64| {
+        match_policies(&policies, facts, at(now)).map(|found| found.eligible_at)
     };
-    let sick = patient_with(&[symptom("A", "R", 100)]);
-    assert_eq!(eligible(&sick, 129), None);
-    assert_eq!(eligible(&sick, 130), Some(at(130)));
-    // Younger than its condition says: the node was made after that.
-    assert_eq!(eligible(&Patient { created_at: at(500), ..sick.clone() }, 529), None);
-    assert_eq!(eligible(&Patient { created_at: at(500), ..sick.clone() }, 530), Some(at(530)));
-    // Restarted since: everything starts anew.
-    assert_eq!(eligible(&Patient { rebooted_at: Some(at(900)), ..sick.clone() }, 929), None);
-    assert_eq!(eligible(&Patient { rebooted_at: Some(at(900)), ..sick }, 931), Some(at(930)));
-    // Without a time of its own, from the node's.
-    let timeless = patient_with(&[Symptom { since: None, ..symptom("A", "R", 0) }]);
+    let unhealthy = facts_with(&[condition("A", "R", 100)]);
+    assert_eq!(eligible(&unhealthy, 129), None);
+    assert_eq!(eligible(&unhealthy, 130), Some(at(130)));
+    // The node was created after the transition.
+    assert_eq!(eligible(&HealthFacts { created_at: at(500), ..unhealthy.clone() }, 529), None);
+    assert_eq!(eligible(&HealthFacts { created_at: at(500), ..unhealthy.clone() }, 530), Some(at(530)));
+    // Rebooted after the transition.
+    assert_eq!(eligible(&HealthFacts { rebooted_at: Some(at(900)), ..unhealthy.clone() }, 929), None);
+    assert_eq!(eligible(&HealthFacts { rebooted_at: Some(at(900)), ..unhealthy }, 931), Some(at(930)));
+    // A condition without a transition time counts from the creation of the node.
+    let timeless = facts_with(&[NodeCondition { since: None, ..condition("A", "R", 0) }]);
     assert_eq!(eligible(&timeless, 30), Some(at(30)));
-    // The fallback's toleration is its own, for any pair that is named.
+    // The fallback policy has its own toleration.
     let other = set(vec![policy("A=True", "^No", 30)]);
-    let found = diagnose(&other, &patient_with(&[symptom("A", "Yes", 0)]), at(600)).expect("the fallback");
+    let found =
+        match_policies(&other, &facts_with(&[condition("A", "Yes", 0)]), at(600)).expect("the fallback");
     assert_eq!((found.is_fallback, found.eligible_at), (true, at(600)));
-    let healthy = patient_with(&[Symptom { status: "False", ..symptom("A", "Yes", 0) }]);
-    assert_eq!(diagnose(&other, &healthy, at(9999)), None);
+    let healthy = facts_with(&[NodeCondition { status: "False", ..condition("A", "Yes", 0) }]);
+    assert_eq!(match_policies(&other, &healthy, at(9999)), None);
 }
 
 #[test]
-fn the_decisive_policy() {
+fn policy_is_chosen_by_action_then_priority_then_age_then_name() {
     let reboot = |pair: &str, toleration| RepairPolicy {
         action: RepairAction::Reboot,
         ..policy(pair, ".*", toleration)
     };
     let urgent = |base: RepairPolicy, priority| RepairPolicy { priority, ..base };
-    let names = |policies: Vec<RepairPolicy>, symptoms: &[Symptom<'_>], now: i64| {
-        let found = diagnose(&set(policies), &patient_with(symptoms), at(now)).expect("sick");
+    let names = |policies: Vec<RepairPolicy>, conditions: &[NodeCondition<'_>], now: i64| {
+        let found = match_policies(&set(policies), &facts_with(conditions), at(now)).expect("a match");
         (found.condition_type, found.action)
     };
-    let both = [symptom("A", "R", 0), symptom("B", "R", 0)];
-    // The more disruptive action, whatever its priority.
+    let both = [condition("A", "R", 0), condition("B", "R", 0)];
+    // The more disruptive action decides, whatever the priority.
     assert_eq!(
         names(vec![urgent(reboot("A=True", 0), 100), policy("B=True", ".*", 0)], &both, 10),
         ("B".to_owned(), RepairAction::Replace)
     );
-    // Unless it has not waited long enough.
+    // Unless its toleration has not passed.
     assert_eq!(
         names(vec![reboot("A=True", 0), policy("B=True", ".*", 60)], &both, 10),
         ("A".to_owned(), RepairAction::Reboot)
@@ -87,49 +88,50 @@ fn the_decisive_policy() {
     let replace = RepairAction::Replace;
     let (a, b) = (policy("A=True", ".*", 5), policy("B=True", ".*", 5));
     assert_eq!(names(vec![a.clone(), urgent(b.clone(), 1)], &both, 10), ("B".to_owned(), replace));
-    let earlier = [symptom("A", "R", 1), symptom("B", "R", 0)];
+    let earlier = [condition("A", "R", 1), condition("B", "R", 0)];
     assert_eq!(names(vec![a.clone(), b.clone()], &earlier, 10), ("B".to_owned(), replace));
-    let backwards = [symptom("B", "R", 0), symptom("A", "R", 0)];
+    let backwards = [condition("B", "R", 0), condition("A", "R", 0)];
     assert_eq!(names(vec![a, b], &backwards, 10), ("A".to_owned(), replace));
 }
 
 #[test]
-fn the_shortest_bound_of_any_policy_that_is_due() {
+fn shortest_grace_period_of_due_policies_applies() {
     let bounded = |pair: &str, toleration, seconds| RepairPolicy {
         termination_grace_period_secs: Some(seconds),
         action: RepairAction::Reboot,
         ..policy(pair, ".*", toleration)
     };
     let policies = set(vec![policy("A=True", ".*", 0), bounded("B=True", 30, 60), bounded("C=True", 60, 0)]);
-    let sick = patient_with(&[symptom("A", "R", 0), symptom("B", "R", 0), symptom("C", "R", 0)]);
-    let bound =
-        |now: i64| diagnose(&policies, &sick, at(now)).and_then(|found| found.termination_grace_period_secs);
-    // A decides all along; what others set counts as soon as they are due.
+    let unhealthy = facts_with(&[condition("A", "R", 0), condition("B", "R", 0), condition("C", "R", 0)]);
+    let bound = |now: i64| {
+        match_policies(&policies, &unhealthy, at(now)).and_then(|found| found.termination_grace_period_secs)
+    };
+    // Condition A decides; the grace period of another policy applies once its toleration has passed.
     assert_eq!([bound(29), bound(30), bound(60)], [None, Some(60), Some(0)]);
 }
 
 #[test]
-fn the_score_is_the_highest_of_rank_and_age_in_half_hours() {
+fn score_is_the_maximum_of_rank_plus_age_in_half_hours() {
     let ranked = |pair: &str, priority| RepairPolicy { priority, ..policy(pair, ".*", 0) };
     // Priorities 0 (the fallback), 7 and 100 rank 0, 1 and 2.
     let policies = set(vec![ranked("A=True", 7), ranked("B=True", 100)]);
-    let score = |symptoms: &[Symptom<'_>], now: i64| {
-        diagnose(&policies, &patient_with(symptoms), at(now)).map(|found| found.score)
+    let score = |conditions: &[NodeCondition<'_>], now: i64| {
+        match_policies(&policies, &facts_with(conditions), at(now)).map(|found| found.score)
     };
-    assert_eq!(score(&[symptom("A", "R", 0)], 0), Some(1.0));
-    assert_eq!(score(&[symptom("A", "R", 0)], 900), Some(1.5));
-    assert_eq!(score(&[symptom("B", "R", 0)], 1800), Some(3.0));
-    // The old low one overtakes the fresh high one after one half hour per rank.
-    let both = |fresh: i64| [symptom("A", "R", 0), symptom("B", "R", fresh)];
+    assert_eq!(score(&[condition("A", "R", 0)], 0), Some(1.0));
+    assert_eq!(score(&[condition("A", "R", 0)], 900), Some(1.5));
+    assert_eq!(score(&[condition("B", "R", 0)], 1800), Some(3.0));
+    // Half an hour of age outweighs one rank.
+    let both = |fresh: i64| [condition("A", "R", 0), condition("B", "R", fresh)];
     assert_eq!(score(&both(900), 900), Some(2.0));
     assert_eq!(score(&both(3600), 3600), Some(3.0));
 }
 
 #[test]
-fn a_restart_too_many_becomes_a_replacement() {
+fn node_is_replaced_after_the_maximum_number_of_reboots() {
     let reboot = RepairPolicy { action: RepairAction::Reboot, ..policy("A=True", ".*", 0) };
     let policies = set(vec![RepairPolicy { termination_grace_period_secs: Some(60), ..reboot }]);
-    let found = diagnose(&policies, &patient_with(&[symptom("A", "Why", 0)]), at(0)).expect("sick");
+    let found = match_policies(&policies, &facts_with(&[condition("A", "Why", 0)]), at(0)).expect("a match");
     let first = case(found.clone(), false, false);
     assert_eq!(
         (&*first.repair.condition, first.repair.is_reboot, first.is_escalated),
@@ -141,7 +143,7 @@ fn a_restart_too_many_becomes_a_replacement() {
 }
 
 #[test]
-fn only_the_word_true_vetoes_and_a_restart_is_read_from_the_claim() {
+fn do_not_repair_needs_the_value_true_and_last_reboot_is_read_from_the_claim() {
     let node = |value: &str| -> Node {
         serde_json::from_value(json!({"metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {"karpenter.sh/do-not-repair": value}}}))
@@ -156,7 +158,7 @@ fn only_the_word_true_vetoes_and_a_restart_is_read_from_the_claim() {
     };
     let (vetoing, other) = (node("true"), node("1h"));
     assert!(is_vetoed(&vetoing, &claim("False")) && !is_vetoed(&other, &claim("False")));
-    let rebooted = |status: &str| patient(&other, &claim(status)).rebooted_at;
+    let rebooted = |status: &str| health_facts(&other, &claim(status)).rebooted_at;
     assert_eq!(rebooted("False"), "2026-01-02T00:00:00Z".parse().ok());
     assert_eq!(rebooted("True"), None);
 }

@@ -1,4 +1,4 @@
-//! The writes of a termination: node closed to new pods, pods asked to leave, progress on the claim, machine ended.
+//! The writes of a termination: taint, evictions, conditions of the claim, termination of the instance.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use karpenter_api::labels;
 use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::CloudError;
 use karpenter_cluster::controllers::context::{label, name_of};
-use karpenter_cluster::harness::After;
+use karpenter_cluster::reconcile::Requeue;
 use serde_json::{Value, json};
 
 use super::decide::{DRAINED, Drain, Facts, Step, condition};
 use super::{DRAIN_POLL, INSTANCE_POLL, NodeTermination};
 use crate::events::ObjectEvent;
-use crate::node::eviction::Manner;
+use crate::node::eviction::EvictionMode;
 use crate::nodeclaim::INSTANCE_TERMINATING;
 use crate::writes;
 
 const VOLUMES_DETACHED: &str = "VolumesDetached";
 const DISRUPTION_REASON: &str = "DisruptionReason";
-/// What a pod is told when nobody recorded why its node goes.
-const FORCEFUL: &str = "Forceful Termination";
+/// The reason in a pod's event if the claim has no disruption reason.
+const REASON_UNKNOWN: &str = "Forceful Termination";
 
-/// A cloud's answer as the harness takes failures: tried again later, and later each time.
+/// A provider error as an error of the reconcile, which is retried with a back-off.
 pub(super) fn cloud_failure(error: CloudError) -> kube::Error {
     kube::Error::Service(Box::new(error))
 }
 
 impl NodeTermination {
-    /// Closes the node to new pods and to traffic from load balancers. `None` if it is gone.
-    pub(super) async fn close(
+    /// Adds the disrupted taint and excludes the node from load balancers. `None` if it does not exist anymore.
+    pub(super) async fn taint(
         &self,
         node: &Arc<Node>,
         claim: Option<&NodeClaim>,
@@ -42,10 +42,10 @@ impl NodeTermination {
             let notice = ObjectEvent::warning(&**node, "TerminationGracePeriodExpiring", message);
             self.context.recorder.publish(notice).await;
         }
-        let Some(patch) = closing_patch(node) else { return Ok(Some(node.clone())) };
+        let Some(patch) = taint_patch(node) else { return Ok(Some(node.clone())) };
         let nodes = &self.context.stores.nodes;
-        let closed = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
-        if closed.is_some() {
+        let written = writes::merge_unchanged(&self.context.client, nodes, &**node, patch).await?;
+        if written.is_some() {
             tracing::info!(
                 nodeclaim = claim.map(name_of),
                 "taint.Key" = labels::TAINT_DISRUPTED,
@@ -54,19 +54,19 @@ impl NodeTermination {
                 "tainted node"
             );
         }
-        Ok(closed.map(Arc::new))
+        Ok(written.map(Arc::new))
     }
 
-    pub(super) async fn act(&self, facts: &Facts, step: Step) -> kube::Result<After> {
+    pub(super) async fn act(&self, facts: &Facts, step: Step) -> kube::Result<Requeue> {
         match step {
             Step::Drain(drain) => {
                 self.set_conditions(facts, start_draining).await?;
                 self.drain(facts, &drain).await;
-                Ok(After::Again(DRAIN_POLL))
+                Ok(Requeue::After(DRAIN_POLL))
             }
-            Step::Linger => {
+            Step::AwaitMinDrainTime => {
                 self.set_conditions(facts, start_draining).await?;
-                Ok(After::Again(DRAIN_POLL))
+                Ok(Requeue::After(DRAIN_POLL))
             }
             Step::AwaitVolumes(attachments) => {
                 self.count_drained(facts);
@@ -80,28 +80,30 @@ impl NodeTermination {
                     format!("Awaiting deletion of bound volumeattachments ({})", attachments.join(", "));
                 let notice = ObjectEvent::normal(&*facts.node, "AwaitingVolumeDetachment", message);
                 self.context.recorder.publish(notice).await;
-                Ok(After::Again(DRAIN_POLL))
+                Ok(Requeue::After(DRAIN_POLL))
             }
-            Step::EndMachine { volumes_detached } => self.end_machine(facts, volumes_detached).await,
+            Step::TerminateInstance { volumes_detached } => {
+                self.terminate_instance(facts, volumes_detached).await
+            }
         }
     }
 
     async fn drain(&self, facts: &Facts, drain: &Drain) {
         let node = name_of(&*facts.node);
-        let reason = facts.claim.as_deref().and_then(disruption_reason).unwrap_or(FORCEFUL);
+        let reason = facts.claim.as_deref().and_then(disruption_reason).unwrap_or(REASON_UNKNOWN);
         if let Some(by) = facts.terminate_by {
             for pod in &drain.delete {
-                self.evictions.add(pod, node, Manner::DeleteBy(by), reason);
+                self.evictions.add(pod, node, EvictionMode::DeleteBy(by), reason);
             }
         }
         for pod in &drain.evict {
-            self.evictions.add(pod, node, Manner::Evict, reason);
+            self.evictions.add(pod, node, EvictionMode::Evict, reason);
         }
         let message = format!("Failed to drain node, {} pods are waiting to be evicted", drain.waiting);
         self.context.recorder.publish(ObjectEvent::warning(&*facts.node, "FailedDraining", message)).await;
     }
 
-    /// Counts a node once: when its claim is about to be told.
+    /// Counts a drained node once: before the condition `Drained` becomes `True`.
     fn count_drained(&self, facts: &Facts) {
         let drained = facts.claim.as_deref().and_then(|claim| condition(claim, DRAINED));
         if drained.is_some_and(|drained| drained.status == ConditionStatus::Unknown) {
@@ -110,7 +112,7 @@ impl NodeTermination {
         }
     }
 
-    async fn end_machine(&self, facts: &Facts, volumes_detached: bool) -> kube::Result<After> {
+    async fn terminate_instance(&self, facts: &Facts, volumes_detached: bool) -> kube::Result<Requeue> {
         self.count_drained(facts);
         let Some(claim) = self
             .set_conditions(facts, |conditions| {
@@ -124,7 +126,7 @@ impl NodeTermination {
             })
             .await?
         else {
-            // Nobody knows which machine it was.
+            // Without a claim, the instance is not known.
             return self.remove_finalizer(&facts.node, None).await;
         };
         match self.context.cloud.delete(&claim).await {
@@ -134,14 +136,14 @@ impl NodeTermination {
                     conditions.set_true(INSTANCE_TERMINATING);
                 })
                 .await?;
-                Ok(After::Again(INSTANCE_POLL))
+                Ok(Requeue::After(INSTANCE_POLL))
             }
             Err(error) if error.is_not_found() => self.remove_finalizer(&facts.node, Some(&claim)).await,
             Err(error) => Err(cloud_failure(error)),
         }
     }
 
-    /// Writes conditions of the claim, and returns it as it is now. `None` if there is no claim.
+    /// Writes conditions of the claim and returns the stored claim. `None` if there is no claim.
     async fn set_conditions(
         &self,
         facts: &Facts,
@@ -158,12 +160,12 @@ impl NodeTermination {
         Ok(Some(written.map_or_else(|| claim.clone(), Arc::new)))
     }
 
-    /// Lets the object go.
+    /// Removes the finalizer, so that the API server deletes the Node.
     pub(super) async fn remove_finalizer(
         &self,
         node: &Node,
         claim: Option<&NodeClaim>,
-    ) -> kube::Result<After> {
+    ) -> kube::Result<Requeue> {
         let nodes = &self.context.stores.nodes;
         let left: Vec<&String> = node
             .metadata
@@ -176,11 +178,11 @@ impl NodeTermination {
         if writes::merge_unchanged(&self.context.client, nodes, node, patch).await?.is_some() {
             tracing::info!(nodeclaim = claim.map(name_of), "deleted node");
         }
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }
 
-/// The beginning of the drain is what its least duration counts from, so it is recorded once.
+/// Recorded once, because the minimum drain time counts from it.
 fn start_draining(conditions: &mut ConditionSet<'_>) {
     if conditions.get(DRAINED).is_none_or(|drained| drained.status != ConditionStatus::Unknown) {
         conditions.set_unknown_with_reason(DRAINED, "Draining", "Draining");
@@ -192,14 +194,14 @@ fn disruption_reason(claim: &NodeClaim) -> Option<&str> {
     (found.status == ConditionStatus::True).then_some(found.reason.as_str())
 }
 
-/// What the node lacks to be closed: the taint, and the label that load balancers heed.
-pub(super) fn closing_patch(node: &Node) -> Option<Value> {
+/// What the node lacks: the disrupted taint, and the label that excludes it from load balancers.
+pub(super) fn taint_patch(node: &Node) -> Option<Value> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let is_tainted =
         taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule");
     let excluded = labels::EXCLUDE_FROM_LOAD_BALANCERS;
     let is_excluded = label(node, excluded) == Some(labels::EXCLUDE_FROM_LOAD_BALANCERS_VALUE);
-    // Before v1 nodes were closed as by hand, and tools of that time look for it.
+    // Nodes of the v1alpha5 API are cordoned too, because tools of that time rely on it.
     let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let has_to_be_cordoned = label(node, labels::PROVISIONER_NAME).is_some() && !is_cordoned;
     if is_tainted && is_excluded && !has_to_be_cordoned {

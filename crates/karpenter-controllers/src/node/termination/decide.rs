@@ -1,4 +1,6 @@
-//! What a deleted node needs next: its pods out, its volumes off, its machine ended.
+//! The next step of a termination: drain, wait for volumes, or terminate the instance.
+//!
+//! Upstream: pkg/controllers/node/termination/controller.go, terminator/terminator.go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +14,20 @@ use karpenter_state::pod::Pod;
 use crate::node::eviction::needs_deletion;
 use crate::pods;
 
-/// A node drains at least this long: endpoints and load balancers need a moment to look elsewhere.
+/// The minimum duration of a drain, so that endpoints and load balancers stop sending traffic.
 pub const MIN_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 pub(super) const DRAINED: &str = "Drained";
 
-/// A volume that the node has not let go of.
+/// A VolumeAttachment of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     pub name: String,
-    /// A pod that stays uses it, so it will not go either.
-    pub is_kept: bool,
+    /// A pod that is not drained uses the volume, so its detachment is not waited for.
+    pub is_ignored: bool,
 }
 
-/// Everything known about a node on its way out.
+/// The input of the decision for one terminating node.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub node: Arc<Node>,
@@ -33,29 +35,29 @@ pub struct Facts {
     /// All pods that are bound to it.
     pub pods: Vec<Arc<Pod>>,
     pub attachments: Vec<Attachment>,
-    /// When the node goes, whatever is left on it.
+    /// The termination deadline.
     pub terminate_by: Option<Timestamp>,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Pods have to leave.
+    /// Pods have to be evicted or deleted.
     Drain(Drain),
-    /// They have left, but not long enough ago.
-    Linger,
-    /// These attachments have to go.
+    /// No pod is left, but the minimum drain time has not passed.
+    AwaitMinDrainTime,
+    /// These attachments still exist.
     AwaitVolumes(Vec<String>),
-    /// Nothing is left that would be waited for.
-    EndMachine { volumes_detached: bool },
+    /// The drain is complete or its deadline has passed.
+    TerminateInstance { volumes_detached: bool },
 }
 
-/// Which pods have to leave now, and how many are still there.
+/// The pods to delete or evict now, and how many still run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Drain {
-    /// Their node's time does not reach for a polite end.
+    /// Pods that would exceed the termination deadline with their own grace period.
     pub delete: Vec<Arc<Pod>>,
-    /// The first group that is not empty; the next one waits until it is.
+    /// The pods of the first group that is not empty.
     pub evict: Vec<Arc<Pod>>,
     pub waiting: usize,
 }
@@ -71,33 +73,35 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Step {
             .filter(|drained| drained.status == ConditionStatus::Unknown)
             .and_then(|drained| drained.last_transition_time.as_ref());
         match (drained, started) {
-            (None, _) => return Step::Linger,
-            (Some(_), Some(started)) if since(now, started.0) < MIN_DRAIN_TIME => return Step::Linger,
+            (None, _) => return Step::AwaitMinDrainTime,
+            (Some(_), Some(started)) if since(now, started.0) < MIN_DRAIN_TIME => {
+                return Step::AwaitMinDrainTime;
+            }
             (Some(_), _) => {}
         }
     }
     let attached: Vec<String> = facts
         .attachments
         .iter()
-        .filter(|attachment| !attachment.is_kept)
+        .filter(|attachment| !attachment.is_ignored)
         .map(|attachment| attachment.name.clone())
         .collect();
     let is_time_up = facts.terminate_by.is_some_and(|by| now > by);
     match (attached.is_empty(), is_time_up) {
-        (true, _) => Step::EndMachine { volumes_detached: true },
-        (false, true) => Step::EndMachine { volumes_detached: false },
+        (true, _) => Step::TerminateInstance { volumes_detached: true },
+        (false, true) => Step::TerminateInstance { volumes_detached: false },
         (false, false) => Step::AwaitVolumes(attached),
     }
 }
 
-/// Orders the way out: workloads before daemons, and what the cluster needs to work last of all.
+/// The order of eviction: workloads, DaemonSet pods, critical workloads, critical DaemonSet pods.
 pub fn decide_drain(on_node: &[Arc<Pod>], terminate_by: Option<Timestamp>, now: Timestamp) -> Drain {
     let waiting: Vec<&Arc<Pod>> = on_node.iter().filter(|pod| pods::is_waiting_eviction(pod, now)).collect();
-    let must_end = |pod: &Pod| terminate_by.is_some_and(|by| needs_deletion(pod, by, now));
-    let (delete, polite): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
-        waiting.iter().copied().partition(|pod| must_end(pod));
-    let first_group = polite.iter().map(|pod| group(pod)).min();
-    let evict = polite
+    let must_be_deleted = |pod: &Pod| terminate_by.is_some_and(|by| needs_deletion(pod, by, now));
+    let (delete, evictable): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
+        waiting.iter().copied().partition(|pod| must_be_deleted(pod));
+    let first_group = evictable.iter().map(|pod| group(pod)).min();
+    let evict = evictable
         .iter()
         .filter(|pod| Some(group(pod)) == first_group && pods::is_active(pod))
         .map(|pod| Arc::clone(pod))
@@ -105,7 +109,7 @@ pub fn decide_drain(on_node: &[Arc<Pod>], terminate_by: Option<Timestamp>, now: 
     Drain { delete: delete.into_iter().cloned().collect(), evict, waiting: waiting.len() }
 }
 
-/// The place in the order: critical pods after others, daemons after workloads.
+/// The position in the order of eviction: (critical, owned by a DaemonSet).
 fn group(pod: &Pod) -> (bool, bool) {
     let class = pod.spec.priority_class_name.as_deref();
     let is_critical = matches!(class, Some("system-cluster-critical" | "system-node-critical"));

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::act::closing_patch;
+use super::act::taint_patch;
 use super::*;
 
 fn time(text: &str) -> Timestamp {
@@ -35,7 +35,7 @@ fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
 }
 
 #[test]
-fn groups_leave_one_after_the_other() {
+fn groups_are_evicted_in_order() {
     let now = time("12:00:00");
     let mut on_node = vec![
         daemon("critical-daemon", critical()),
@@ -54,18 +54,18 @@ fn groups_leave_one_after_the_other() {
 }
 
 #[test]
-fn a_group_is_waited_for_until_its_pods_are_gone() {
+fn next_group_waits_for_terminating_pods() {
     let ending = pod("ending", json!({"metadata": {"deletionTimestamp": "2026-01-01T12:00:10Z"}}));
     let on_node = [ending, daemon("daemon", json!({}))];
     let drain = decide_drain(&on_node, None, time("12:00:05"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec![], 2));
-    // More than a minute late: the kubelet will not manage any more.
+    // More than a minute late: the kubelet does not respond.
     let drain = decide_drain(&on_node, None, time("12:01:11"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec!["daemon"], 1));
 }
 
 #[test]
-fn what_goes_down_with_its_node_is_not_waited_for() {
+fn pods_that_are_not_drained_are_not_waited_for() {
     let tolerates = json!({"tolerations": [{"key": "karpenter.sh/disrupted", "operator": "Exists"}]});
     let mirror = json!([{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n"}]);
     let on_node = [
@@ -77,7 +77,7 @@ fn what_goes_down_with_its_node_is_not_waited_for() {
 }
 
 #[test]
-fn when_time_runs_out_groups_do_not_count() {
+fn pods_of_all_groups_are_deleted_before_the_deadline() {
     let keep = json!({"annotations": {"karpenter.sh/do-not-disrupt": "true"}});
     let on_node = [
         pod("web", json!({"metadata": keep, "spec": {"terminationGracePeriodSeconds": 600}})),
@@ -100,25 +100,25 @@ fn facts(claim: Option<Value>, attachments: &[(&str, bool)], by: Option<&str>) -
         pods: Vec::new(),
         attachments: attachments
             .iter()
-            .map(|(name, is_kept)| Attachment { name: (*name).to_owned(), is_kept: *is_kept })
+            .map(|(name, is_ignored)| Attachment { name: (*name).to_owned(), is_ignored: *is_ignored })
             .collect(),
         terminate_by: by.map(time),
     }
 }
 
 #[test]
-fn an_empty_node_lingers_then_waits_for_its_volumes() {
+fn empty_node_waits_for_minimum_drain_time_then_for_its_volumes() {
     let drained = |status: &str| {
         Some(json!({"status": {"conditions": [{"type": "Drained", "status": status,
             "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z"}]}}))
     };
-    let end = Step::EndMachine { volumes_detached: true };
+    let end = Step::TerminateInstance { volumes_detached: true };
     let cases = [
-        (facts(Some(json!({})), &[], None), "12:00:00", Step::Linger),
-        (facts(drained("Unknown"), &[], None), "12:00:04", Step::Linger),
+        (facts(Some(json!({})), &[], None), "12:00:00", Step::AwaitMinDrainTime),
+        (facts(drained("Unknown"), &[], None), "12:00:04", Step::AwaitMinDrainTime),
         (facts(drained("Unknown"), &[], None), "12:00:05", end.clone()),
         (facts(drained("True"), &[], None), "12:00:01", end.clone()),
-        // Without a claim there is nowhere to note when it began.
+        // Without a claim the start of the drain is not recorded.
         (facts(None, &[], None), "12:00:00", end.clone()),
         (facts(None, &[("a", true)], None), "12:00:00", end.clone()),
         (facts(None, &[("a", true), ("b", false)], None), "12:00:00", Step::AwaitVolumes(vec!["b".into()])),
@@ -126,7 +126,7 @@ fn an_empty_node_lingers_then_waits_for_its_volumes() {
         (
             facts(None, &[("b", false)], Some("12:00:00")),
             "12:00:01",
-            Step::EndMachine { volumes_detached: false },
+            Step::TerminateInstance { volumes_detached: false },
         ),
     ];
     for (facts, now, step) in cases {
@@ -135,14 +135,14 @@ fn an_empty_node_lingers_then_waits_for_its_volumes() {
 }
 
 #[test]
-fn a_node_is_closed_once() {
+fn node_is_tainted_once() {
     let mut node: Node = serde_json::from_value(json!({
         "metadata": {"name": "n1"},
         "spec": {"taints": [{"key": "team", "effect": "NoSchedule"},
             {"key": "karpenter.sh/disrupted", "effect": "NoExecute"}]},
     }))
     .expect("a node");
-    let patch = closing_patch(&node).expect("something to do");
+    let patch = taint_patch(&node).expect("something to do");
     assert_eq!(
         patch,
         json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "karpenter"}},
@@ -151,19 +151,19 @@ fn a_node_is_closed_once() {
     );
     node.spec = serde_json::from_value(patch["spec"].clone()).expect("a spec");
     node.metadata.labels = serde_json::from_value(patch["metadata"]["labels"].clone()).expect("labels");
-    assert_eq!(closing_patch(&node), None);
+    assert_eq!(taint_patch(&node), None);
 }
 
 #[test]
-fn a_node_of_the_api_before_v1_is_cordoned_too() {
+fn v1alpha5_node_is_cordoned_too() {
     let mut node: Node = serde_json::from_value(json!({
         "metadata": {"name": "n1", "labels": {"karpenter.sh/provisioner-name": "old",
             "node.kubernetes.io/exclude-from-external-load-balancers": "karpenter"}},
         "spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]},
     }))
     .expect("a node");
-    let patch = closing_patch(&node).expect("something to do");
+    let patch = taint_patch(&node).expect("something to do");
     assert_eq!(patch["spec"], json!({"unschedulable": true}));
     node.spec.get_or_insert_default().unschedulable = Some(true);
-    assert_eq!(closing_patch(&node), None);
+    assert_eq!(taint_patch(&node), None);
 }

@@ -1,4 +1,6 @@
-//! Whether a claim's node has been quiet for as long as its pool asks for.
+//! Whether the time `consolidateAfter` has passed since the last pod event of a node, or since its initialization.
+//!
+//! Upstream: pkg/controllers/nodeclaim/disruption/consolidation.go.
 
 use std::time::Duration;
 
@@ -17,16 +19,16 @@ pub(super) enum Consolidatable {
 
 pub(super) fn decide(claim: &NodeClaim, pool: &NodePool, now: Timestamp) -> Consolidatable {
     let wait = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
-    // Absent is the default of the API, zero.
+    // The default of `consolidateAfter` is 0s.
     let Some(wait_nanos) = wait.map_or(Some(0), |wait| wait.nanos()) else { return Consolidatable::No };
     if !is_true(claim, INITIALIZED) {
         return Consolidatable::No;
     }
     let initialized = condition(claim, INITIALIZED).and_then(|found| found.last_transition_time.as_ref());
     let last_event = claim.status.as_ref().and_then(|status| status.last_pod_event_time.as_ref());
-    let quiet_since = last_event.or(initialized).map_or(now, |time| time.0);
+    let last_event = last_event.or(initialized).map_or(now, |time| time.0);
     let wait = Duration::from_nanos(u64::try_from(wait_nanos).unwrap_or(0));
-    match wait.checked_sub(since(now, quiet_since)).filter(|left| !left.is_zero()) {
+    match wait.checked_sub(since(now, last_event)).filter(|left| !left.is_zero()) {
         Some(left) => Consolidatable::After(left),
         None => Consolidatable::Yes,
     }
@@ -38,7 +40,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn quiet_counts_from_the_last_pod_or_from_initialization() {
+    fn consolidate_after_counts_from_last_pod_event_or_initialization() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let seconds = |seconds| Consolidatable::After(Duration::from_secs(seconds));
         let table = [

@@ -1,4 +1,7 @@
-//! In what a claim differs from what its pool would ask for today, as far as this can be told without the cloud.
+//! Drift of a NodeClaim from its NodePool: template hash, requirements, instance type. Drift from the node class is
+//! detected by the provider.
+//!
+//! Upstream: pkg/controllers/nodeclaim/disruption/drift.go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ pub(super) fn from_pool(claim: &NodeClaim, pool: &NodePool) -> Option<&'static s
     labels_of(claim).compatible(&wanted, &BTreeSet::new()).is_err().then_some(REQUIREMENTS_DRIFTED)
 }
 
-/// Hashes of different versions, or where one is missing, say nothing.
+/// Hashes of different versions are not compared, nor is a missing one.
 fn has_other_template(claim: &NodeClaim, pool: &NodePool) -> bool {
     let version = |of_claim: Option<&str>, of_pool: Option<&str>| of_claim.is_some() && of_claim == of_pool;
     let is_comparable = version(
@@ -46,21 +49,21 @@ fn labels_of(claim: &NodeClaim) -> Requirements {
         .collect()
 }
 
-/// A label of a provider about the reservation that a machine is in.
+/// A provider's label that identifies the capacity reservation of an instance.
 fn is_about_reservations(key: &str) -> bool {
     key.rsplit('/').next().is_some_and(|name| name.starts_with("capacity-reservation-"))
 }
 
 /// Whether the claim's instance type is still listed with an offering like its own, available or not.
-pub(super) fn is_on_sale(claim: &NodeClaim, types: &[InstanceType], well_known: &BTreeSet<Arc<str>>) -> bool {
+pub(super) fn is_offered(claim: &NodeClaim, types: &[InstanceType], well_known: &BTreeSet<Arc<str>>) -> bool {
     let name = label(claim, labels::INSTANCE_TYPE).unwrap_or_default();
     let Some(instance_type) = types.iter().find(|listed| &*listed.name == name) else { return false };
     let mut own = labels_of(claim);
     if label(claim, labels::CAPACITY_TYPE) == Some(labels::CAPACITY_TYPE_RESERVED) {
-        // A reserved machine may have become an ordinary one without its label having followed yet.
+        // An instance whose reservation ended is on-demand; its label may not be updated yet.
         let either = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_ON_DEMAND];
         own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
-        // What says which reservation it is, and of which kind, no ordinary offering has.
+        // On-demand offerings have no labels of a reservation.
         let of_reservation: Vec<Arc<str>> =
             own.keys().filter(|key| is_about_reservations(key)).cloned().collect();
         for key in of_reservation {
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_compared_within_a_version() {
+    fn hashes_of_the_same_version_are_compared() {
         let table = [
             (hash("1", "v3"), hash("1", "v3"), None),
             (hash("1", "v3"), hash("2", "v3"), Some(NODE_POOL_DRIFTED)),
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_requirement_of_the_pool_must_be_met_by_a_label() {
+    fn unmet_requirement_of_the_nodepool_is_drift() {
         let require = |operator: &str, values: &[&str]| json!([{"key": "tier", "operator": operator, "values": values}]);
         let table = [
             (json!({"tier": "a"}), require("In", &["a", "b"]), None),
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_on_sale_with_an_offering_like_the_claims() {
+    fn instance_type_without_compatible_offering_is_drift() {
         let types = karpenter_catalog::kwok::generic();
         let well_known = karpenter_catalog::kwok::well_known_labels(&types);
         let labelled = |name: &str, zone: &str, capacity_type: &str| {
@@ -139,16 +142,16 @@ mod tests {
                 json!({}),
             )
         };
-        let is_on_sale = |claim: NodeClaim| is_on_sale(&claim, &types, &well_known);
-        assert!(is_on_sale(labelled("c-1x-amd64-linux", "test-zone-a", "spot")));
-        assert!(is_on_sale(labelled("c-1x-amd64-linux", "test-zone-a", "reserved")));
-        assert!(!is_on_sale(labelled("c-1x-amd64-linux", "elsewhere", "spot")));
-        assert!(!is_on_sale(labelled("c-3x-amd64-linux", "test-zone-a", "spot")));
-        assert!(!is_on_sale(claim(json!({}), json!({}))));
+        let is_offered = |claim: NodeClaim| is_offered(&claim, &types, &well_known);
+        assert!(is_offered(labelled("c-1x-amd64-linux", "test-zone-a", "spot")));
+        assert!(is_offered(labelled("c-1x-amd64-linux", "test-zone-a", "reserved")));
+        assert!(!is_offered(labelled("c-1x-amd64-linux", "elsewhere", "spot")));
+        assert!(!is_offered(labelled("c-3x-amd64-linux", "test-zone-a", "spot")));
+        assert!(!is_offered(claim(json!({}), json!({}))));
     }
 
     #[test]
-    fn a_machine_of_a_reservation_that_ended_is_an_ordinary_one() {
+    fn instance_of_ended_reservation_is_on_demand_and_not_drifted() {
         let class = karpenter_catalog::aws::AwsNodeClass::default();
         let m5 = karpenter_catalog::aws::catalog().resolve_one("m5.large", &class).expect("listed");
         let types = [m5];
@@ -158,9 +161,9 @@ mod tests {
             "karpenter.k8s.aws/capacity-reservation-type": "default",
             "karpenter.k8s.aws/capacity-reservation-interruptible": "false",
         });
-        assert!(is_on_sale(&claim(of_reservation.clone(), json!({})), &types, &BTreeSet::new()));
+        assert!(is_offered(&claim(of_reservation.clone(), json!({})), &types, &BTreeSet::new()));
         let mut elsewhere = of_reservation;
         elsewhere[labels::ZONE] = json!("us-east-1z");
-        assert!(!is_on_sale(&claim(elsewhere, json!({})), &types, &BTreeSet::new()));
+        assert!(!is_offered(&claim(elsewhere, json!({})), &types, &BTreeSet::new()));
     }
 }

@@ -1,4 +1,6 @@
-//! The finalizer: how a claim is protected before it has a machine, and what must be gone before it may go.
+//! The finalizer of a NodeClaim: added before the launch, removed when its Node and its instance do not exist anymore.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/controller.go (`finalize`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,25 +16,25 @@ use serde_json::{Map, Value, json};
 
 use crate::nodeclaim::{REGISTERED, is_true, provider_id};
 
-/// How long a machine that is ending is left alone before it is asked about again.
+/// The interval in which a terminating instance is checked.
 pub(super) const RETRY_TERMINATION: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) enum Finalize {
-    /// The finalizer is off already.
+    /// The finalizer is removed already.
     Nothing,
     SetDeadline {
         deadline: String,
     },
     DeleteNodes(Vec<Arc<Node>>),
     AwaitNodes,
-    EndInstance {
+    TerminateInstance {
         provider_id: String,
     },
     Release,
 }
 
-/// What a claim lacks before anything may be launched for it: the finalizer, and the label that makes its node ours.
+/// Adds the finalizer and the label of the node class, without which nothing is launched.
 pub(super) fn protection(claim: &NodeClaim) -> Option<Value> {
     let mut metadata = Map::new();
     let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
@@ -48,7 +50,7 @@ pub(super) fn protection(claim: &NodeClaim) -> Option<Value> {
     (!metadata.is_empty()).then(|| json!({ "metadata": metadata }))
 }
 
-/// `unstored` is a machine this process launched for the claim without having been able to write that down.
+/// `unstored`: the provider id of an instance that was launched for the claim but could not be written to its status.
 pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&str>) -> Finalize {
     let finalizers = claim.metadata.finalizers.iter().flatten();
     if !finalizers.into_iter().any(|finalizer| finalizer == FINALIZER_TERMINATION) {
@@ -57,18 +59,18 @@ pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], unstored: Option<&s
     if let Some(deadline) = deadline(claim) {
         return Finalize::SetDeadline { deadline };
     }
-    // The node of an unregistered claim goes with its machine.
+    // The Node of an unregistered claim is removed with its instance.
     if is_true(claim, REGISTERED) && !nodes.is_empty() {
         let alive: Vec<Arc<Node>> = nodes.iter().filter(|node| !is_deleting(&***node)).cloned().collect();
         return if alive.is_empty() { Finalize::AwaitNodes } else { Finalize::DeleteNodes(alive) };
     }
     match provider_id(claim).or(unstored) {
-        Some(id) => Finalize::EndInstance { provider_id: id.to_owned() },
+        Some(id) => Finalize::TerminateInstance { provider_id: id.to_owned() },
         None => Finalize::Release,
     }
 }
 
-/// When all pods must be gone, if that is limited and not written down yet.
+/// The termination deadline, if the claim has a termination grace period and no annotation yet.
 fn deadline(claim: &NodeClaim) -> Option<String> {
     if annotation(claim, ANNOTATION_TERMINATION_TIMESTAMP).is_some() {
         return None;
@@ -78,8 +80,8 @@ fn deadline(claim: &NodeClaim) -> Option<String> {
     Some(whole_seconds(deleted.checked_add(grace).ok()?).to_string())
 }
 
-/// A cloud that does not answer is asked again later, one that is busy even later.
-pub(super) fn pause_after(error: &CloudError) -> Duration {
+/// How long to wait before the instance is terminated again, by the error of the last call.
+pub(super) fn retry_after(error: &CloudError) -> Duration {
     match error {
         CloudError::Throttled { .. } | CloudError::Unauthorized { .. } => Duration::from_secs(30),
         _ => RETRY_TERMINATION,

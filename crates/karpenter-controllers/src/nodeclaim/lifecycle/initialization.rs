@@ -1,4 +1,6 @@
-//! When a registered node is finished: ready, without start-up taints, with all the resources it was bought for.
+//! Initialization: a registered node is ready, has no startup and ephemeral taints, and reports every requested resource.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/initialization.go.
 
 use std::sync::Arc;
 
@@ -11,19 +13,19 @@ use serde_json::{Value, json};
 
 use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};
 
-/// On a node until some time after its kubelet said that it is ready.
+/// Removed by the node lifecycle controller shortly after the node became ready.
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 #[derive(Debug)]
 pub(super) enum Initialization {
-    /// Decided in an earlier pass.
-    Settled,
-    /// Not registered, or in the middle of a reboot.
-    TooEarly,
+    /// The condition was set in an earlier reconcile.
+    AlreadyDecided,
+    /// Not registered, or rebooting.
+    NotApplicable,
     NotYet {
         reason: &'static str,
         message: String,
-        /// The node, if nothing is left on it but the taint that its being ready takes away.
+        /// The node, if `not-ready` is its only ephemeral taint: pods can be scheduled to it soon.
         opens: Option<Arc<Node>>,
     },
     Done {
@@ -34,10 +36,10 @@ pub(super) enum Initialization {
 
 pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>]) -> Initialization {
     if condition_status(claim, INITIALIZED) != ConditionStatus::Unknown {
-        return Initialization::Settled;
+        return Initialization::AlreadyDecided;
     }
     if is_true(claim, REBOOTING) || !is_true(claim, REGISTERED) {
-        return Initialization::TooEarly;
+        return Initialization::NotApplicable;
     }
     let [node] = nodes else {
         return not_yet("NodeNotFound", "Node not registered with cluster".to_owned());
@@ -80,12 +82,12 @@ fn text(taint: &Taint) -> String {
     }
 }
 
-/// Whether the node has something of everything that was asked for.
+/// Whether the node reports a quantity of every requested resource.
 pub(crate) fn has_all_resources(claim: &NodeClaim, node: &Node) -> bool {
     unregistered_resource(claim, node).is_none()
 }
 
-/// The first requested resource of which the node has nothing: its device plugin has not spoken yet.
+/// The first requested resource that the node does not report; its device plugin is not registered yet.
 fn unregistered_resource<'a>(claim: &'a NodeClaim, node: &Node) -> Option<&'a str> {
     let requests = claim.spec.resources.as_ref()?.requests.as_ref()?;
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());

@@ -1,4 +1,6 @@
-//! What the cloud's answer to a launch means for the claim.
+//! Launch: what the provider's answer means for the claim.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/launch.go.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,27 +11,27 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_cloud::{CloudError, Instance};
 use karpenter_model::labels::DOTTED;
 
-use crate::nodeclaim::hooks::GiveUp;
+use crate::nodeclaim::hooks::DeletionCause;
 use crate::nodeclaim::{LAUNCHED, change_conditions, condition, condition_status};
 
-/// Events and conditions hold no more than this.
+/// The maximum size of a message in an event or a condition.
 const MESSAGE_BYTES_MAX: usize = 1024;
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq)]
 pub(super) enum LaunchOutcome {
     Launched(Box<Instance>),
-    GiveUp { why: GiveUp, error: String },
-    TryAgain { reason: String, message: String },
+    Delete { cause: DeletionCause, error: String },
+    Retry { reason: String, message: String },
 }
 
-/// Whether the claim still waits for a machine.
-pub(super) fn is_open(claim: &NodeClaim) -> bool {
+/// Whether the claim is not launched yet.
+pub(super) fn is_pending(claim: &NodeClaim) -> bool {
     condition_status(claim, LAUNCHED) == ConditionStatus::Unknown
 }
 
-pub(super) fn judge(answer: Result<Instance, CloudError>) -> LaunchOutcome {
+pub(super) fn classify(answer: Result<Instance, CloudError>) -> LaunchOutcome {
     let error = match answer {
         Ok(instance) => return LaunchOutcome::Launched(Box::new(instance)),
         Err(error) => error,
@@ -37,12 +39,12 @@ pub(super) fn judge(answer: Result<Instance, CloudError>) -> LaunchOutcome {
     let text = error.to_string();
     match error {
         CloudError::InsufficientCapacity { .. } => {
-            LaunchOutcome::GiveUp { why: GiveUp::InsufficientCapacity, error: text }
+            LaunchOutcome::Delete { cause: DeletionCause::InsufficientCapacity, error: text }
         }
         CloudError::NodeClassNotReady { .. } => {
-            LaunchOutcome::GiveUp { why: GiveUp::NodeClassNotReady, error: text }
+            LaunchOutcome::Delete { cause: DeletionCause::NodeClassNotReady, error: text }
         }
-        CloudError::CreateRefused { reason, message } => LaunchOutcome::TryAgain { reason, message },
+        CloudError::CreateRefused { reason, message } => LaunchOutcome::Retry { reason, message },
         CloudError::NotFound { .. }
         | CloudError::NotEvaluated { .. }
         | CloudError::RebootNotImplemented
@@ -50,21 +52,21 @@ pub(super) fn judge(answer: Result<Instance, CloudError>) -> LaunchOutcome {
         | CloudError::Throttled { .. }
         | CloudError::Unauthorized { .. }
         | CloudError::Transient { .. } => {
-            LaunchOutcome::TryAgain { reason: "LaunchFailed".to_owned(), message: cut(&text) }
+            LaunchOutcome::Retry { reason: "LaunchFailed".to_owned(), message: truncate(&text) }
         }
     }
 }
 
-/// Pods may select nodes of the API before v1 by keys of before 0.15, and the scheduler compares letters.
+/// Pods may select nodes of Provisioners by the label keys of Karpenter before 0.15, which kube-scheduler does not map.
 fn add_dotted(labels: &mut BTreeMap<String, String>) {
-    for (dotted, today) in DOTTED {
-        if let Some(value) = labels.get(today).cloned() {
+    for (dotted, current) in DOTTED {
+        if let Some(value) = labels.get(current).cloned() {
             labels.entry(dotted.to_owned()).or_insert(value);
         }
     }
 }
 
-/// Writes the machine into the claim. Labels that the claim has stay; annotations of the cloud win.
+/// Records the instance in the claim. Existing labels of the claim take precedence; annotations of the instance do.
 pub(super) fn record(claim: &mut NodeClaim, instance: Instance, now: Timestamp) {
     let mut labels = instance.labels;
     labels.extend(claim.metadata.labels.take().unwrap_or_default());
@@ -87,28 +89,28 @@ fn some_unless_empty<V>(map: BTreeMap<String, V>) -> Option<BTreeMap<String, V>>
     Some(map).filter(|map| !map.is_empty())
 }
 
-/// A decided condition is said again, so that it is one about the current generation.
+/// Sets a decided condition again with the same status, so that its observed generation is the current one.
 pub(super) fn follow_generation(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
-    let Some(said) = condition(claim, kind).cloned() else { return };
-    change_conditions(claim, now, |set| match said.status {
-        ConditionStatus::True => drop(set.set_true_with_reason(kind, &said.reason, &said.message)),
-        ConditionStatus::False => drop(set.set_false(kind, &said.reason, &said.message)),
+    let Some(current) = condition(claim, kind).cloned() else { return };
+    change_conditions(claim, now, |set| match current.status {
+        ConditionStatus::True => drop(set.set_true_with_reason(kind, &current.reason, &current.message)),
+        ConditionStatus::False => drop(set.set_false(kind, &current.reason, &current.message)),
         ConditionStatus::Unknown => {}
     });
 }
 
-/// How long after a number of failures the next try is.
-pub(super) fn pause(failures: u32) -> Duration {
-    PAUSE_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(PAUSE_MAX)
+/// The back-off after this many failures.
+pub(super) fn backoff(failures: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(BACKOFF_MAX)
 }
 
-pub(super) fn later(now: Timestamp, wait: Duration) -> Timestamp {
+pub(super) fn add(now: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// The text, or as much of it as an event can hold.
-pub(super) fn cut(text: &str) -> String {
+/// The text, truncated to the size of an event's message.
+pub(super) fn truncate(text: &str) -> String {
     const MORE: &str = "...";
     if text.len() <= MESSAGE_BYTES_MAX {
         return text.to_owned();

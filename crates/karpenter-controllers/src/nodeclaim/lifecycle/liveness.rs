@@ -1,4 +1,6 @@
-//! How long a claim may stay without a machine or without a node. There is no limit for initialization.
+//! The timeouts of launch and registration. Initialization has no timeout.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/liveness.go.
 
 use std::time::Duration;
 
@@ -6,7 +8,7 @@ use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::clock::since;
 
-use crate::nodeclaim::hooks::GiveUp;
+use crate::nodeclaim::hooks::DeletionCause;
 use crate::nodeclaim::{LAUNCHED, REGISTERED, condition, is_true};
 
 pub(super) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -16,7 +18,7 @@ pub(super) const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 pub(super) enum Liveness {
     Alive,
     CheckAfter(Duration),
-    TimedOut(GiveUp),
+    TimedOut(DeletionCause),
 }
 
 pub(super) fn decide(claim: &NodeClaim, now: Timestamp) -> Liveness {
@@ -24,17 +26,17 @@ pub(super) fn decide(claim: &NodeClaim, now: Timestamp) -> Liveness {
         return Liveness::Alive;
     }
     if !is_true(claim, LAUNCHED) {
-        return check(claim, LAUNCHED, LAUNCH_TIMEOUT, GiveUp::LaunchTimeout, now);
+        return check(claim, LAUNCHED, LAUNCH_TIMEOUT, DeletionCause::LaunchTimeout, now);
     }
-    check(claim, REGISTERED, REGISTRATION_TIMEOUT, GiveUp::RegistrationTimeout, now)
+    check(claim, REGISTERED, REGISTRATION_TIMEOUT, DeletionCause::RegistrationTimeout, now)
 }
 
-/// A condition that never changed counts from the claim's creation.
-fn check(claim: &NodeClaim, kind: &str, limit: Duration, why: GiveUp, now: Timestamp) -> Liveness {
+/// The timeout counts from the last transition of the condition, or from the creation of the claim.
+fn check(claim: &NodeClaim, kind: &str, limit: Duration, cause: DeletionCause, now: Timestamp) -> Liveness {
     let changed = condition(claim, kind).and_then(|condition| condition.last_transition_time.as_ref());
     let started = changed.or(claim.metadata.creation_timestamp.as_ref()).map_or(now, |time| time.0);
     match limit.checked_sub(since(now, started)).filter(|left| !left.is_zero()) {
         Some(left) => Liveness::CheckAfter(left),
-        None => Liveness::TimedOut(why),
+        None => Liveness::TimedOut(cause),
     }
 }

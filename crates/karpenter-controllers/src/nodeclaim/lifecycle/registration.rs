@@ -1,4 +1,7 @@
-//! Making a node that appeared the claim's own: what it must carry before pods may come.
+//! Registration: the finalizer, owner, labels, annotations and taints that a new Node gets from its NodeClaim before pods
+//! can be scheduled to it.
+//!
+//! Upstream: pkg/controllers/nodeclaim/lifecycle/registration.go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +17,17 @@ use crate::nodeclaim::{REGISTERED, condition_status};
 
 #[derive(Debug)]
 pub(super) enum Registration {
-    /// Decided in an earlier pass.
-    Settled,
+    /// The condition was set in an earlier reconcile.
+    AlreadyDecided,
     NodeMissing,
-    SeveralNodes,
-    /// The patch gives the node all it lacks and takes the unregistered taint away, in one write.
-    Open {
+    MultipleNodes,
+    /// One patch adds what the node lacks and removes the unregistered taint.
+    Register {
         node: Arc<Node>,
         patch: Option<Value>,
         lacks_taint: bool,
     },
-    /// The same, but the node stays closed: these hooks do not agree yet.
+    /// The patch adds what the node lacks; the unregistered taint stays, because these hooks are not ready.
     Held {
         node: Arc<Node>,
         patch: Option<Value>,
@@ -33,30 +36,30 @@ pub(super) enum Registration {
     },
 }
 
-/// Whether the hooks have to be asked at all.
-pub(super) fn is_at_the_door(claim: &NodeClaim, nodes: &[Arc<Node>]) -> bool {
-    matches!(decide(claim, nodes, &[]), Registration::Open { .. })
+/// Whether nothing but hooks prevents registration.
+pub(super) fn is_ready_to_register(claim: &NodeClaim, nodes: &[Arc<Node>]) -> bool {
+    matches!(decide(claim, nodes, &[]), Registration::Register { .. })
 }
 
-/// `held_by`: names of the hooks that do not agree yet.
+/// `held_by`: names of the hooks that are not ready.
 pub(super) fn decide(claim: &NodeClaim, nodes: &[Arc<Node>], held_by: &[String]) -> Registration {
     if condition_status(claim, REGISTERED) != ConditionStatus::Unknown {
-        return Registration::Settled;
+        return Registration::AlreadyDecided;
     }
     match nodes {
         [] => Registration::NodeMissing,
-        // Nothing can be added to a node that is on its way out.
+        // No finalizer can be added to a terminating node.
         [node] if is_deleting(&**node) => Registration::NodeMissing,
         [node] => {
             let lacks_taint =
                 label(&**node, labels::REGISTERED).is_none() && !taints_of(node).any(is_unregistered);
             let (patch, node) = (patch(claim, node, held_by.is_empty()), node.clone());
             match held_by {
-                [] => Registration::Open { node, patch, lacks_taint },
+                [] => Registration::Register { node, patch, lacks_taint },
                 by => Registration::Held { node, patch, lacks_taint, by: by.to_vec() },
             }
         }
-        _ => Registration::SeveralNodes,
+        _ => Registration::MultipleNodes,
     }
 }
 
@@ -106,7 +109,7 @@ fn patch(claim: &NodeClaim, node: &Node, opens: bool) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Entries that the node does not have, or has with another value.
+/// Entries that the node lacks, or has with another value.
 fn missing<'a>(
     wanted: Option<&'a BTreeMap<String, String>>,
     present: Option<&BTreeMap<String, String>>,
@@ -135,7 +138,7 @@ fn owners(claim: &NodeClaim, node: &Node) -> Option<Vec<OwnerReference>> {
     Some(owners)
 }
 
-/// The node's taints with those of the claim it lacks (by key and effect).
+/// The node's taints, and those taints of the claim that it lacks (by key and effect).
 fn taints(claim: &NodeClaim, node: &Node) -> Vec<Taint> {
     let mut taints: Vec<Taint> = taints_of(node).cloned().collect();
     if label(node, labels::DO_NOT_SYNC_TAINTS) != Some("true") {

@@ -1,4 +1,4 @@
-//! The decisions of the lifecycle as tables.
+//! Table tests of the lifecycle's decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::initialization::{self, Initialization};
 use super::launch::{self, LaunchOutcome};
 use super::liveness::{self, Liveness};
 use super::registration::{self, Registration};
-use crate::nodeclaim::hooks::GiveUp;
+use crate::nodeclaim::hooks::DeletionCause;
 
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
@@ -63,24 +63,24 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 #[test]
-fn every_answer_of_the_cloud_has_a_consequence() {
+fn provider_errors_delete_the_claim_or_are_retried() {
     let message = || "why".to_owned();
-    let retry = |reason: &str, message: &str| LaunchOutcome::TryAgain {
+    let retry = |reason: &str, message: &str| LaunchOutcome::Retry {
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
     let table = [
         (
             CloudError::InsufficientCapacity { message: message() },
-            LaunchOutcome::GiveUp {
-                why: GiveUp::InsufficientCapacity,
+            LaunchOutcome::Delete {
+                cause: DeletionCause::InsufficientCapacity,
                 error: "insufficient capacity: why".to_owned(),
             },
         ),
         (
             CloudError::NodeClassNotReady { message: message() },
-            LaunchOutcome::GiveUp {
-                why: GiveUp::NodeClassNotReady,
+            LaunchOutcome::Delete {
+                cause: DeletionCause::NodeClassNotReady,
                 error: "node class is not ready: why".to_owned(),
             },
         ),
@@ -91,27 +91,27 @@ fn every_answer_of_the_cloud_has_a_consequence() {
         (CloudError::Transient { message: message() }, retry("LaunchFailed", "why")),
     ];
     for (error, expected) in table {
-        assert_eq!(launch::judge(Err(error.clone())), expected, "{error:?}");
+        assert_eq!(launch::classify(Err(error.clone())), expected, "{error:?}");
     }
 }
 
 #[test]
-fn long_messages_are_cut_between_characters() {
-    assert_eq!(launch::cut(&"a".repeat(1024)), "a".repeat(1024));
-    assert_eq!(launch::cut(&"a".repeat(1025)), format!("{}...", "a".repeat(1021)));
-    // 3 bytes each: 340 of them are the most that fit into 1021 bytes.
-    assert_eq!(launch::cut(&"€".repeat(400)), format!("{}...", "€".repeat(340)));
+fn long_messages_are_truncated_between_characters() {
+    assert_eq!(launch::truncate(&"a".repeat(1024)), "a".repeat(1024));
+    assert_eq!(launch::truncate(&"a".repeat(1025)), format!("{}...", "a".repeat(1021)));
+    // 340 characters of 3 bytes fit into 1021 bytes.
+    assert_eq!(launch::truncate(&"€".repeat(400)), format!("{}...", "€".repeat(340)));
 }
 
 #[test]
-fn tries_are_one_second_to_one_minute_apart() {
-    let pauses: Vec<u64> = (1..=8).map(|failures| launch::pause(failures).as_secs()).collect();
+fn launch_backoff_is_one_second_to_one_minute() {
+    let pauses: Vec<u64> = (1..=8).map(|failures| launch::backoff(failures).as_secs()).collect();
     assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-    assert_eq!(launch::pause(u32::MAX).as_secs(), 60);
+    assert_eq!(launch::backoff(u32::MAX).as_secs(), 60);
 }
 
 #[test]
-fn a_launched_claim_keeps_its_labels_and_takes_the_clouds_annotations() {
+fn launched_claim_keeps_its_labels_and_takes_the_annotations_of_the_instance() {
     let patch = json!({"metadata": {
         "labels": {"both": "claim", "own": "claim"}, "annotations": {"both": "claim", "own": "claim"}}});
     let mut claim = claim(&["Launched=Unknown"], patch);
@@ -129,7 +129,7 @@ fn a_launched_claim_keeps_its_labels_and_takes_the_clouds_annotations() {
     assert_eq!(labels, map(&[("both", "claim"), ("own", "claim"), ("zone", "cloud")]));
     let annotations = claim.metadata.annotations.clone().unwrap_or_default();
     assert_eq!(annotations, map(&[("both", "cloud"), ("own", "claim"), ("zone", "cloud")]));
-    assert!(!launch::is_open(&claim));
+    assert!(!launch::is_pending(&claim));
 }
 
 #[test]
@@ -146,38 +146,38 @@ fn decided_conditions_follow_the_generation() {
     );
 }
 
-fn opening(claim: &NodeClaim, node: &Arc<Node>) -> (Value, bool) {
+fn step(claim: &NodeClaim, node: &Arc<Node>) -> (Value, bool) {
     match registration::decide(claim, std::slice::from_ref(node), &[]) {
-        Registration::Open { patch, lacks_taint, .. } => (patch.unwrap_or_default(), lacks_taint),
+        Registration::Register { patch, lacks_taint, .. } => (patch.unwrap_or_default(), lacks_taint),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn registration_depends_on_the_nodes_there_are() {
+fn registration_needs_exactly_one_node() {
     let waiting = claim(&["Launched=True", "Registered=Unknown"], json!({}));
     let one = node(json!({}));
-    let leaving = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let terminating = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     assert!(matches!(registration::decide(&waiting, &[], &[]), Registration::NodeMissing));
     assert!(matches!(
-        registration::decide(&waiting, std::slice::from_ref(&leaving), &[]),
+        registration::decide(&waiting, std::slice::from_ref(&terminating), &[]),
         Registration::NodeMissing
     ));
     assert!(matches!(
         registration::decide(&waiting, &[one.clone(), one.clone()], &[]),
-        Registration::SeveralNodes
+        Registration::MultipleNodes
     ));
     for status in ["Registered=True", "Registered=False"] {
         let decided = claim(&["Launched=True", status], json!({}));
         assert!(matches!(
             registration::decide(&decided, std::slice::from_ref(&one), &[]),
-            Registration::Settled
+            Registration::AlreadyDecided
         ));
     }
 }
 
 #[test]
-fn a_node_is_opened_with_everything_in_one_patch() {
+fn node_is_registered_with_one_patch() {
     let claim = claim(
         &["Launched=True"],
         json!({
@@ -205,11 +205,11 @@ fn a_node_is_opened_with_everything_in_one_patch() {
             {"key": "dedicated", "effect": "NoSchedule"},
             {"key": "agent", "effect": "NoExecute"}]},
     });
-    assert_eq!(opening(&claim, &node), (expected, false));
+    assert_eq!(step(&claim, &node), (expected, false));
 }
 
 #[test]
-fn a_node_that_hooks_hold_up_gets_everything_but_stays_closed() {
+fn node_with_pending_hooks_keeps_its_unregistered_taint() {
     let claim = claim(
         &["Launched=True"],
         json!({"metadata": {"labels": {"team": "a"}},
@@ -224,14 +224,14 @@ fn a_node_that_hooks_hold_up_gets_everything_but_stays_closed() {
         panic!("not held");
     };
     assert_eq!((by, lacks_taint), (held_by.to_vec(), false));
-    let patch = patch.expect("it lacks a lot");
+    let patch = patch.expect("a patch");
     assert_eq!(patch["metadata"]["labels"], json!({"team": "a"}));
     assert_eq!(patch["metadata"]["finalizers"], json!(["karpenter.sh/termination"]));
     assert_eq!(patch["spec"]["taints"], json!([unregistered, {"key": "dedicated", "effect": "NoSchedule"}]));
 }
 
 #[test]
-fn taints_are_left_alone_where_the_node_says_so() {
+fn taints_are_not_synced_to_node_with_do_not_sync_taints() {
     let claim = claim(
         &["Launched=True"],
         json!({"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}),
@@ -240,22 +240,22 @@ fn taints_are_left_alone_where_the_node_says_so() {
         "metadata": {"labels": {"karpenter.sh/do-not-sync-taints": "true"}},
         "spec": {"taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
     }));
-    let (patch, lacks_taint) = opening(&claim, &node);
+    let (patch, lacks_taint) = step(&claim, &node);
     assert_eq!((&patch["spec"], lacks_taint), (&json!({"taints": []}), false));
 }
 
 #[test]
-fn a_node_that_was_opened_before_needs_nothing() {
+fn registered_node_is_not_patched_again() {
     let claim = claim(&["Launched=True"], json!({}));
     let before = node(json!({
         "metadata": {"labels": {"karpenter.sh/registered": "true"}, "finalizers": ["karpenter.sh/termination"],
             "ownerReferences": [{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": "claim", "uid": "claim-uid"}]}}));
-    assert_eq!(opening(&claim, &before), (Value::Null, false));
-    assert!(opening(&claim, &node(json!({}))).1, "no label and no taint");
+    assert_eq!(step(&claim, &before), (Value::Null, false));
+    assert!(step(&claim, &node(json!({}))).1, "no label and no taint");
 }
 
 #[test]
-fn initialization_names_the_first_thing_that_is_missing() {
+fn initialization_condition_names_the_first_unmet_requirement() {
     let startup = json!({"spec": {"startupTaints": [{"key": "agent", "effect": "NoSchedule"}],
         "resources": {"requests": {"cpu": "1", "example.com/device": "1", "example.com/none": "0"}}}});
     let registered = claim(&["Registered=True"], startup.clone());
@@ -308,16 +308,16 @@ fn initialization_names_the_first_thing_that_is_missing() {
     ] {
         let early = initialization::decide(&claim(conditions, json!({})), std::slice::from_ref(&ready));
         let expected = if is_settled {
-            matches!(early, Initialization::Settled)
+            matches!(early, Initialization::AlreadyDecided)
         } else {
-            matches!(early, Initialization::TooEarly)
+            matches!(early, Initialization::NotApplicable)
         };
         assert!(expected, "{conditions:?}: {early:?}");
     }
 }
 
 #[test]
-fn a_node_is_about_to_open_when_only_its_not_ready_taint_is_left() {
+fn node_is_schedulable_soon_when_not_ready_is_its_only_ephemeral_taint() {
     let registered = claim(&["Registered=True"], json!({}));
     let taint = |key: &str| json!({"key": key, "effect": "NoSchedule"});
     let not_ready = "node.kubernetes.io/not-ready";
@@ -338,17 +338,21 @@ fn a_node_is_about_to_open_when_only_its_not_ready_taint_is_left() {
 }
 
 #[test]
-fn patience_ends_after_five_and_fifteen_minutes() {
+fn launch_times_out_after_5_minutes_and_registration_after_15() {
     let wait = |seconds| Liveness::CheckAfter(Duration::from_secs(seconds));
     let table = [
         (&["Launched=Unknown"][..], 299, wait(1)),
-        (&["Launched=Unknown"], 300, Liveness::TimedOut(GiveUp::LaunchTimeout)),
-        (&["Launched=False"], 301, Liveness::TimedOut(GiveUp::LaunchTimeout)),
+        (&["Launched=Unknown"], 300, Liveness::TimedOut(DeletionCause::LaunchTimeout)),
+        (&["Launched=False"], 301, Liveness::TimedOut(DeletionCause::LaunchTimeout)),
         (&["Launched=True", "Registered=Unknown"], 300, wait(600)),
-        (&["Launched=True", "Registered=Unknown"], 900, Liveness::TimedOut(GiveUp::RegistrationTimeout)),
-        (&["Launched=True", "Registered=False"], 900, Liveness::TimedOut(GiveUp::RegistrationTimeout)),
+        (
+            &["Launched=True", "Registered=Unknown"],
+            900,
+            Liveness::TimedOut(DeletionCause::RegistrationTimeout),
+        ),
+        (&["Launched=True", "Registered=False"], 900, Liveness::TimedOut(DeletionCause::RegistrationTimeout)),
         (&["Launched=True", "Registered=True"], 86_400, Liveness::Alive),
-        // Never looked at before: its creation counts.
+        // Without conditions the timeout counts from the creation.
         (&[], 299, wait(1)),
     ];
     for (conditions, seconds, expected) in table {
@@ -361,15 +365,15 @@ fn patience_ends_after_five_and_fifteen_minutes() {
 }
 
 #[test]
-fn the_end_of_a_claim_takes_its_steps_in_order() {
-    let leaving = |conditions: &[&str], patch: Value| {
+fn termination_of_a_claim_proceeds_in_order() {
+    let terminating = |conditions: &[&str], patch: Value| {
         let mut object = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["karpenter.sh/termination"]}});
         merge(&mut object, &patch);
         claim(conditions, object)
     };
     let with_id = json!({"status": {"providerID": "kwok://node"}});
     let alive = node(json!({}));
-    let ending = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    let deleting_node = node(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
     let decide = |claim: NodeClaim, nodes: &[&Arc<Node>], unstored: Option<&str>| {
         let nodes: Vec<Arc<Node>> = nodes.iter().map(|node| (*node).clone()).collect();
         match finalize::decide(&claim, &nodes, unstored) {
@@ -377,30 +381,36 @@ fn the_end_of_a_claim_takes_its_steps_in_order() {
             Finalize::SetDeadline { deadline } => format!("deadline {deadline}"),
             Finalize::DeleteNodes(nodes) => format!("delete {}", nodes.len()),
             Finalize::AwaitNodes => "await".to_owned(),
-            Finalize::EndInstance { provider_id } => format!("end {provider_id}"),
+            Finalize::TerminateInstance { provider_id } => format!("end {provider_id}"),
             Finalize::Release => "release".to_owned(),
         }
     };
     let grace = json!({"spec": {"terminationGracePeriod": "90s"}, "status": {"providerID": "kwok://node"}});
-    let mut told = grace.clone();
+    let mut annotated = grace.clone();
     merge(
-        &mut told,
+        &mut annotated,
         &json!({"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": "x"}}}),
     );
     let table = [
         (
-            decide(leaving(&[], json!({"metadata": {"finalizers": ["example.com/other"]}})), &[], None),
+            decide(terminating(&[], json!({"metadata": {"finalizers": ["example.com/other"]}})), &[], None),
             "nothing",
         ),
-        (decide(leaving(&["Registered=True"], grace), &[&alive], None), "deadline 2026-01-01T00:01:30Z"),
-        (decide(leaving(&["Registered=True"], told), &[&alive], None), "delete 1"),
-        (decide(leaving(&["Registered=True"], with_id.clone()), &[&alive, &ending], None), "delete 1"),
-        (decide(leaving(&["Registered=True"], with_id.clone()), &[&ending], None), "await"),
-        (decide(leaving(&["Registered=True"], with_id.clone()), &[], None), "end kwok://node"),
-        // The node of an unregistered claim is not deleted; it goes with its machine.
-        (decide(leaving(&["Registered=Unknown"], with_id), &[&alive], None), "end kwok://node"),
-        (decide(leaving(&["Launched=Unknown"], json!({})), &[], None), "release"),
-        (decide(leaving(&["Launched=Unknown"], json!({})), &[], Some("kwok://other")), "end kwok://other"),
+        (decide(terminating(&["Registered=True"], grace), &[&alive], None), "deadline 2026-01-01T00:01:30Z"),
+        (decide(terminating(&["Registered=True"], annotated), &[&alive], None), "delete 1"),
+        (
+            decide(terminating(&["Registered=True"], with_id.clone()), &[&alive, &deleting_node], None),
+            "delete 1",
+        ),
+        (decide(terminating(&["Registered=True"], with_id.clone()), &[&deleting_node], None), "await"),
+        (decide(terminating(&["Registered=True"], with_id.clone()), &[], None), "end kwok://node"),
+        // The Node of an unregistered claim is not deleted; it is removed with its instance.
+        (decide(terminating(&["Registered=Unknown"], with_id), &[&alive], None), "end kwok://node"),
+        (decide(terminating(&["Launched=Unknown"], json!({})), &[], None), "release"),
+        (
+            decide(terminating(&["Launched=Unknown"], json!({})), &[], Some("kwok://other")),
+            "end kwok://other",
+        ),
     ];
     for (step, expected) in table {
         assert_eq!(step, expected);
@@ -408,7 +418,7 @@ fn the_end_of_a_claim_takes_its_steps_in_order() {
 }
 
 #[test]
-fn a_claim_is_protected_before_anything_is_launched() {
+fn claim_gets_its_finalizer_before_the_launch() {
     let patch = finalize::protection(&claim(&[], json!({"metadata": {"finalizers": ["example.com/other"]}})));
     let expected = json!({"metadata": {
         "finalizers": ["example.com/other", "karpenter.sh/termination"],

@@ -1,9 +1,9 @@
-//! Asking for a restart: what repair writes on a claim, and nothing more.
+//! Requests a reboot: the conditions and annotations that node repair writes to a claim.
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
 use karpenter_cluster::controllers::context::{annotation, is_deleting, name_of, uid_of};
-use karpenter_disruption::fleet::Reason;
+use karpenter_disruption::cluster::Reason;
 use karpenter_model::duration::GoDuration;
 use kube::api::Api;
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use crate::writes;
 
 pub(crate) const DISRUPTION_REASON: &str = "DisruptionReason";
 
-/// Commits a claim's machine to a restart, because of `condition` (type/reason). `bound_secs` is what policy and claim
-/// together leave for the drain; without it the claim's own grace period counts, without that there is no bound.
+/// Requests a reboot of a claim's instance because of `condition` (type/reason). `bound_secs` is the maximum duration of the
+/// drain by policy and claim; the default is the claim's termination grace period, and without one the drain is unlimited.
 ///
-/// `false` if nothing was written: the claim is gone or going, or is being restarted already.
+/// `false` if nothing was written: the claim does not exist, is terminating, or is rebooting already.
 pub async fn commit(
     context: &Context,
     claim: &NodeClaim,
@@ -26,7 +26,7 @@ pub async fn commit(
     bound_secs: Option<i64>,
 ) -> kube::Result<bool> {
     let Context { client, stores, clock, .. } = context;
-    // Read anew: a restart must not be asked for twice because a store lags.
+    // Read from the API server: a stale store must not cause a second request.
     let Some(current) = Api::<NodeClaim>::all(client.clone()).get_opt(name_of(claim)).await? else {
         return Ok(false);
     };
@@ -52,7 +52,7 @@ pub async fn commit(
     Ok(true)
 }
 
-/// Stores the bound, or takes away what an earlier restart left.
+/// Writes the bound, or removes that of an earlier reboot.
 async fn write_bound(
     context: &Context,
     claim: NodeClaim,

@@ -1,4 +1,6 @@
-//! Where a restart stands and what comes next: empty the node, have it restarted, see it come back; or give it up.
+//! The next step of a reboot: drain the node, issue the reboot, wait for the new boot; or fail.
+//!
+//! Upstream: pkg/controllers/nodeclaim/reboot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +14,20 @@ use karpenter_cluster::controllers::context::{annotation, is_deleting, uid_of};
 use karpenter_model::duration::parse_go_duration;
 use karpenter_state::pod::Pod;
 
-use crate::node::eviction::Manner;
+use crate::node::eviction::EvictionMode;
 use crate::node::termination::decide::{MIN_DRAIN_TIME, decide_drain};
 use crate::nodeclaim::{INITIALIZED, REBOOTING, condition, is_node_ready};
 
 pub const POLL: Duration = Duration::from_secs(15);
-/// How long the provider may take to accept, counted by each process for itself.
+/// How long the provider may take to accept the reboot; counted by each process from its first call.
 pub const ISSUANCE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// How long the node may take to come back.
+/// How long the node may take to become ready after the reboot was issued.
 pub const OBSERVATION_WINDOW: Duration = Duration::from_secs(20 * 60);
 
 pub const REQUESTED: &str = "RebootRequested";
 pub const ISSUED: &str = "RebootIssued";
 
-/// How a restart ended, as metrics spell it.
+/// The outcome of a reboot; the label `result` of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
@@ -45,42 +47,42 @@ impl Outcome {
     }
 }
 
-/// Everything known about a claim whose machine may have to be restarted.
+/// The input of the decision for one claim.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub claim: Arc<NodeClaim>,
     pub node: Option<Arc<Node>>,
     /// All pods that are bound to the node.
     pub pods: Vec<Arc<Pod>>,
-    /// Since when this process has been asking the provider.
+    /// When this process first called the provider.
     pub issuing_since: Option<Timestamp>,
 }
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Nothing is to be restarted, or the claim is on its way out.
+    /// No reboot is requested, or the claim is terminating.
     Nothing,
-    /// Look again after a while.
+    /// Reconcile again after this time.
     Wait(Duration),
     Fail {
         outcome: Outcome,
         message: String,
     },
-    /// Close the node to new pods and ask these to leave.
+    /// Taint the node and evict these pods.
     Drain {
         evict: Vec<Arc<Pod>>,
-        manner: Manner,
+        mode: EvictionMode,
         again: Duration,
     },
-    /// Close the node, write down which boot it is in, then have it restarted.
+    /// Taint the node, record its boot id, then call the provider.
     Issue {
         boot_id: String,
         is_recorded: bool,
     },
-    /// The restart has happened or is under way: from now on it is only looked at.
+    /// The boot id has changed since it was recorded, so the reboot was issued: wait for recovery.
     MarkIssued,
-    /// Not back yet. A node that shows a new boot is opened to pods at once.
+    /// Not recovered yet. A node with a new boot id is untainted at once.
     Observe {
         has_booted: bool,
     },
@@ -91,7 +93,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Step {
     let Some(rebooting) = active(&facts.claim) else { return Step::Nothing };
     let phase_end = deadline(facts, rebooting);
     let Some(node) = facts.node.as_deref() else {
-        // Without a node nothing is drained, which is what the first phase would count from.
+        // Without a node there is no call of the provider from which the issuance timeout would count.
         let end = phase_end.unwrap_or_else(|| later(requested_at(rebooting), ISSUANCE_TIMEOUT));
         return if now > end { timed_out(rebooting) } else { Step::Wait(POLL) };
     };
@@ -105,7 +107,7 @@ pub fn decide(facts: &Facts, now: Timestamp) -> Step {
     }
 }
 
-/// The condition that says a restart is under way.
+/// The condition `Rebooting`, if a reboot is requested or issued.
 pub fn active(claim: &NodeClaim) -> Option<&Condition> {
     let rebooting = condition(claim, REBOOTING)?;
     (rebooting.status == ConditionStatus::True && !is_deleting(claim)).then_some(rebooting)
@@ -131,7 +133,7 @@ fn requested(facts: &Facts, rebooting: &Condition, node: &Node, now: Timestamp) 
         .unwrap_or_else(|| Step::Issue { boot_id: boot_id.to_owned(), is_recorded: false })
 }
 
-/// `None` once the node is as empty as it gets.
+/// `None` when the drain is complete or its bound has passed.
 fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestamp) -> Option<Step> {
     if bound == Some(Duration::ZERO) {
         return None;
@@ -142,16 +144,16 @@ fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestam
         let again = match deadline {
             None => POLL,
             Some(end) if end > now => POLL.min(until(now, end)),
-            // What is left rides through the restart.
+            // Remaining pods stay on the node during the reboot.
             Some(_) => return None,
         };
-        let manner = deadline.map_or(Manner::Evict, Manner::EvictUntil);
-        return Some(Step::Drain { evict: drain.evict, manner, again });
+        let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
+        return Some(Step::Drain { evict: drain.evict, mode, again });
     }
-    // A pod may have been bound while the node was being closed.
+    // A pod may have been bound while the taint was added.
     let floor = later(since, MIN_DRAIN_TIME);
-    let manner = deadline.map_or(Manner::Evict, Manner::EvictUntil);
-    (floor > now).then(|| Step::Drain { evict: Vec::new(), manner, again: until(now, floor) })
+    let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
+    (floor > now).then(|| Step::Drain { evict: Vec::new(), mode, again: until(now, floor) })
 }
 
 fn observe(claim: &NodeClaim, node: &Node) -> Step {
@@ -160,7 +162,7 @@ fn observe(claim: &NodeClaim, node: &Node) -> Step {
     if has_booted && is_node_ready(node) { Step::Succeed } else { Step::Observe { has_booted } }
 }
 
-/// Bound of the drain: absent without limit, zero without drain.
+/// The maximum duration of the drain: `None` is unlimited, zero skips the drain.
 pub fn drain_bound(claim: &NodeClaim) -> Result<Option<Duration>, String> {
     let Some(text) = annotation(claim, labels::ANNOTATION_REBOOT_TERMINATION_GRACE_PERIOD) else {
         return Ok(None);
@@ -172,7 +174,7 @@ pub fn drain_bound(claim: &NodeClaim) -> Result<Option<Duration>, String> {
     Ok(Some(Duration::from_nanos(nanos)))
 }
 
-/// When the present phase must be over.
+/// The deadline of the current phase.
 fn deadline(facts: &Facts, rebooting: &Condition) -> Option<Timestamp> {
     if rebooting.reason == ISSUED {
         issued_at(&facts.claim, rebooting).map(|issued| later(issued, OBSERVATION_WINDOW))
@@ -194,15 +196,15 @@ pub fn requested_at(rebooting: &Condition) -> Timestamp {
     rebooting.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
-/// The condition `Initialized` became unknown when the restart was issued. A node that had never been initialised has
-/// had it for longer, so the time of the request counts if that is later.
+/// The condition `Initialized` became unknown when the reboot was issued. On a node that was never initialized it has been
+/// unknown for longer; then the time of the request counts.
 pub fn issued_at(claim: &NodeClaim, rebooting: &Condition) -> Option<Timestamp> {
     let initialized = condition(claim, INITIALIZED)?;
     let since = initialized.last_transition_time.as_ref()?.0;
     (initialized.status == ConditionStatus::Unknown).then(|| since.max(requested_at(rebooting)))
 }
 
-/// Stays the same however often one restart is asked for, by whichever process.
+/// An idempotency token: the same for every call for one reboot, by any process.
 pub fn operation_id(claim: &NodeClaim, rebooting: &Condition, boot_id: &str) -> String {
     format!("{}-{}-{boot_id}", uid_of(claim), requested_at(rebooting).as_nanosecond())
 }

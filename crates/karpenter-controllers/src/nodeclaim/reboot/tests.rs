@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::decide::*;
 use super::*;
-use crate::node::eviction::Manner;
+use crate::node::eviction::EvictionMode;
 
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
@@ -21,7 +21,7 @@ fn at(seconds: i64) -> Timestamp {
     start + SignedDuration::from_secs(seconds)
 }
 
-/// A claim whose restart was asked for at 0 with this reason, and issued at 100 if it was.
+/// A claim whose reboot was requested at 0 with this reason, and issued at 100 if the reason says so.
 fn claim(reason: &str, annotations: Value) -> NodeClaim {
     let is = |kind: &str, status: &str, reason: &str, seconds: i64| {
         json!({"type": kind, "status": status, "reason": reason, "message": "rebooting for A/B",
@@ -64,7 +64,7 @@ fn bounded(text: &str) -> NodeClaim {
 }
 
 #[test]
-fn nothing_is_done_unless_a_restart_is_asked_for() {
+fn claim_without_reboot_request_is_ignored() {
     let mut done = claim(REQUESTED, json!({}));
     for condition in &mut done.status.get_or_insert_default().conditions {
         condition.status = karpenter_api::types::ConditionStatus::False;
@@ -77,7 +77,7 @@ fn nothing_is_done_unless_a_restart_is_asked_for() {
 }
 
 #[test]
-fn a_request_that_makes_no_sense_fails_at_once() {
+fn invalid_request_fails_at_once() {
     for text in ["soon", "-1s"] {
         match decide(&facts(bounded(text), node("a", "True")), at(1)) {
             Step::Fail { outcome: Outcome::InvalidRequest, message } => {
@@ -90,7 +90,7 @@ fn a_request_that_makes_no_sense_fails_at_once() {
 }
 
 #[test]
-fn the_drain_and_its_deadline() {
+fn drain_ends_at_its_deadline() {
     let on_node = [
         pod("p", json!({})),
         pod(
@@ -101,24 +101,24 @@ fn the_drain_and_its_deadline() {
     ];
     let full = |claim: NodeClaim| Facts { pods: on_node.to_vec(), ..facts(claim, node("a", "True")) };
     let drains = |claim: NodeClaim, now: i64| match decide(&full(claim), at(now)) {
-        Step::Drain { evict, manner, again } => Some((evict.len(), manner, again)),
+        Step::Drain { evict, mode, again } => Some((evict.len(), mode, again)),
         Step::Issue { boot_id, is_recorded: false } if boot_id == "a" => None,
         other => panic!("{other:?}"),
     };
     let seconds = Duration::from_secs;
-    // Without a bound, without an end; workloads go before daemons.
-    assert_eq!(drains(claim(REQUESTED, json!({})), 999_999), Some((1, Manner::Evict, POLL)));
-    // With one, until then, and what is left rides through.
-    let until = Manner::EvictUntil(at(60));
+    // Unlimited; workloads are evicted before DaemonSet pods.
+    assert_eq!(drains(claim(REQUESTED, json!({})), 999_999), Some((1, EvictionMode::Evict, POLL)));
+    // Limited; remaining pods stay on the node.
+    let until = EvictionMode::EvictUntil(at(60));
     assert_eq!(drains(bounded("1m"), 1), Some((1, until.clone(), POLL)));
     assert_eq!(drains(bounded("1m"), 50), Some((1, until, seconds(10))));
     assert_eq!(drains(bounded("1m"), 60), None);
-    // A shorter one is five seconds.
-    assert_eq!(drains(bounded("1s"), 4), Some((1, Manner::EvictUntil(at(5)), seconds(1))));
+    // The minimum drain time is five seconds.
+    assert_eq!(drains(bounded("1s"), 4), Some((1, EvictionMode::EvictUntil(at(5)), seconds(1))));
     assert_eq!(drains(bounded("1s"), 5), None);
-    // Zero means no drain at all.
+    // Zero skips the drain.
     assert_eq!(drains(bounded("0s"), 0), None);
-    // An empty node waits for latecomers.
+    // An empty node waits for the minimum drain time.
     let empty = |text: &str, now: i64| decide(&facts(bounded(text), node("a", "True")), at(now));
     assert!(
         matches!(empty("1m", 2), Step::Drain { evict, again, .. } if evict.is_empty() && again == seconds(3))
@@ -128,7 +128,7 @@ fn the_drain_and_its_deadline() {
 }
 
 #[test]
-fn a_pod_that_may_not_be_evicted_holds_a_bounded_drain_up_to_its_end() {
+fn do_not_disrupt_pod_delays_a_limited_drain_until_its_deadline() {
     let kept = pod("kept", json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}));
     let facts = Facts { pods: vec![kept], ..facts(bounded("1m"), node("a", "True")) };
     assert!(matches!(decide(&facts, at(59)), Step::Drain { .. }));
@@ -136,15 +136,15 @@ fn a_pod_that_may_not_be_evicted_holds_a_bounded_drain_up_to_its_end() {
 }
 
 #[test]
-fn a_restart_is_asked_for_until_it_shows() {
+fn reboot_is_issued_until_the_boot_id_changes() {
     let recorded = || claim(REQUESTED, json!({"karpenter.sh/reboot-pre-boot-id": "a"}));
     let ask = Step::Issue { boot_id: "a".to_owned(), is_recorded: true };
     assert_eq!(decide(&facts(recorded(), node("a", "True")), at(1)), ask);
-    // Pods that came meanwhile do not matter any more.
+    // Pods that were bound meanwhile do not matter.
     let late = Facts { pods: vec![pod("p", json!({}))], ..facts(recorded(), node("a", "True")) };
     assert_eq!(decide(&late, at(1)), ask);
     assert_eq!(decide(&facts(recorded(), node("b", "False")), at(1)), Step::MarkIssued);
-    // Five minutes from the first attempt of this process, however long ago the request was.
+    // The issuance timeout counts from the first call of this process, not from the request.
     let asking = |now: i64| {
         let facts = Facts { issuing_since: Some(at(1000)), ..facts(recorded(), node("a", "True")) };
         decide(&facts, at(now))
@@ -155,7 +155,7 @@ fn a_restart_is_asked_for_until_it_shows() {
 }
 
 #[test]
-fn a_restarted_node_is_watched_for_twenty_minutes() {
+fn recovery_times_out_after_twenty_minutes() {
     let issued = || claim(ISSUED, json!({"karpenter.sh/reboot-pre-boot-id": "a"}));
     let look = |boot_id: &str, ready: &str, now: i64| decide(&facts(issued(), node(boot_id, ready)), at(now));
     assert_eq!(look("a", "True", 200), Step::Observe { has_booted: false });
@@ -167,7 +167,7 @@ fn a_restarted_node_is_watched_for_twenty_minutes() {
 }
 
 #[test]
-fn a_node_that_never_was_initialised_has_its_twenty_minutes_too() {
+fn recovery_timeout_of_uninitialized_node_counts_from_the_request() {
     let mut issued = claim(ISSUED, json!({"karpenter.sh/reboot-pre-boot-id": "a"}));
     for condition in &mut issued.status.get_or_insert_default().conditions {
         if condition.type_ == "Initialized" {
@@ -181,7 +181,7 @@ fn a_node_that_never_was_initialised_has_its_twenty_minutes_too() {
 }
 
 #[test]
-fn a_node_that_is_gone_is_waited_for_until_the_phase_ends() {
+fn missing_node_is_waited_for_until_the_deadline() {
     let gone = |claim: NodeClaim, issuing_since: Option<Timestamp>, now: i64| {
         let facts = Facts { claim: Arc::new(claim), node: None, pods: Vec::new(), issuing_since };
         decide(&facts, at(now))
@@ -196,7 +196,7 @@ fn a_node_that_is_gone_is_waited_for_until_the_phase_ends() {
 }
 
 #[test]
-fn one_restart_has_one_name() {
+fn operation_id_is_the_same_for_all_calls_of_a_reboot() {
     let claim = claim(REQUESTED, json!({}));
     let rebooting = active(&claim).expect("asked for");
     assert_eq!(operation_id(&claim, rebooting, "boot"), format!("uid-{}-boot", at(0).as_nanosecond()));

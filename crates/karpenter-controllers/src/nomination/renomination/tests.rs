@@ -12,17 +12,17 @@ fn pod(name: &str, cpu: &str, nominated: Option<&str>) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).expect("a pod"))
 }
 
-fn waiting(name: &str, cpu: &str, nominated: Option<&str>) -> (PodReservation, Arc<Pod>) {
+fn pending(name: &str, cpu: &str, nominated: Option<&str>) -> (PodReservation, Arc<Pod>) {
     let pod = pod(name, cpu, nominated);
     let state = crate::state::ClusterState::default();
     state.reserve(&pod, "claim", Timestamp::UNIX_EPOCH);
-    (state.reservation_of(name).expect("a place"), pod)
+    (state.reservation_of(name).expect("a reservation"), pod)
 }
 
-fn decided(on_it: &[Arc<Pod>], waiting: Vec<(PodReservation, Arc<Pod>)>) -> (Vec<String>, Vec<String>) {
+fn decided(on_it: &[Arc<Pod>], pending: Vec<(PodReservation, Arc<Pod>)>) -> (Vec<String>, Vec<String>) {
     let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}});
     let node: Node = serde_json::from_value(node).expect("a node");
-    let RenominationDecision { to_renominate, no_capacity } = decide(&node, on_it, waiting);
+    let RenominationDecision { to_renominate, no_capacity } = decide(&node, on_it, pending);
     let names = |reservations: Vec<PodReservation>| {
         reservations.into_iter().map(|reservation| reservation.pod.name).collect()
     };
@@ -32,27 +32,27 @@ fn decided(on_it: &[Arc<Pod>], waiting: Vec<(PodReservation, Arc<Pod>)>) -> (Vec
 #[test]
 fn pods_without_nomination_are_nominated_while_they_fit() {
     let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let three = || vec![waiting("a", "2", None), waiting("b", "1", None), waiting("c", "1", None)];
+    let three = || vec![pending("a", "2", None), pending("b", "1", None), pending("c", "1", None)];
     assert_eq!(decided(&[], three()), (names(&["a", "b", "c"]), names(&[])));
     // Another pod uses two of four CPUs.
     assert_eq!(decided(&[pod("x", "2", None)], three()), (names(&["a"]), names(&["b", "c"])));
     // A nominated pod keeps its capacity, independent of the order of names.
-    let named = vec![waiting("a", "2", None), waiting("z", "3", Some("n"))];
-    assert_eq!(decided(&[], named), (names(&[]), names(&["a"])));
+    let nominated = vec![pending("a", "2", None), pending("z", "3", Some("n"))];
+    assert_eq!(decided(&[], nominated), (names(&[]), names(&["a"])));
     // The nomination is useless beside another pod that stays; a terminating one frees capacity.
-    let named = || vec![waiting("a", "3", Some("n"))];
-    let mut stranger = (*pod("x", "2", None)).clone();
-    assert_eq!(decided(&[Arc::new(stranger.clone())], named()), (names(&[]), names(&["a"])));
-    stranger.deleted_at = Some(Timestamp::UNIX_EPOCH);
-    assert_eq!(decided(&[Arc::new(stranger)], named()), (names(&[]), names(&[])));
+    let nominated = || vec![pending("a", "3", Some("n"))];
+    let mut other_pod = (*pod("x", "2", None)).clone();
+    assert_eq!(decided(&[Arc::new(other_pod.clone())], nominated()), (names(&[]), names(&["a"])));
+    other_pod.deleted_at = Some(Timestamp::UNIX_EPOCH);
+    assert_eq!(decided(&[Arc::new(other_pod)], nominated()), (names(&[]), names(&[])));
     // The kube-scheduler nominated another node.
-    assert_eq!(decided(&[], vec![waiting("a", "1", Some("other"))]), (names(&[]), names(&[])));
+    assert_eq!(decided(&[], vec![pending("a", "1", Some("other"))]), (names(&[]), names(&[])));
 }
 
 #[test]
 fn renominations_per_pod_are_limited() {
     let mut attempts = BTreeMap::new();
-    let to_renominate = || vec![waiting("a", "1", None).0];
+    let to_renominate = || vec![pending("a", "1", None).0];
     assert!(count_attempts(&mut attempts, "claim", Vec::new()).is_empty());
     assert!(attempts.is_empty(), "no pod had to be nominated again");
     for _ in 0..NOMINATION_ATTEMPTS_MAX {

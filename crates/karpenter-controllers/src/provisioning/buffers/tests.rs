@@ -13,7 +13,7 @@ fn buffer(is_ready: Value, replicas: u32) -> CapacityBuffer {
 }
 
 #[test]
-fn buffers_hear_what_became_of_their_pods() {
+fn provisioning_condition_follows_result_of_virtual_pods() {
     let tally = |existing, new, failed| Some(Tally { existing, new, failed });
     let cases = [
         (
@@ -42,15 +42,16 @@ fn buffers_hear_what_became_of_their_pods() {
             tally(2, 0, 1),
             Some(("False", "RequiresNewCapacity", "0/3 virtual pods required new capacity, 1 failed")),
         ),
-        // The buffer grew while the round was planned.
+        // The buffer grew while the plan was made.
         ("True", 4, tally(3, 0, 0), None),
     ];
     let now = Timestamp::from_second(60).expect("a time");
     for (is_ready, replicas, tally, expected) in cases {
         let status = decide_status(&buffer(json!(is_ready), replicas), tally, now);
-        let told = status.conditions.iter().find(|one| one.type_ == PROVISIONING);
-        let told = told.map(|one| (format!("{:?}", one.status), one.reason.as_str(), one.message.as_str()));
+        let condition = status.conditions.iter().find(|one| one.type_ == PROVISIONING);
+        let condition =
+            condition.map(|one| (format!("{:?}", one.status), one.reason.as_str(), one.message.as_str()));
         let expected = expected.map(|(status, reason, message)| (status.to_owned(), reason, message));
-        assert_eq!(told, expected, "{is_ready} {replicas} {tally:?}");
+        assert_eq!(condition, expected, "{is_ready} {replicas} {tally:?}");
     }
 }

@@ -28,8 +28,8 @@ fn pod(name: &str, spec: Value) -> Arc<Pod> {
 }
 
 fn plan(pools: Vec<PoolInput>, pending: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) -> Decided {
-    let live = ClusterInput { pools, pending, nodes, ..ClusterInput::default() };
-    let decided = decide(&live, Options::default(), &[], &DefaultPlanner);
+    let input = ClusterInput { pools, pending, nodes, ..ClusterInput::default() };
+    let decided = decide(&input, Options::default(), &[], &DefaultPlanner);
     assert_eq!(decided.faults.found, []);
     decided
 }
@@ -39,7 +39,7 @@ fn names(pods: &[Arc<Pod>]) -> Vec<&str> {
 }
 
 #[test]
-fn room_that_is_there_is_used_before_nodes_are_launched() {
+fn existing_capacity_is_used_before_nodes_are_launched() {
     let allocatable = json!({"cpu": "1500m", "memory": "8Gi", "pods": "10"});
     let node: Node = serde_json::from_value(json!({
         "metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}},
@@ -59,7 +59,7 @@ fn room_that_is_there_is_used_before_nodes_are_launched() {
 }
 
 #[test]
-fn pods_without_a_place_are_told_apart() {
+fn unschedulable_pods_are_classified_by_cause() {
     let opted_out = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         {"nodeSelectorTerms": [{"matchExpressions": [
             {"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}]}}}});
@@ -85,7 +85,7 @@ fn pods_without_a_place_are_told_apart() {
 }
 
 #[test]
-fn pools_that_can_buy_nothing_are_named() {
+fn nodepools_without_instance_types_are_reported() {
     let requirement = |key: &str, values: Value, minimum: Option<u32>| {
         let mut requirement = json!({"key": key, "operator": "In", "values": values});
         if let Some(minimum) = minimum {

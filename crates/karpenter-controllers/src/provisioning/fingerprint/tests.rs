@@ -36,7 +36,7 @@ fn merge(into: &mut Value, patch: &Value) {
 }
 
 #[test]
-fn heartbeats_of_nodes_are_no_change_and_the_rest_is() {
+fn node_heartbeats_do_not_change_the_digest() {
     let same = [
         json!({"metadata": {"resourceVersion": "2"}}),
         json!({"status": {"conditions": [
@@ -59,7 +59,7 @@ fn heartbeats_of_nodes_are_no_change_and_the_rest_is() {
 }
 
 #[test]
-fn probes_of_pods_are_no_change_and_the_rest_is() {
+fn pod_probe_results_do_not_change_the_digest() {
     let same = [
         json!({"metadata": {"resourceVersion": "2"}}),
         json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
@@ -83,22 +83,23 @@ fn probes_of_pods_are_no_change_and_the_rest_is() {
 }
 
 #[test]
-fn only_a_round_that_did_nothing_is_remembered() {
-    let fingerprint = |pods| Fingerprint { pods, nodes: 0, revisions: vec![1], offers: Vec::new() };
+fn only_passes_without_effect_are_remembered() {
+    let fingerprint = |pods| Fingerprint { pods, nodes: 0, revisions: vec![1], pool_types: Vec::new() };
     let mut last_idle_pass = LastIdlePass::default();
     assert_eq!(last_idle_pass.repeats(&fingerprint(1)), None);
-    let told = vec![ObjectEvent::normal_of_pod(&pod(&json!({})), "Reason", "message")];
-    last_idle_pass.remember(fingerprint(1), Some(told.clone()));
-    assert_eq!(last_idle_pass.repeats(&fingerprint(1)), Some(told));
+    let events = vec![ObjectEvent::normal_of_pod(&pod(&json!({})), "Reason", "message")];
+    last_idle_pass.remember(fingerprint(1), Some(events.clone()));
+    assert_eq!(last_idle_pass.repeats(&fingerprint(1)), Some(events));
     assert_eq!(last_idle_pass.repeats(&fingerprint(2)), None);
     last_idle_pass.remember(fingerprint(1), None);
     assert_eq!(last_idle_pass.repeats(&fingerprint(1)), None);
 }
 
 #[test]
-fn the_same_list_of_types_is_the_same_offer() {
+fn same_list_of_instance_types_is_equal() {
     let types = Arc::new(Vec::new());
-    let offer = |types: &Arc<Vec<InstanceType>>| Offer { pool: "a".to_owned(), types: types.clone() };
-    assert_eq!(offer(&types), offer(&types));
-    assert_ne!(offer(&types), offer(&Arc::new(Vec::new())));
+    let pool_types =
+        |types: &Arc<Vec<InstanceType>>| PoolTypes { pool: "a".to_owned(), types: types.clone() };
+    assert_eq!(pool_types(&types), pool_types(&types));
+    assert_ne!(pool_types(&types), pool_types(&Arc::new(Vec::new())));
 }

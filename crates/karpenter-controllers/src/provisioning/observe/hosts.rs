@@ -1,4 +1,5 @@
-//! Hosts and nodes as far as pods depend on them: which stay, since when they are open, and whether there is room.
+//! Hosts of reservations: which exist and are not terminating, since when they are open, and whether they have
+//! capacity.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,30 +21,31 @@ use crate::pods;
 use crate::provisioning::is_overdue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 
-/// The claims of this provider and the nodes of nobody's, as far as pods depend on them.
+/// The NodeClaims of this provider, and nodes without a NodeClaim.
 pub(super) struct Hosts {
-    /// Those that stay, and since when their node has been open to pods, if it is.
+    /// NodeClaims that are not terminating, with the time since which their node is open, if it is.
     open_since: BTreeMap<String, Option<Timestamp>>,
-    /// Nodes without a claim that stay. Only commands move pods there: what was planned for a claim goes with it.
-    others: BTreeSet<String>,
-    pub(super) of_node: BTreeMap<String, String>,
-    /// The nodes of all of those that stay, by host.
+    /// Nodes without a NodeClaim that are not terminating. Only commands reserve capacity on them; a reservation on a
+    /// NodeClaim ends with the NodeClaim.
+    nodes_without_claim: BTreeSet<String>,
+    pub(super) host_of_node: BTreeMap<String, String>,
+    /// The nodes of all hosts that are not terminating, by host.
     nodes: BTreeMap<String, Arc<Node>>,
-    pub(super) leaving_nodes: BTreeSet<String>,
-    patience: Duration,
+    pub(super) terminating_nodes: BTreeSet<String>,
+    nomination_ttl: Duration,
     now: Timestamp,
 }
 
 impl Hosts {
-    pub(super) fn read(context: &Context, patience: Duration, now: Timestamp) -> Self {
+    pub(super) fn read(context: &Context, nomination_ttl: Duration, now: Timestamp) -> Self {
         let stores = &context.stores;
         let mut claims = Self {
             open_since: BTreeMap::new(),
-            others: BTreeSet::new(),
-            of_node: BTreeMap::new(),
+            nodes_without_claim: BTreeSet::new(),
+            host_of_node: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            leaving_nodes: BTreeSet::new(),
-            patience,
+            terminating_nodes: BTreeSet::new(),
+            nomination_ttl,
             now,
         };
         for claim in stores.node_claims.list() {
@@ -57,9 +59,9 @@ impl Hosts {
                 .map(|id| stores.nodes.by(BY_PROVIDER_ID, id))
                 .unwrap_or_default();
             let names = nodes.iter().filter_map(|node| node.metadata.name.clone());
-            claims.of_node.extend(names.clone().map(|node| (node, name.to_owned())));
-            if is_leaving(&claim) || context.state.is_marked_for_deletion(name) {
-                claims.leaving_nodes.extend(names);
+            claims.host_of_node.extend(names.clone().map(|node| (node, name.to_owned())));
+            if is_terminating(&claim) || context.state.is_marked_for_deletion(name) {
+                claims.terminating_nodes.extend(names);
                 continue;
             }
             let is_open = nodes.iter().any(|node| {
@@ -74,21 +76,21 @@ impl Hosts {
         });
         for node in stores.nodes.list().into_iter().filter(|node| is_tracked(node)) {
             let name = node.metadata.name.clone().unwrap_or_default();
-            if claims.of_node.contains_key(&name) {
+            if claims.host_of_node.contains_key(&name) {
                 continue;
             }
             if node.metadata.deletion_timestamp.is_some() {
-                claims.leaving_nodes.insert(name);
+                claims.terminating_nodes.insert(name);
             } else {
                 claims.nodes.insert(name.clone(), node);
-                claims.others.insert(name);
+                claims.nodes_without_claim.insert(name);
             }
         }
         claims
     }
 
-    /// The node on which the scheduler is making room for a pod that waits. A name that nobody has acted upon for long,
-    /// or that leads nowhere, is none: it may be that of a process before this one.
+    /// The node that the kube-scheduler nominated for a pending pod, for example after preemption. A nomination is
+    /// ignored if its node is gone or if it had no effect for a while: it may be left over from an earlier process.
     pub(super) fn scheduler_nomination_of<'p>(&self, context: &Context, pod: &'p Pod) -> Option<&'p str> {
         let uid = pods::uid_of(pod);
         let node = pods::nominated_node(pod)?;
@@ -97,19 +99,20 @@ impl Hosts {
         }
         let since = context.state.nominated_by_others_since(uid, node, self.now);
         let stores = &context.stores;
-        let is_anyone_leaving = || stores.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
-        let is_fresh = !is_overdue(since, self.now, NOMINATED_MAX) || is_anyone_leaving();
+        let is_any_pod_terminating =
+            || stores.pods.by(BY_NODE, node).iter().any(|one| one.deleted_at.is_some());
+        let is_fresh = !is_overdue(since, self.now, NOMINATED_MAX) || is_any_pod_terminating();
         let is_there = stores.nodes.get("", node).is_some();
         (is_there && is_fresh && !can_never_run_on(stores, Some(node), pod)).then_some(node)
     }
 
-    /// Whether there is such a host, and it stays.
+    /// Whether the host exists and is not terminating.
     pub(super) fn is_there(&self, host: &str, is_move: bool) -> bool {
-        self.open_since.contains_key(host) || (is_move && self.others.contains(host))
+        self.open_since.contains_key(host) || (is_move && self.nodes_without_claim.contains(host))
     }
 
-    /// Whether a pod fits the host beside those that are there or expected. One that is still closed holds nobody yet but
-    /// those it was planned for.
+    /// Whether the pod fits the host beside bound pods and reservations. A closed node has capacity for all pods that
+    /// were planned for it.
     pub(super) fn fits(&self, context: &Context, host: &str, pod: &Pod) -> bool {
         let is_closed = self.open_since.get(host).is_some_and(Option::is_none);
         let Some(node) = self.nodes.get(host).filter(|_| !is_closed) else { return true };
@@ -129,23 +132,22 @@ impl Hosts {
         available.try_reserve(pod)
     }
 
-    /// Whether a pod that waits since then may still count on its place there: the node is coming up, or the pod is not
-    /// overdue.
+    /// Whether a reservation is still valid: the host exists, and its node is not open or the pod is not overdue.
     pub(super) fn is_usable(&self, host: &str, since: Timestamp, is_move: bool) -> bool {
-        self.is_there(host, is_move) && !self.is_late(host, since, self.patience)
+        self.is_there(host, is_move) && !self.is_overdue_on(host, since, self.nomination_ttl)
     }
 
-    /// Whether a pod that was planned `since` could have been bound there for so long.
-    pub(super) fn is_late(&self, host: &str, since: Timestamp, patience: Duration) -> bool {
+    /// Whether the pod could have been bound to the host for longer than the limit.
+    pub(super) fn is_overdue_on(&self, host: &str, since: Timestamp, limit: Duration) -> bool {
         match self.open_since.get(host) {
             Some(None) => false,
-            Some(Some(opened)) => is_overdue((*opened).max(since), self.now, patience),
-            None => is_overdue(since, self.now, patience),
+            Some(Some(opened)) => is_overdue((*opened).max(since), self.now, limit),
+            None => is_overdue(since, self.now, limit),
         }
     }
 }
 
-/// Says itself that it is on its way out.
-fn is_leaving(claim: &NodeClaim) -> bool {
+/// Deleted, or its instance is terminating.
+fn is_terminating(claim: &NodeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some() || is_instance_terminating(claim)
 }

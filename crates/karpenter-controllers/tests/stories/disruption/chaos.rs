@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodePool;
-use karpenter_cluster::mirror::{Change, Mirror, keep_all};
+use karpenter_cluster::store::{Change, Store, keep_all};
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn is_of_pool(node: &Node) -> bool {
 }
 
 /// Taints every node of a NodePool.
-async fn taint_all(nodes: Mirror<Node>, api: Api<Node>) {
+async fn taint_all(nodes: Store<Node>, api: Api<Node>) {
     let mut changes = nodes.subscribe();
     while let Some(change) = changes.recv().await {
         let Change::Applied { new: node, .. } = change else { continue };
@@ -47,7 +47,7 @@ async fn run_away(capacity_type: &str, disruption: Value) -> (usize, usize) {
     world
         .merge::<NodePool>("general", json!({"spec": {"template": {"spec": {"requirements": requirements}}}}))
         .await;
-    let (nodes, feeding) = Mirror::<Node>::watch(&world.client, keep_all, &[]);
+    let (nodes, feeding) = Store::<Node>::watch(&world.client, keep_all, &[]);
     let tainting = tokio::spawn(taint_all(nodes.clone(), world.all()));
     let (most, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (seen, seen_most, seen_all) = (nodes.clone(), most.clone(), all.clone());

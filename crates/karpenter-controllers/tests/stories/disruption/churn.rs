@@ -10,11 +10,11 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
-use karpenter_cluster::mirror::{Change, Mirror, keep_all};
+use karpenter_cluster::store::{Change, Store, keep_all};
 use karpenter_controllers::decision_journal::JournalEntry;
-use karpenter_disruption::propose::propose;
+use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::settings::Settings;
-use karpenter_state::{CatalogChoice, Objects, assemble_fleet, read_dump};
+use karpenter_state::{CatalogChoice, Objects, assemble_disruption, read_dump};
 use serde_json::{Value, json};
 
 use crate::disruption::support::{anti_affinity, is_settled};
@@ -35,7 +35,7 @@ const STEADY: usize = 4;
 struct InvariantChecker {
     violations: Arc<Mutex<BTreeSet<String>>>,
     /// Nodes whose instances disappeared; budgets do not apply to them.
-    vanished: Arc<Mutex<BTreeSet<String>>>,
+    terminated_externally: Arc<Mutex<BTreeSet<String>>>,
     ledger: Arc<Mutex<PriceLedger>>,
 }
 
@@ -98,16 +98,17 @@ fn price_of(claim: &NodeClaim) -> Option<f64> {
 
 impl InvariantChecker {
     async fn watch(&self, world: &World) {
-        let (nodes, _) = Mirror::<Node>::watch(&world.client, keep_all, &[]);
-        let (pods, _) = Mirror::<Pod>::watch(&world.client, keep_all, &[]);
+        let (nodes, _) = Store::<Node>::watch(&world.client, keep_all, &[]);
+        let (pods, _) = Store::<Pod>::watch(&world.client, keep_all, &[]);
         nodes.synced().await;
         pods.synced().await;
         let (checker, seen, clock) = (self.clone(), nodes.clone(), world.clock);
         nodes.observe(move |_: &Change<Node>| {
-            let vanished = checker.vanished.lock().unwrap_or_else(PoisonError::into_inner);
+            let terminated_externally =
+                checker.terminated_externally.lock().unwrap_or_else(PoisonError::into_inner);
             let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
             let disrupted: Vec<String> = (seen.list().iter())
-                .filter(|node| has_disrupted_taint(node) && !vanished.contains(&name(node)))
+                .filter(|node| has_disrupted_taint(node) && !terminated_externally.contains(&name(node)))
                 .map(|node| name(node))
                 .collect();
             if disrupted.len() > BUDGET {
@@ -118,7 +119,7 @@ impl InvariantChecker {
                 ));
             }
         });
-        let (claims, _) = Mirror::<NodeClaim>::watch(&world.client, keep_all, &[]);
+        let (claims, _) = Store::<NodeClaim>::watch(&world.client, keep_all, &[]);
         claims.synced().await;
         let ledger = self.ledger.clone();
         claims.observe(move |change: &Change<NodeClaim>| {
@@ -196,9 +197,9 @@ async fn busy_hour(world: &World, checker: &InvariantChecker, random: &mut Rando
                 }
                 let node = spot[random.below(spot.len() as u64) as usize];
                 let name = node.metadata.name.clone().unwrap_or_default();
-                checker.vanished.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+                checker.terminated_externally.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
                 let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
-                world.cloud.vanish(&id).await.expect("vanished");
+                world.cloud.terminate_externally(&id).await.expect("terminated");
             }
             _ => {
                 let (name, most) = [("small", 20), ("middle", 10), ("large", 5)][random.below(3) as usize];
@@ -224,11 +225,11 @@ async fn independent_evaluation(world: &World) -> (f64, f64, usize) {
         ..Objects::default()
     };
     let dump = read_dump(objects, &CatalogChoice::Kwok, world.clock.now());
-    let fleet = assemble_fleet(&dump.live, &dump.input).fleet;
-    let price = fleet.machines.iter().map(|machine| machine.price_per_hour).sum();
-    let proposal = propose(&fleet, &Settings { spot_to_spot: true, ..Settings::default() });
-    let bound = proposal.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
-    (price, bound.unwrap_or(0.0), proposal.commands.len())
+    let cluster = assemble_disruption(&dump.live, &dump.input).cluster;
+    let price = cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum();
+    let evaluation = evaluate(&cluster, &Settings { spot_to_spot: true, ..Settings::default() });
+    let bound = evaluation.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
+    (price, bound.unwrap_or(0.0), evaluation.commands.len())
 }
 
 /// The fleet at a moment when no command is in progress.
@@ -246,7 +247,8 @@ impl SettledFleet {
         let claims = world.claims().await;
         let nodes = node_names(world.nodes().await.iter());
         let is_drifted = claims.iter().any(|claim| status_of(claim, "Drifted") == "True");
-        let is_lost = !checker.vanished.lock().unwrap_or_else(PoisonError::into_inner).is_disjoint(&nodes);
+        let is_lost =
+            !checker.terminated_externally.lock().unwrap_or_else(PoisonError::into_inner).is_disjoint(&nodes);
         if is_drifted || is_lost || !is_settled(world).await || !world.pods().await.iter().all(is_running) {
             return None;
         }

@@ -245,8 +245,8 @@ async fn fragmented_fleet_converges_and_pods_bind_where_planned() {
     assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
     assert_eq!(world.until_running("web", 12).await.len(), 12);
     assert_eq!(bindings.elsewhere, 0, "{bindings:?} {:#?}", world.decisions());
-    let standings = world.operator.context().standings.entries(None);
-    assert_eq!(standings.len(), settled.len(), "{standings:#?}");
+    let verdicts = world.operator.context().verdicts.entries(None);
+    assert_eq!(verdicts.len(), settled.len(), "{verdicts:#?}");
     world.stop().await;
 }
 

@@ -16,7 +16,7 @@ fn named(name: &str, value: &str) -> Value {
 
 /// The verdict of the only node.
 fn standing(world: &World) -> String {
-    let entries = world.operator.context().standings.entries(None);
+    let entries = world.operator.context().verdicts.entries(None);
     entries.first().map(|entry| entry.standing.clone()).unwrap_or_default()
 }
 
@@ -41,7 +41,7 @@ async fn blocks_command(name: &str, value: &str, words: &str, other: &str, disru
     assert_eq!(world.decisions(), Vec::<String>::new(), "{name}: {value}");
     assert_eq!(standing(&world), words, "{name}: {value}");
     // The event on the node has the same text as the verdict.
-    let why = world.operator.context().standings.entries(None)[0].why.clone();
+    let why = world.operator.context().verdicts.entries(None)[0].why.clone();
     let told = world.events("Unconsolidatable").await;
     assert!(told.iter().filter(|(_, text)| *text == why).count() >= 2, "{name}: {why}: {told:#?}");
     annotate(&world, named(name, other)).await;
@@ -96,8 +96,8 @@ async fn moves_of_the_last_hour_count_after_a_restart() {
     restart(&mut world).await;
     world.sleep(900).await;
     assert_eq!(world.decisions(), Vec::<String>::new(), "the one move of this hour is used");
-    let standings = world.operator.context().standings.entries(None);
-    assert!(standings.iter().any(|entry| entry.standing == "MovesExhausted"), "{standings:#?}");
+    let verdicts = world.operator.context().verdicts.entries(None);
+    assert!(verdicts.iter().any(|entry| entry.standing == "MovesExhausted"), "{verdicts:#?}");
     world.until("a second command", async || world.decisions().len(), |count| *count == 1).await;
     let rested = world.seconds() - moved_at;
     assert!(
@@ -203,7 +203,7 @@ async fn cool_down_after_a_move_blocks_consolidation() {
     world.until_running("more", 0).await;
     world.sleep(900).await;
     assert_eq!(standing(&world), "CoolDown");
-    let entries = world.operator.context().standings.entries(None);
+    let entries = world.operator.context().verdicts.entries(None);
     let words = "Pods were moved here or from here; left alone until 2026-01-01T";
     assert!(entries[0].why.starts_with(words) && entries[0].why.ends_with('Z'), "{}", entries[0].why);
     until_only_small_node(&world).await;

@@ -135,8 +135,8 @@ async fn do_not_disrupt_pod_blocks_drift_without_termination_grace_period() {
             assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
             let told = world.events("DisruptionBlocked").await;
             assert!(told.iter().any(|(_, text)| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\"")));
-            let standings = world.operator.context().standings.entries(None);
-            assert_eq!(standings[0].standing, "PodAnnotated", "{standings:?}");
+            let verdicts = world.operator.context().verdicts.entries(None);
+            assert_eq!(verdicts[0].standing, "PodAnnotated", "{verdicts:?}");
             // Removing the annotation allows the disruption.
             let pods = world.pods().await;
             let name = pods[0].metadata.name.clone().expect("a name");

@@ -38,8 +38,8 @@ async fn node_is_protected_for_the_longest_do_not_disrupt_of_its_pods() {
         if is_for_good {
             world.sleep(3600).await;
             assert!(!tainted().await);
-            let standings = world.operator.context().standings.entries(None);
-            assert_eq!(standings[0].standing, "PodAnnotated", "{standings:?}");
+            let verdicts = world.operator.context().verdicts.entries(None);
+            assert_eq!(verdicts[0].standing, "PodAnnotated", "{verdicts:?}");
             let pods = world.until_running("ever", 1).await;
             let name = pods[0].metadata.name.clone().expect("a name");
             let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});

@@ -51,9 +51,9 @@ async fn empty_node_dropped_at_validation_is_counted() {
         // Both nodes can be consolidated at the same time.
         world.sleep(60).await;
         set_disruption(&world, consolidate_soon()).await;
-        let standings = &world.operator.context().standings;
+        let verdicts = &world.operator.context().verdicts;
         let proposed =
-            async || standings.entries(None).iter().filter(|entry| entry.standing == "InCommand").count();
+            async || verdicts.entries(None).iter().filter(|entry| entry.standing == "InCommand").count();
         world.until("a command", proposed, |count| *count == 2).await;
         // Before the validation, one of the two is protected from disruption.
         let node = world.nodes().await[0].metadata.name.clone().unwrap_or_default();

@@ -53,26 +53,26 @@ async fn requested_node_gets_its_own_verdict() {
     world.deploy("web", 14, 900, anti_affinity()).await;
     world.until_running("web", 14).await;
     world.until_settled(14).await;
-    let standings = &world.operator.context().standings;
+    let verdicts = &world.operator.context().verdicts;
     let of = |node: Option<&str>| -> Vec<String> {
-        standings.entries(node).into_iter().map(|entry| entry.standing).collect()
+        verdicts.entries(node).into_iter().map(|entry| entry.standing).collect()
     };
     // With many nodes, each idle pass explains only some of them.
     let some = async || of(None).iter().filter(|standing| *standing == "NotCheaper").count();
     world.until("some verdicts", some, |count| *count == 10).await;
-    let entries = standings.entries(None);
+    let entries = verdicts.entries(None);
     let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
     let node = fine.node.clone().expect("a node");
     let words = "No move that takes this node away, alone or with others, was found to save enough for its trouble; all \
         nodes together cost ";
     assert!(fine.why.starts_with(words) && fine.why.contains("costs less than"), "{}", fine.why);
     let began = world.seconds();
-    standings.ask(&node, world.clock.now());
+    verdicts.request(&node, world.clock.now());
     world.until("the requested verdict", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
     assert!(world.seconds() - began <= 15);
     // A later pass explains other nodes; earlier verdicts are kept with their time.
     let earlier =
-        async || standings.entries(None).into_iter().filter(|one| one.alone.is_some()).collect::<Vec<_>>();
+        async || verdicts.entries(None).into_iter().filter(|one| one.alone.is_some()).collect::<Vec<_>>();
     let earlier = world.until("earlier verdicts", earlier, |found| !found.is_empty()).await;
     for entry in earlier {
         let alone = entry.alone.expect("just seen");

@@ -326,7 +326,7 @@ async fn command_older_than_its_timeout_is_finished_by_the_next_process() {
     let both = async || world.claim_names().await;
     let both = world.until("a replacement", both, |names| names.len() == 2).await;
     world.sleep(10).await;
-    world.operator.stop_signal().stop();
+    world.operator.shutdown_signal().request();
     // Longer than the timeout of a command. The replacement registers meanwhile.
     world.sleep(20 * 60).await;
     assert_eq!(world.claim_names().await, both);

@@ -9,7 +9,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
-use karpenter_cluster::mirror::{Change, Mirror, keep_all};
+use karpenter_cluster::store::{Change, Store, keep_all};
 use kube::client::Body;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
@@ -70,7 +70,7 @@ pub(crate) async fn until_all_replaced(world: &World, nodes: usize, app: &str, p
 /// Counts the objects that match a predicate after every change, and keeps the maximum.
 pub(crate) struct PeakCount<K: 'static> {
     most: Arc<AtomicUsize>,
-    _mirror: Mirror<K>,
+    _mirror: Store<K>,
 }
 
 impl<K> PeakCount<K>
@@ -78,7 +78,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     pub(crate) async fn begin(world: &World, counts: impl Fn(&K) -> bool + Send + Sync + 'static) -> Self {
-        let (store, _) = Mirror::<K>::watch(&world.client, keep_all, &[]);
+        let (store, _) = Store::<K>::watch(&world.client, keep_all, &[]);
         store.synced().await;
         let most = Arc::new(AtomicUsize::new(0));
         let (seen, highest) = (store.clone(), most.clone());

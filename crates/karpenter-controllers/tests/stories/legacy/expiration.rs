@@ -81,8 +81,8 @@ async fn do_not_evict_pod_blocks_expiration_but_not_a_drain() {
     let first: Vec<String> = world.nodes_of("old").await.into_keys().collect();
     world.sleep(1800).await;
     assert_eq!(world.nodes_of("old").await.into_keys().collect::<Vec<_>>(), first, "the node is kept");
-    let told = world.events("DisruptionBlocked").await;
-    assert!(told.iter().any(|(_, text)| text.contains("karpenter.sh/do-not-evict")), "{told:?}");
+    let events = world.events("DisruptionBlocked").await;
+    assert!(events.iter().any(|(_, text)| text.contains("karpenter.sh/do-not-evict")), "{events:?}");
     world.all::<Node>().delete(&first[0], &DeleteParams::default()).await.expect("deleted");
     world
         .until("the node is removed", async || world.node(&first[0]).await.is_none(), |is_gone| *is_gone)

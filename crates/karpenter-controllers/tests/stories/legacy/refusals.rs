@@ -120,14 +120,14 @@ async fn readiness_names_missing_v1alpha5_crds() {
     let pages = operator.health_pages();
     let _kinds = LegacyKinds::watch(operator.context());
     let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
-    let is_told = |body: &String| {
+    let names_only_legacy_kinds = |body: &String| {
         let lines: Vec<&str> = body.lines().collect();
         lines.len() == 2
             && lines[0].starts_with("not listed yet: Provisioner: ")
             && lines[1].starts_with("not listed yet: AWSNodeTemplate: ")
     };
     let sight = Sight::new(client.clone(), clock);
-    sight.until("only the v1alpha5 kinds are missing", readiness, is_told).await;
+    sight.until("only the v1alpha5 kinds are missing", readiness, names_only_legacy_kinds).await;
     assert_eq!(pages("/readyz", "").status, 500);
     define(&client, crds::legacy()).await;
     sight.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::{ConditionStatus, KWOKNodeClass, NodeClaim};
 use karpenter_cloud::{CloudError, CloudProvider};
-use karpenter_controllers::nodeclaim::hooks::{GiveUp, Hooks, Milestone};
+use karpenter_controllers::nodeclaim::hooks::{DeletionCause, Hooks, LifecycleOutcome};
 use karpenter_kwok::{OfferingPattern, Registration};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -33,7 +33,9 @@ async fn insufficient_capacity_deletes_the_claim_with_an_event() {
     let [(about, message)] = &events[..] else { panic!("one event, not {events:?}") };
     assert_eq!(about, "unlucky");
     assert!(message.starts_with("NodeClaim unlucky event: "), "{message}");
-    assert!(world.milestones("unlucky").contains(&Milestone::GaveUp(GiveUp::InsufficientCapacity)));
+    assert!(
+        world.outcomes("unlucky").contains(&LifecycleOutcome::Deleted(DeletionCause::InsufficientCapacity))
+    );
     world.stop().await;
 }
 
@@ -42,7 +44,9 @@ async fn missing_or_unready_node_class_deletes_the_claim() {
     let world = World::start().await;
     world.claim("classless", json!({})).await;
     world.until_gone("classless").await;
-    assert!(world.milestones("classless").contains(&Milestone::GaveUp(GiveUp::InsufficientCapacity)));
+    assert!(
+        world.outcomes("classless").contains(&LifecycleOutcome::Deleted(DeletionCause::InsufficientCapacity))
+    );
 
     world.node_class(json!({})).await;
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
@@ -51,7 +55,7 @@ async fn missing_or_unready_node_class_deletes_the_claim() {
     classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     world.claim("early", json!({})).await;
     world.until_gone("early").await;
-    assert!(world.milestones("early").contains(&Milestone::GaveUp(GiveUp::NodeClassNotReady)));
+    assert!(world.outcomes("early").contains(&LifecycleOutcome::Deleted(DeletionCause::NodeClassNotReady)));
     assert_eq!(world.events("NodeClassNotReady").await, []);
     world.stop().await;
 }
@@ -64,8 +68,8 @@ async fn failed_launch_is_retried_and_its_reason_is_in_the_condition() {
         CloudError::CreateRefused { reason: "NoSubnets".to_owned(), message: "no subnets".to_owned() };
     let broken = CloudError::Transient { message: "x".repeat(3000) };
     world.cloud.change_faults(|faults| faults.create_errors = VecDeque::from([refused, broken]));
-    world.claim("patient", json!({})).await;
-    let look = async || world.find("patient").await.expect("the claim");
+    world.claim("retried", json!({})).await;
+    let look = async || world.find("retried").await.expect("the claim");
     let claim = world
         .until("the reason of the provider", look, |claim| said(claim, "Launched").1 == "NoSubnets")
         .await;
@@ -75,7 +79,7 @@ async fn failed_launch_is_retried_and_its_reason_is_in_the_condition() {
     let (status, _, message) = said(&claim, "Launched");
     assert_eq!((status.as_str(), message.len(), &message[1021..]), ("Unknown", 1024, "..."));
     assert_eq!(world.seconds(), 1, "one second after the first attempt");
-    world.until_condition("patient", "Launched", ConditionStatus::True).await;
+    world.until_condition("retried", "Launched", ConditionStatus::True).await;
     assert_eq!(world.seconds(), 3, "two seconds after the second attempt");
     assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
     world.stop().await;
@@ -92,7 +96,7 @@ async fn claim_that_cannot_launch_is_deleted_after_five_minutes() {
     assert!(world.find("hopeless").await.is_some());
     world.until_gone("hopeless").await;
     assert!((300..303).contains(&world.seconds()), "at {}", world.seconds());
-    assert!(world.milestones("hopeless").contains(&Milestone::GaveUp(GiveUp::LaunchTimeout)));
+    assert!(world.outcomes("hopeless").contains(&LifecycleOutcome::Deleted(DeletionCause::LaunchTimeout)));
     world.stop().await;
 }
 
@@ -108,7 +112,9 @@ async fn claim_that_does_not_register_is_deleted_after_fifteen_minutes() {
     world.until_gone("silent").await;
     assert!((900..903).contains(&world.seconds()), "at {}", world.seconds());
     assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(0));
-    assert!(world.milestones("silent").contains(&Milestone::GaveUp(GiveUp::RegistrationTimeout)));
+    assert!(
+        world.outcomes("silent").contains(&LifecycleOutcome::Deleted(DeletionCause::RegistrationTimeout))
+    );
     world.stop().await;
 }
 
@@ -129,10 +135,10 @@ async fn slow_registration_within_the_timeout_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn registration_timeout_does_not_apply_while_the_registration_gate_is_closed() {
     let began = tokio::time::Instant::now();
-    let hold_closed = move |_: &NodeClaim, _: &Node| {
+    let hold_registration = move |_: &NodeClaim, _: &Node| {
         (began.elapsed() < Duration::from_secs(910)).then_some(Duration::from_secs(1))
     };
-    let hooks = Hooks { hold_closed: Arc::new(hold_closed), ..Hooks::default() };
+    let hooks = Hooks { hold_registration: Arc::new(hold_registration), ..Hooks::default() };
     let world = World::with(hooks, |server| Client::new(server, "default")).await;
     world.node_class(json!({})).await;
     let slower = Registration::Slower(Duration::from_secs(890));
@@ -140,8 +146,8 @@ async fn registration_timeout_does_not_apply_while_the_registration_gate_is_clos
     world.claim("late", json!({})).await;
     world.until_condition("late", "Initialized", ConditionStatus::True).await;
     assert!((909..915).contains(&world.seconds()), "at {}", world.seconds());
-    let is_given_up = |told: &Milestone| matches!(told, Milestone::GaveUp(_));
-    assert!(!world.milestones("late").iter().any(is_given_up));
+    let is_deleted = |outcome: &LifecycleOutcome| matches!(outcome, LifecycleOutcome::Deleted(_));
+    assert!(!world.outcomes("late").iter().any(is_deleted));
     world.stop().await;
 }
 
@@ -155,7 +161,7 @@ async fn claims_expire_on_time() {
     assert!(world.find("short").await.is_some_and(|claim| claim.metadata.deletion_timestamp.is_none()));
     world.until_gone("short").await;
     assert!((3600..3603).contains(&world.seconds()), "at {}", world.seconds());
-    assert!(world.milestones("short").contains(&Milestone::GaveUp(GiveUp::Expired)));
+    assert!(world.outcomes("short").contains(&LifecycleOutcome::Deleted(DeletionCause::Expired)));
     assert!(world.find("long").await.is_some());
     world.stop().await;
 }
@@ -178,7 +184,7 @@ async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_
     let waited = world.seconds() - 600;
     // The node becomes not ready after 40 to 50 seconds, and garbage collection runs every two minutes.
     assert!((40..180).contains(&waited), "after {waited} seconds");
-    assert!(world.milestones("robbed").contains(&Milestone::GaveUp(GiveUp::GarbageCollected)));
+    assert!(world.outcomes("robbed").contains(&LifecycleOutcome::Deleted(DeletionCause::GarbageCollected)));
     assert!(world.find("kept").await.is_some());
     world.stop().await;
 }
@@ -218,7 +224,7 @@ async fn deleting_a_node_deletes_its_claim() {
     world.merge::<Node>(&node, json!({"metadata": {"finalizers": null}})).await;
     world.delete::<Node>(&node).await;
     world.until_gone("two").await;
-    assert!(world.milestones("two").contains(&Milestone::GaveUp(GiveUp::GarbageCollected)));
+    assert!(world.outcomes("two").contains(&LifecycleOutcome::Deleted(DeletionCause::GarbageCollected)));
     world.stop().await;
 }
 

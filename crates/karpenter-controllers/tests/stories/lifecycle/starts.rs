@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::{ConditionStatus, NodeClaim, NodePool};
 use karpenter_apiserver::ApiServer;
 use karpenter_cloud::CloudProvider;
-use karpenter_controllers::nodeclaim::hooks::{Hooks, Milestone};
+use karpenter_controllers::nodeclaim::hooks::{Hooks, LifecycleOutcome};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -77,13 +77,13 @@ async fn claim_becomes_a_node_and_both_are_deleted_together() {
     world.until_gone("one").await;
     assert!(world.node_of(&claim).await.is_none());
     assert_eq!(
-        world.milestones("one"),
+        world.outcomes("one"),
         [
-            Milestone::Launched,
-            Milestone::Registered,
-            Milestone::Initialized,
-            Milestone::InstanceTerminated,
-            Milestone::Terminated
+            LifecycleOutcome::Launched,
+            LifecycleOutcome::Registered,
+            LifecycleOutcome::Initialized,
+            LifecycleOutcome::InstanceTerminated,
+            LifecycleOutcome::Terminated
         ]
     );
     world.stop().await;
@@ -200,15 +200,15 @@ async fn hook_before_registration_is_called_for_ready_nodes() {
     // For each call: the time, whether the node was ready, and whether it had taints.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (to, started) = (seen.clone(), tokio::time::Instant::now());
-    let before_opening = move |_: Arc<NodeClaim>, node: Arc<Node>| {
+    let before_schedulable = move |_: Arc<NodeClaim>, node: Arc<Node>| {
         let status = node.status.clone().unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");
-        let is_closed = node.spec.iter().any(|spec| spec.taints.is_some());
-        to.lock().expect("a list").push((started.elapsed().as_secs(), is_ready, is_closed));
+        let is_tainted = node.spec.iter().any(|spec| spec.taints.is_some());
+        to.lock().expect("a list").push((started.elapsed().as_secs(), is_ready, is_tainted));
         Box::pin(std::future::ready(())) as futures::future::BoxFuture<'static, ()>
     };
-    let hooks = Hooks { before_opening: Arc::new(before_opening), ..Hooks::default() };
+    let hooks = Hooks { before_schedulable: Arc::new(before_schedulable), ..Hooks::default() };
     let world = World::with(hooks, |server| Client::new(server, "default")).await;
     world.node_class(json!({"nodeRegistrationDelay": "5s"})).await;
     let boots = json!({"fake-kubelet/boot-seconds": "20"});
@@ -255,7 +255,10 @@ async fn launch_is_not_repeated_if_its_status_could_not_be_written() {
     world.claim("one", json!({})).await;
     world.until_condition("one", "Ready", ConditionStatus::True).await;
     assert_eq!(world.cloud.list().await.map(|listed| listed.len()), Ok(1));
-    assert_eq!(world.milestones("one"), [Milestone::Launched, Milestone::Registered, Milestone::Initialized]);
+    assert_eq!(
+        world.outcomes("one"),
+        [LifecycleOutcome::Launched, LifecycleOutcome::Registered, LifecycleOutcome::Initialized]
+    );
     world.stop().await;
 }
 

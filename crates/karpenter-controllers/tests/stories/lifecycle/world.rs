@@ -9,15 +9,15 @@ use karpenter_api::types::{ConditionStatus, NodeClaim};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::harness::{self, After, Queue, Reconcile, Stop};
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Requeue, Shutdown};
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::Context;
 use karpenter_controllers::node::{EvictionQueue, NodeHydration, NodeTermination};
 use karpenter_controllers::nodeclaim::consistency::ConsistencyController;
 use karpenter_controllers::nodeclaim::disruption::DisruptionConditions;
 use karpenter_controllers::nodeclaim::expiration::ExpirationController;
 use karpenter_controllers::nodeclaim::garbage_collection::GarbageCollection;
-use karpenter_controllers::nodeclaim::hooks::{Hooks, Milestone};
+use karpenter_controllers::nodeclaim::hooks::{Hooks, LifecycleOutcome};
 use karpenter_controllers::nodeclaim::hydration::HydrationController;
 use karpenter_controllers::nodeclaim::lifecycle::Lifecycle;
 use karpenter_controllers::nodeclaim::pod_events::PodEventsController;
@@ -31,15 +31,15 @@ use serde_json::{Value, json};
 pub(crate) use crate::embedded::condition;
 use crate::embedded::{OnTokio, Sight, clock, define_kinds};
 
-type Told = Arc<Mutex<Vec<(String, Milestone)>>>;
+type Outcomes = Arc<Mutex<Vec<(String, LifecycleOutcome)>>>;
 
 pub(crate) struct World {
     sight: Sight,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
     pub(crate) server: ApiServer,
-    told: Told,
-    stop: Stop,
+    outcomes: Outcomes,
+    shutdown: Shutdown,
     cluster: Option<Cluster>,
 }
 
@@ -68,17 +68,17 @@ impl World {
         let (stores, _) = Stores::watch(&controllers, cloud.node_class_kinds());
         stores.synced().await;
         let context = Context::new(controllers, stores, Arc::new(cloud.clone()), clock);
-        let (told, stop) = (Told::default(), Stop::default());
+        let (outcomes, shutdown) = (Outcomes::default(), Shutdown::default());
         let sight = Sight::new(client, clock);
-        let world = Self { sight, cloud, context, server, told, stop, cluster: Some(cluster) };
+        let world = Self { sight, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
     }
 
     /// Starts another process, which knows only the objects of the API server and drains nodes.
     pub(crate) async fn take_over(&mut self, client: Client) {
-        self.stop.stop();
-        self.stop = Stop::default();
+        self.shutdown.request();
+        self.shutdown = Shutdown::default();
         self.cloud = Kwok::generic(client.clone(), self.clock);
         let (stores, _) = Stores::watch(&client, self.cloud.node_class_kinds());
         stores.synced().await;
@@ -96,12 +96,12 @@ impl World {
     }
 
     fn start_controllers(&self, hooks: Hooks) {
-        let told = self.told.clone();
-        let on_milestone = move |claim: &NodeClaim, milestone: &Milestone| {
+        let outcomes = self.outcomes.clone();
+        let on_outcome = move |claim: &NodeClaim, outcome: &LifecycleOutcome| {
             let name = claim.metadata.name.clone().unwrap_or_default();
-            told.lock().unwrap_or_else(PoisonError::into_inner).push((name, milestone.clone()));
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((name, outcome.clone()));
         };
-        let hooks = Hooks { on_milestone: Arc::new(on_milestone), ..hooks };
+        let hooks = Hooks { on_outcome: Arc::new(on_outcome), ..hooks };
         let context = || self.context.clone();
         let health = RegistrationHealth::default();
         self.spawn(Lifecycle::new(context(), hooks.clone(), health), Lifecycle::watch);
@@ -120,11 +120,11 @@ impl World {
     fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+        tokio::spawn(reconcile::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
     }
 
     pub(crate) async fn stop(mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
         }
@@ -182,9 +182,9 @@ impl World {
     }
 
     /// What the controllers recorded about a NodeClaim.
-    pub(crate) fn milestones(&self, name: &str) -> Vec<Milestone> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.iter().filter(|(claim, _)| claim == name).map(|(_, milestone)| milestone.clone()).collect()
+    pub(crate) fn outcomes(&self, name: &str) -> Vec<LifecycleOutcome> {
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.iter().filter(|(claim, _)| claim == name).map(|(_, outcome)| outcome.clone()).collect()
     }
 }
 
@@ -207,12 +207,12 @@ impl ToyTermination {
 }
 
 impl Reconcile for ToyTermination {
-    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<After> {
-        let Some(node) = self.context.stores.nodes.get_key(key) else { return Ok(After::Done) };
+    async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
+        let Some(node) = self.context.stores.nodes.get_key(key) else { return Ok(Requeue::No) };
         let finalizers = node.metadata.finalizers.clone().unwrap_or_default();
         let is_ours = finalizers.iter().any(|finalizer| finalizer == FINALIZER_TERMINATION);
         if node.metadata.deletion_timestamp.is_none() || !is_ours {
-            return Ok(After::Done);
+            return Ok(Requeue::No);
         }
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
         for claim in self.context.stores.node_claims.list() {
@@ -230,6 +230,6 @@ impl Reconcile for ToyTermination {
             finalizers.iter().filter(|finalizer| *finalizer != FINALIZER_TERMINATION).collect();
         let patch = Patch::Merge(json!({"metadata": {"finalizers": left}}));
         nodes.patch(&key.name, &PatchParams::default(), &patch).await?;
-        Ok(After::Done)
+        Ok(Requeue::No)
     }
 }

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
-use karpenter_cluster::mirror::ObjectKey;
+use karpenter_cluster::store::ObjectKey;
 use karpenter_controllers::COMMIT;
 use karpenter_controllers::logs::{PassIds, json as nested};
 use karpenter_controllers::operator::options::LogFormat;

@@ -14,7 +14,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::CloudProvider;
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::harness::{self, Queue, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::nomination::NominationController;
 use karpenter_controllers::provisioning::{Provisioner, Settings};
@@ -33,8 +33,8 @@ use json_patch::merge;
 pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) context: Context,
-    stop: Stop,
-    engine: Arc<dyn Planner + Send>,
+    shutdown: Shutdown,
+    planner: Arc<dyn Planner + Send>,
     _cluster: Cluster,
 }
 
@@ -47,9 +47,9 @@ impl World {
         Self::start_failing(0, change).await
     }
 
-    /// With another engine from now on.
-    pub(crate) async fn planned_by(mut self, engine: impl Planner + Send + 'static) -> Self {
-        self.engine = Arc::new(engine);
+    /// With another planner from now on.
+    pub(crate) async fn planned_by(mut self, planner: impl Planner + Send + 'static) -> Self {
+        self.planner = Arc::new(planner);
         self.restart().await;
         self
     }
@@ -85,8 +85,8 @@ impl World {
         let mut world = Self {
             client,
             context,
-            stop: Stop::default(),
-            engine: Arc::new(DefaultPlanner),
+            shutdown: Shutdown::default(),
+            planner: Arc::new(DefaultPlanner),
             _cluster: cluster,
         };
         world.provision();
@@ -94,22 +94,24 @@ impl World {
     }
 
     fn provision(&mut self) {
-        self.stop = Stop::default();
+        self.shutdown = Shutdown::default();
         let provisioner = Provisioner::new(self.context.clone(), Settings::default());
-        let provisioner = provisioner.with_engine(self.engine.clone());
+        let provisioner = provisioner.with_planner(self.planner.clone());
         let queue = Queue::default();
         provisioner.watch(&queue);
-        let running = harness::run(Arc::new(provisioner), queue, 1, self.context.clock, self.stop.clone());
+        let running =
+            reconcile::run(Arc::new(provisioner), queue, 1, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
         let (renomination, queue) = (NominationController::new(self.context.clone()), Queue::default());
         renomination.watch(&queue);
-        let running = harness::run(Arc::new(renomination), queue, 4, self.context.clock, self.stop.clone());
+        let running =
+            reconcile::run(Arc::new(renomination), queue, 4, self.context.clock, self.shutdown.clone());
         tokio::spawn(running);
     }
 
     /// Karpenter dies and comes back, remembering nothing.
     pub(crate) async fn restart(&mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         let (stores, _) = Stores::watch(&self.client, self.context.cloud.node_class_kinds());
         stores.synced().await;
         let Context { client, cloud, clock, .. } = self.context.clone();

@@ -1,4 +1,4 @@
-//! Repair as before 1.15.
+//! `--legacy-node-repair`.
 
 use karpenter_controllers::operator::{Operator, Options};
 use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::repair::world::{World, gates};
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_node_is_ended_whatever_stands_against_it() {
+async fn unhealthy_node_is_terminated_without_regard_to_budgets_and_do_not_disrupt() {
     let options = Options { legacy_node_repair: true, ..gates("NodeRepair=true") };
     let world = World::start(options).await;
     world.pool("general", json!({"disruption": {"budgets": [{"nodes": "0"}]}})).await;
@@ -16,13 +16,13 @@ async fn a_sick_node_is_ended_whatever_stands_against_it() {
     let claims: Vec<String> = world.claims().await.into_keys().collect();
     let (first, second) = (&claims[0], &claims[1]);
     let node = world.node_of(first).await;
-    // A policy that restarts is not looked at.
+    // Policies with the action `Reboot` are ignored.
     let other = world.node_of(second).await;
     world.kwok.sicken(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
     world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
     world.after(29).await;
     assert!(world.claim(first).await.is_some());
-    world.until("it is gone", async || world.claim(first).await, Option::is_none).await;
+    world.until("the claim is deleted", async || world.claim(first).await, Option::is_none).await;
     world.until_running(5).await;
     assert!(world.claim(second).await.is_some());
     let metrics = &world.operator.context().metrics;
@@ -33,7 +33,7 @@ async fn a_sick_node_is_ended_whatever_stands_against_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_fifth_is_too_many() {
+async fn repair_stops_above_20_percent_unhealthy_nodes() {
     let options = Options { legacy_node_repair: true, ..gates("NodeRepair=true") };
     let world = World::start(options).await;
     world.pool("general", json!({})).await;
@@ -45,15 +45,15 @@ async fn more_than_a_fifth_is_too_many() {
     }
     world.after(120).await;
     assert_eq!(world.claims().await.len(), 5);
-    let told = world.events("NodeRepairBlocked").await;
-    assert!(!told.is_empty());
+    let events = world.events("NodeRepairBlocked").await;
+    assert!(!events.is_empty());
     world.kwok.heal(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
-    world.until("the other goes", async || world.claim(&claims[1]).await, Option::is_none).await;
+    world.until("the other claim is deleted", async || world.claim(&claims[1]).await, Option::is_none).await;
     world.stop().await;
 }
 
 mod policies {
-    //! Start-up with policies that make no sense.
+    //! The check of repair policies at start.
 
     use std::collections::BTreeSet;
     use std::sync::Arc;
@@ -126,7 +126,7 @@ mod policies {
 }
 
 #[test]
-fn nothing_starts_with_policies_that_make_no_sense() {
+fn invalid_repair_policies_are_an_error_at_start() {
     let on = gates("NodeRepair=true");
     let legacy = Options { legacy_node_repair: true, ..on.clone() };
     let none = policies::Policies(Vec::new());

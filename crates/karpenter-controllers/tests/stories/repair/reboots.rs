@@ -1,5 +1,4 @@
-//! A machine that is restarted in place, and all the ways in which that goes wrong. Who wants it is left out: the
-//! restart is asked for directly.
+//! Reboots in place and their failures. The tests request the reboot directly, without node repair.
 
 use karpenter_cloud::CloudError;
 use karpenter_controllers::nodeclaim::reboot;
@@ -16,7 +15,7 @@ struct Machine {
     id: String,
 }
 
-/// One node with one pod on it.
+/// One node with one pod.
 async fn one_machine(template: serde_json::Value) -> (World, Machine) {
     let world = World::start(gates("")).await;
     world.pool("general", json!({})).await;
@@ -26,7 +25,7 @@ async fn one_machine(template: serde_json::Value) -> (World, Machine) {
     let ready = |found: &Option<karpenter_api::types::NodeClaim>| {
         found.as_ref().is_some_and(|claim| said(claim, "Initialized").0 == "True")
     };
-    let found = world.until("it is initialised", async || world.claim(&claim).await, ready).await;
+    let found = world.until("it is initialized", async || world.claim(&claim).await, ready).await;
     let status = found.and_then(|claim| claim.status).expect("a status");
     let (node, id) = (status.node_name.expect("a node"), status.provider_id.expect("an id"));
     (world, Machine { claim, node, id })
@@ -36,7 +35,7 @@ async fn ask(world: &World, machine: &Machine, bound_secs: Option<i64>) {
     let claim = world.claim(&machine.claim).await.expect("the claim");
     let context = world.operator.context();
     let committed = reboot::commit(context, &claim, "KWOKRebootRequired/Injected", bound_secs).await;
-    assert!(committed.expect("written"), "a restart was asked for");
+    assert!(committed.expect("written"), "a reboot was requested");
     assert!(!reboot::commit(context, &claim, "again", None).await.expect("read"), "only once");
 }
 
@@ -60,23 +59,23 @@ fn count(world: &World, result: &str) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_place_with_the_same_claim() {
+async fn reboot_keeps_the_claim_and_the_node() {
     let (world, machine) = one_machine(json!({})).await;
     let before = world.node(&machine.node).await.expect("the node");
     let pod = world.pod_on(&machine.node).await.expect("its pod");
-    let asked_at = world.seconds();
+    let requested_at = world.seconds();
     ask(&world, &machine, Some(60)).await;
-    let is_closed = |node: &Option<k8s_openapi::api::core::v1::Node>| {
+    let is_tainted = |node: &Option<k8s_openapi::api::core::v1::Node>| {
         node.as_ref().is_some_and(|node| has_taint(node, REBOOTING))
     };
-    world.until("the node is closed", async || world.node(&machine.node).await, is_closed).await;
+    world.until("the node is tainted", async || world.node(&machine.node).await, is_tainted).await;
     until_condition(&world, &machine, "False", "RebootSucceeded").await;
-    assert!(world.seconds() - asked_at >= 5, "latecomers are waited for");
+    assert!(world.seconds() - requested_at >= 5, "the minimum drain time");
     let claim = world.claim(&machine.claim).await.expect("the same claim");
     assert_eq!(claim.annotations().get("karpenter.sh/reboot-pre-boot-id"), None);
     world
         .until(
-            "it is initialised again",
+            "it is initialized again",
             async || world.node(&machine.node).await,
             |node| node.as_ref().is_some_and(is_initialized),
         )
@@ -98,7 +97,7 @@ async fn in_place_with_the_same_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_may_not_be_evicted_rides_through() {
+async fn do_not_disrupt_pod_stays_on_the_node_during_the_reboot() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let (world, machine) = one_machine(keep).await;
     let before = boot_id(&world.node(&machine.node).await.expect("the node"));
@@ -108,7 +107,7 @@ async fn a_pod_that_may_not_be_evicted_rides_through() {
     assert_eq!(
         boot_id(&world.node(&machine.node).await.expect("the node")),
         before,
-        "its minute is not over"
+        "the drain bound of a minute has not passed"
     );
     until_condition(&world, &machine, "False", "RebootSucceeded").await;
     world.after(60).await;
@@ -119,7 +118,7 @@ async fn a_pod_that_may_not_be_evicted_rides_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_bound_a_pod_holds_it_up_for_as_long_as_it_likes() {
+async fn do_not_disrupt_pod_blocks_an_unlimited_drain() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let (world, machine) = one_machine(keep).await;
     ask(&world, &machine, None).await;
@@ -136,28 +135,30 @@ async fn without_a_bound_a_pod_holds_it_up_for_as_long_as_it_likes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_provider_refuses_for_good_is_replaced() {
+async fn rejected_reboot_replaces_the_node() {
     let refusals = [
         CloudError::RebootNotImplemented,
         CloudError::RebootFailed { message: "forbidden".to_owned() },
-        CloudError::NotFound { message: "no such machine".to_owned() },
+        CloudError::NotFound { message: "instance not found".to_owned() },
     ];
     for refusal in refusals {
         let (world, machine) = one_machine(json!({})).await;
         world.kwok.change_faults(|faults| faults.reboot_errors.push_back(refusal.clone()));
         ask(&world, &machine, Some(0)).await;
-        world.until("the claim is gone", async || world.claim(&machine.claim).await, Option::is_none).await;
+        world
+            .until("the claim is deleted", async || world.claim(&machine.claim).await, Option::is_none)
+            .await;
         world.until_running(1).await;
         assert!(!world.claims().await.contains_key(&machine.claim));
-        let told = world.events("RebootFailed").await;
-        assert_eq!(told.len(), 1, "{refusal}: {told:?}");
+        let events = world.events("RebootFailed").await;
+        assert_eq!(events.len(), 1, "{refusal}: {events:?}");
         assert_eq!((count(&world, "provider_error"), count(&world, "succeeded")), (1, 0), "{refusal}");
         world.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_stutters_is_asked_again_for_five_minutes() {
+async fn failed_reboot_calls_are_retried_for_five_minutes() {
     let (world, machine) = one_machine(json!({})).await;
     let stutter = |count: usize| {
         let error = CloudError::Transient { message: "again".to_owned() };
@@ -168,16 +169,16 @@ async fn a_provider_that_stutters_is_asked_again_for_five_minutes() {
     until_condition(&world, &machine, "False", "RebootSucceeded").await;
     stutter(1000);
     world.after(60).await;
-    let asked_at = world.seconds();
+    let requested_at = world.seconds();
     ask(&world, &machine, Some(0)).await;
-    world.until("the claim goes", async || world.claim(&machine.claim).await, Option::is_none).await;
-    assert!(world.seconds() - asked_at >= 300, "{}", world.seconds() - asked_at);
+    world.until("the claim is deleted", async || world.claim(&machine.claim).await, Option::is_none).await;
+    assert!(world.seconds() - requested_at >= 300, "{}", world.seconds() - requested_at);
     assert_eq!((count(&world, "provider_error"), count(&world, "succeeded")), (1, 1));
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_does_not_come_back_is_replaced_after_twenty_minutes() {
+async fn node_that_does_not_recover_is_replaced_after_twenty_minutes() {
     let (world, machine) = one_machine(json!({})).await;
     world.kwok.change_faults(|faults| faults.stuck_reboots.insert(machine.id.clone()));
     ask(&world, &machine, Some(0)).await;
@@ -185,17 +186,17 @@ async fn a_node_that_does_not_come_back_is_replaced_after_twenty_minutes() {
     let claim = world.claim(&machine.claim).await.expect("the claim");
     assert_eq!(said(&claim, "Initialized"), ("Unknown", "Rebooting".to_owned()));
     world.after(19 * 60).await;
-    assert!(world.claim(&machine.claim).await.is_some(), "it has a minute left");
-    world.until("the claim goes", async || world.claim(&machine.claim).await, Option::is_none).await;
+    assert!(world.claim(&machine.claim).await.is_some(), "a minute before the timeout");
+    world.until("the claim is deleted", async || world.claim(&machine.claim).await, Option::is_none).await;
     assert_eq!(count(&world, "recovery_timeout"), 1);
-    let told = world.events("RebootFailed").await;
+    let events = world.events("RebootFailed").await;
     let message = "node did not recover within the observation window".to_owned();
-    assert_eq!(told, [(machine.claim.clone(), message)]);
+    assert_eq!(events, [(machine.claim.clone(), message)]);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_makes_no_sense_leaves_the_node_alone() {
+async fn invalid_request_does_not_disrupt_the_node() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let (world, machine) = one_machine(keep).await;
     ask(&world, &machine, None).await;
@@ -210,7 +211,7 @@ async fn a_request_that_makes_no_sense_leaves_the_node_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_process_finishes_what_one_began() {
+async fn reboot_continues_after_a_restart_of_the_controller() {
     let (world, machine) = one_machine(json!({})).await;
     world.kwok.change_faults(|faults| {
         let error = CloudError::Transient { message: "again".to_owned() };
@@ -233,7 +234,7 @@ async fn another_process_finishes_what_one_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_goes_meanwhile_is_left_to_its_end() {
+async fn deleted_claim_is_not_rebooted() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let (world, machine) = one_machine(keep).await;
     ask(&world, &machine, Some(600)).await;
@@ -241,7 +242,7 @@ async fn a_claim_that_goes_meanwhile_is_left_to_its_end() {
     let params = kube::api::DeleteParams::default();
     world.all::<karpenter_api::types::NodeClaim>().delete(&machine.claim, &params).await.expect("deleted");
     world.after(700).await;
-    assert_eq!(boot_id(&world.node(&machine.node).await.expect("held by its pod")), "", "never restarted");
+    assert_eq!(boot_id(&world.node(&machine.node).await.expect("held by its pod")), "", "not rebooted");
     assert_eq!(count(&world, "succeeded") + count(&world, "provider_error"), 0);
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Repair by the disruption loop: which sick nodes are replaced or restarted, and when not.
+//! Node repair as a disruption method: which unhealthy nodes are replaced or rebooted.
 
 use std::collections::BTreeSet;
 
@@ -40,93 +40,94 @@ async fn names(world: &World) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sick_node_is_replaced_and_the_replacement_is_there_first() {
+async fn unhealthy_node_is_deleted_after_its_replacement_is_created() {
     let (world, claims) = five(json!({}), json!({})).await;
-    let sick = &claims[2];
-    sicken(&world, sick, UNHEALTHY).await;
+    let unhealthy = &claims[2];
+    sicken(&world, unhealthy, UNHEALTHY).await;
     world.after(25).await;
-    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "it may still get well");
+    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "its toleration has not passed");
     let before = async || {
         let now = world.claims().await;
-        let is_deleting = now.get(sick).is_none_or(|claim| claim.metadata.deletion_timestamp.is_some());
+        let is_deleting = now.get(unhealthy).is_none_or(|claim| claim.metadata.deletion_timestamp.is_some());
         (now.len(), is_deleting)
     };
-    let (count, _) = world.until("the sick one goes", before, |(_, is_deleting)| *is_deleting).await;
+    let (count, _) =
+        world.until("the unhealthy claim is terminating", before, |(_, is_deleting)| *is_deleting).await;
     assert!(count >= 5, "its replacement exists");
-    world.until("it is gone", async || world.claim(sick).await, Option::is_none).await;
+    world.until("it is deleted", async || world.claim(unhealthy).await, Option::is_none).await;
     world.until_running(5).await;
     let now = names(&world).await;
     assert_eq!(now.len(), 5);
-    assert_eq!(claims.iter().filter(|name| now.contains(*name)).count(), 4, "the others were left alone");
+    assert_eq!(claims.iter().filter(|name| now.contains(*name)).count(), 4, "other nodes are not disrupted");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_sick_nodes_are_left_alone_until_one_heals() {
+async fn repair_stops_while_too_many_nodes_are_unhealthy() {
     let (world, claims) = five(json!({}), json!({})).await;
     let first = sicken(&world, &claims[0], UNHEALTHY).await;
     sicken(&world, &claims[1], UNHEALTHY).await;
     world.after(180).await;
     assert_eq!(names(&world).await, claims.iter().cloned().collect());
-    let told = world.events("NodeRepairBlocked").await;
-    assert!(told.iter().any(|(_, message)| message.contains("are unhealthy")), "{told:?}");
+    let events = world.events("NodeRepairBlocked").await;
+    assert!(events.iter().any(|(_, message)| message.contains("are unhealthy")), "{events:?}");
     world.kwok.heal(&first, UNHEALTHY).await.expect("written");
-    world.until("the other goes", async || world.claim(&claims[1]).await, Option::is_none).await;
+    world.until("the other claim is deleted", async || world.claim(&claims[1]).await, Option::is_none).await;
     assert!(world.claim(&claims[0]).await.is_some());
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_veto_and_an_empty_budget_hold_and_a_wish_about_the_node_does_not() {
+async fn budget_and_do_not_repair_block_repair_and_do_not_disrupt_does_not() {
     let closed = json!({"disruption": {"budgets": [{"nodes": "0", "reasons": ["Unhealthy"]}]}});
     let (world, claims) = five(closed, json!({})).await;
-    let sick = &claims[0];
-    let node = sicken(&world, sick, UNHEALTHY).await;
+    let unhealthy = &claims[0];
+    let node = sicken(&world, unhealthy, UNHEALTHY).await;
     world.after(120).await;
-    assert!(world.claim(sick).await.is_some(), "no budget");
+    assert!(world.claim(unhealthy).await.is_some(), "no budget");
     let veto = |value: Value| json!({"metadata": {"annotations": {"karpenter.sh/do-not-repair": value}}});
     world.merge::<k8s_openapi::api::core::v1::Node>(&node, veto(json!("true"))).await;
     let open = json!({"spec": {"disruption": {"budgets": [{"nodes": "100%"}]}}});
     world.merge::<NodePool>("general", open).await;
     world.after(120).await;
-    assert!(world.claim(sick).await.is_some(), "vetoed");
-    let told = world.events("DisruptionBlocked").await;
-    assert!(told.iter().any(|(_, message)| message.contains("karpenter.sh/do-not-repair")), "{told:?}");
+    assert!(world.claim(unhealthy).await.is_some(), "do-not-repair");
+    let events = world.events("DisruptionBlocked").await;
+    assert!(events.iter().any(|(_, message)| message.contains("karpenter.sh/do-not-repair")), "{events:?}");
     let wish = json!({"metadata": {"annotations": {"karpenter.sh/do-not-repair": null, "karpenter.sh/do-not-disrupt": "true"}}});
     world.merge::<k8s_openapi::api::core::v1::Node>(&node, wish).await;
-    world.until("it goes", async || world.claim(sick).await, Option::is_none).await;
+    world.until("it is deleted", async || world.claim(unhealthy).await, Option::is_none).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_may_not_be_disrupted_has_its_time() {
+async fn do_not_disrupt_pod_runs_until_the_grace_period_of_the_policy() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
     let (world, claims) = five(json!({}), keep).await;
-    let sick = &claims[0];
-    let node = sicken(&world, sick, UNHEALTHY).await;
+    let unhealthy = &claims[0];
+    let node = sicken(&world, unhealthy, UNHEALTHY).await;
     let is_deleting = |claim: &Option<NodeClaim>| {
         claim.as_ref().is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
     };
-    world.until("it is deleted", async || world.claim(sick).await, is_deleting).await;
+    world.until("it is deleted", async || world.claim(unhealthy).await, is_deleting).await;
     world.after(30).await;
-    assert!(world.node(&node).await.is_some(), "the policy grants 45 seconds");
+    assert!(world.node(&node).await.is_some(), "the policy has a termination grace period of 45 s");
     let since = world.seconds();
-    world.until("it is gone", async || world.node(&node).await, Option::is_none).await;
-    assert!(world.seconds() - since < 120, "and not much more");
+    world.until("it is deleted", async || world.node(&node).await, Option::is_none).await;
+    assert!(world.seconds() - since < 120, "within two minutes");
     world.stop().await;
 }
 
-/// The policy grants 45 seconds; a pool may grant less, but not more.
+/// The policy has a termination grace period of 45 s; a NodePool may have a shorter one.
 #[tokio::test(start_paused = true)]
-async fn the_shorter_of_the_times_of_policy_and_pool_counts() {
+async fn shorter_termination_grace_period_of_policy_and_nodepool_applies() {
     for (of_pool, bound) in [("1m", 45), ("35s", 35)] {
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         let pool = json!({"template": {"spec": {"terminationGracePeriod": of_pool}}});
         let (world, claims) = five(pool, keep).await;
-        let sick = &claims[0];
-        let node = sicken(&world, sick, UNHEALTHY).await;
+        let unhealthy = &claims[0];
+        let node = sicken(&world, unhealthy, UNHEALTHY).await;
         let ending =
-            async || world.claim(sick).await.filter(|claim| claim.metadata.deletion_timestamp.is_some());
+            async || world.claim(unhealthy).await.filter(|claim| claim.metadata.deletion_timestamp.is_some());
         let claim = world.until("it is deleted", ending, Option::is_some).await.expect("a claim");
         let began = world.seconds();
         let annotations = claim.metadata.annotations.clone().unwrap_or_default();
@@ -141,7 +142,7 @@ async fn the_shorter_of_the_times_of_policy_and_pool_counts() {
             assert!(is_well && world.node(&node).await.is_some(), "{of_pool}: {}", world.seconds() - began);
             world.after(1).await;
         }
-        world.until("it is gone", async || world.node(&node).await, Option::is_none).await;
+        world.until("it is deleted", async || world.node(&node).await, Option::is_none).await;
         let took = world.seconds() - began;
         assert!((bound..=bound + 15).contains(&took), "{of_pool}: {took}");
         world.until_running(5).await;
@@ -150,7 +151,7 @@ async fn the_shorter_of_the_times_of_policy_and_pool_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_ready_is_replaced_after_ten_minutes() {
+async fn not_ready_node_is_replaced_after_ten_minutes() {
     for status in ["False", "Unknown"] {
         let (world, claims) = five(json!({}), json!({})).await;
         let node = world.node_of(&claims[0]).await;
@@ -159,17 +160,17 @@ async fn a_node_that_is_not_ready_is_replaced_after_ten_minutes() {
         world.kwok.sicken(&node, "Ready", status, "Injected").await.expect("written");
         world.after(590).await;
         assert!(world.claim(&claims[0]).await.is_some(), "{status}: not yet");
-        world.until("it goes", async || world.claim(&claims[0]).await, Option::is_none).await;
+        world.until("it is deleted", async || world.claim(&claims[0]).await, Option::is_none).await;
         world.until_running(5).await;
         world.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_restarts_and_then_a_replacement() {
+async fn node_is_replaced_after_two_reboots() {
     let (world, claims) = five(json!({}), json!({})).await;
-    let sick = &claims[0];
-    let node = sicken(&world, sick, REBOOT_REQUIRED).await;
+    let unhealthy = &claims[0];
+    let node = sicken(&world, unhealthy, REBOOT_REQUIRED).await;
     let began = world.seconds();
     let mut boots = BTreeSet::new();
     loop {
@@ -177,19 +178,19 @@ async fn two_restarts_and_then_a_replacement() {
         boots.insert(boot_id(&found));
         assert!(world.claims().await.len() <= 6);
         world.after(5).await;
-        assert!(world.seconds() - began < 35 * 60, "it takes no longer than that: {boots:?}");
+        assert!(world.seconds() - began < 35 * 60, "after 35 minutes: {boots:?}");
     }
     boots.remove("");
     assert_eq!(boots.len(), 2, "{boots:?}");
     world.until_running(5).await;
-    assert!(!names(&world).await.contains(sick));
+    assert!(!names(&world).await.contains(unhealthy));
     let succeeded = world.operator.context().metrics.nodes_reboots.with_label_values(&["succeeded"]).get();
     assert_eq!(succeeded, 2);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_one_restarts_one_at_a_time() {
+async fn budget_of_one_allows_one_reboot_at_a_time() {
     let one = json!({"disruption": {"budgets": [{"nodes": "1"}]}});
     let world = World::start(gates(REPAIR)).await;
     world.pool("general", one).await;
@@ -219,6 +220,6 @@ async fn a_budget_of_one_restarts_one_at_a_time() {
         world.after(1).await;
     }
     assert_eq!((most, rebooted.len()), (1, 2));
-    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "never a second claim");
+    assert_eq!(names(&world).await, claims.iter().cloned().collect(), "no claim is replaced");
     world.stop().await;
 }

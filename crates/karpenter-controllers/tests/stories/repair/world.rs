@@ -1,4 +1,4 @@
-//! An embedded cluster with all of Karpenter's controllers and kwok's machines, in virtual time.
+//! An embedded cluster with all controllers and the kwok provider, on simulated time.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -26,13 +26,13 @@ pub(crate) struct World {
     sight: Sight,
     pub(crate) kwok: Kwok,
     pub(crate) operator: Operator,
-    /// The controllers' way to the server: what their roles do not allow is refused.
+    /// The controllers' connection to the API server; rejects requests that their RBAC rules do not allow.
     line: Line,
     cluster: Cluster,
     options: Options,
 }
 
-/// Options with these gates on.
+/// Options with these feature gates.
 pub(crate) fn gates(text: &str) -> Options {
     Options { feature_gates: text.parse().expect("gates"), ..Options::default() }
 }
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// The controllers end and others start that know nothing but what is written.
+    /// Restarts the controllers.
     pub(crate) async fn restart(self) -> Self {
         let Self { sight, kwok, operator: old, line, cluster, options } = self;
         old.stop().await;
@@ -70,12 +70,12 @@ impl World {
     }
 
     pub(crate) async fn stop(self) {
-        assert_eq!(self.line.refused(), [""; 0], "deploy/rbac.yaml allows all that is asked for");
+        assert_eq!(self.line.refused(), [""; 0], "deploy/rbac.yaml allows every request");
         self.operator.stop().await;
         self.cluster.stop().await;
     }
 
-    /// A pool of small on-demand machines that are left alone unless they are sick; `spec` is merged into it.
+    /// A NodePool of small on-demand instances without consolidation; `spec` is merged into its spec.
     pub(crate) async fn pool(&self, name: &str, spec: Value) -> NodePool {
         let is = |key: &str, values: &[&str]| json!({"key": key, "operator": "In", "values": values});
         let mut object = json!({
@@ -98,7 +98,7 @@ impl World {
         self.create::<NodePool>(object).await
     }
 
-    /// Pods of which no two share a node; waits until all run.
+    /// A Deployment with one pod per node; waits until all pods run.
     pub(crate) async fn spread(&self, name: &str, count: usize, template: Value) {
         let mut object = json!({
             "metadata": {"name": name},
@@ -132,7 +132,7 @@ impl World {
         self.pods().await.into_iter().find(is_there)
     }
 
-    /// Claims by name.
+    /// NodeClaims by name.
     pub(crate) async fn claims(&self) -> BTreeMap<String, NodeClaim> {
         let claims: Vec<NodeClaim> = self.list().await;
         claims.into_iter().map(|claim| (claim.name_any(), claim)).collect()
@@ -149,7 +149,7 @@ impl World {
 }
 
 async fn operator(line: &Line, kwok: &Kwok, clock: Clock, options: &Options) -> Operator {
-    Operator::check(kwok, options).expect("options that make sense");
+    Operator::check(kwok, options).expect("valid options");
     let mut operator = Operator::watch(line.client(), Arc::new(kwok.clone()), clock, options.clone());
     operator.start().await;
     operator

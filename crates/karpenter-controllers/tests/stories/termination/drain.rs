@@ -1,4 +1,4 @@
-//! How pods leave a node that was deleted.
+//! The drain of deleted nodes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_ending, said};
+use crate::termination::world::{World, is_terminating, said};
 
 fn slow_stop(seconds: u32) -> Value {
     json!({"fake-kubelet/stop-seconds": seconds.to_string()})
@@ -33,11 +33,11 @@ async fn daemon_set(world: &World, name: &str, priority_class: Option<&str>) {
             .filter(|pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running")))
             .count()
     };
-    world.until("the daemon runs", running, |count| *count == 1).await;
+    world.until("the DaemonSet pod runs", running, |count| *count == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn workloads_leave_before_daemons_and_critical_pods_last() {
+async fn workloads_are_evicted_before_daemonset_pods_and_critical_pods_last() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     daemon_set(&world, "daemon", None).await;
@@ -48,7 +48,7 @@ async fn workloads_leave_before_daemons_and_critical_pods_last() {
     world.pod("critical", "n1", critical).await;
     world.delete::<Node>("n1").await;
 
-    // When each pod was first seen on its way out, and when it was first seen gone.
+    // By pod: when it was first seen terminating, and when it was first missing.
     let mut left: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     let mut tick = 0;
     while world.node("n1").await.is_some() {
@@ -69,14 +69,14 @@ async fn workloads_leave_before_daemons_and_critical_pods_last() {
             }
         }
         tick += 1;
-        assert!(tick < 6000, "the node never goes: {left:?}");
+        assert!(tick < 6000, "the node is not deleted: {left:?}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
     let order = ["web", "daemon", "critical", "critical-daemon"];
     for pair in order.windows(2) {
         let (before, after) = (left[pair[0]], left[pair[1]]);
-        assert!(before.0 < before.1, "{} was asked and took its time: {left:?}", pair[0]);
-        assert!(before.1 <= after.0, "{} goes only after {}: {left:?}", pair[1], pair[0]);
+        assert!(before.0 < before.1, "{} was evicted and not deleted at once: {left:?}", pair[0]);
+        assert!(before.1 <= after.0, "{} is evicted after {} is deleted: {left:?}", pair[1], pair[0]);
     }
     let evicted = world.events("Evicted").await;
     assert!(evicted.contains(&("web".into(), "Evicted pod: Forceful Termination".into())), "{evicted:?}");
@@ -84,7 +84,7 @@ async fn workloads_leave_before_daemons_and_critical_pods_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_holds_a_node_until_it_allows() {
+async fn pod_disruption_budget_blocks_a_drain_until_it_allows_the_eviction() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
@@ -102,23 +102,23 @@ async fn a_budget_holds_a_node_until_it_allows() {
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     world.delete::<Node>("n1").await;
     world.sleep_until_second(120).await;
-    assert!(!is_ending(&world.find_pod("web").await), "the budget protects it");
-    let told = world.events("FailedDraining").await;
+    assert!(!is_terminating(&world.find_pod("web").await), "the PodDisruptionBudget protects it");
+    let events = world.events("FailedDraining").await;
     let message = "Failed to drain node, evicting pod default/web violates a PDB";
-    assert!(told.contains(&("n1".into(), message.into())), "{told:?}");
+    assert!(events.contains(&("n1".into(), message.into())), "{events:?}");
     let message = "Failed to drain node, 1 pods are waiting to be evicted";
-    assert!(told.contains(&("n1".into(), message.into())), "{told:?}");
+    assert!(events.contains(&("n1".into(), message.into())), "{events:?}");
 
     world.api::<PodDisruptionBudget>().delete("web", &DeleteParams::default()).await.expect("deleted");
     world.until_node_gone("n1").await;
     let took = world.seconds() - 120;
-    assert!(took <= 10 + 7, "the eviction is tried at least every ten seconds, but it took {took} s");
+    assert!(took <= 10 + 7, "evictions are retried at least every ten seconds, but it took {took} s");
     assert_eq!(world.events("Evicted").await, [("web".to_owned(), "Evicted pod: Drifted".to_owned())]);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_budgets_hold_a_node_and_say_so() {
+async fn two_pod_disruption_budgets_of_one_pod_block_a_drain_with_an_event() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
@@ -131,7 +131,7 @@ async fn two_budgets_hold_a_node_and_say_so() {
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     world.delete::<Node>("n1").await;
     world.sleep_until_second(60).await;
-    assert!(!is_ending(&world.find_pod("web").await));
+    assert!(!is_terminating(&world.find_pod("web").await));
     let message = "Failed to drain node, evicting pod default/web violates a PDB";
     assert!(world.events("FailedDraining").await.contains(&("n1".into(), message.into())));
     world.api::<PodDisruptionBudget>().delete("one", &DeleteParams::default()).await.expect("deleted");
@@ -140,7 +140,7 @@ async fn two_budgets_hold_a_node_and_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_grace_period_beats_budgets_and_annotations() {
+async fn termination_deadline_overrides_pod_disruption_budgets_and_do_not_disrupt() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true",
@@ -158,24 +158,25 @@ async fn the_end_of_the_grace_period_beats_budgets_and_annotations() {
     world.delete::<Node>("n1").await;
 
     world.sleep_until_second(238).await;
-    assert!(!is_ending(&world.find_pod("web").await), "its 60 s are not needed yet");
-    world.until("web goes", async || world.find_pod("web").await, is_ending).await;
+    assert!(!is_terminating(&world.find_pod("web").await), "its grace period of 60 s still fits");
+    world.until("web is terminating", async || world.find_pod("web").await, is_terminating).await;
     assert!((240..=243).contains(&world.seconds()), "{}", world.seconds());
-    assert!(!is_ending(&world.find_pod("kept").await), "its 30 s are not needed yet");
-    let kept = world.until("kept goes", async || world.find_pod("kept").await, is_ending).await;
+    assert!(!is_terminating(&world.find_pod("kept").await), "its grace period of 30 s still fits");
+    let kept =
+        world.until("kept is terminating", async || world.find_pod("kept").await, is_terminating).await;
     assert!((270..=273).contains(&world.seconds()), "{}", world.seconds());
     let grace = kept.and_then(|pod| pod.metadata.deletion_grace_period_seconds).expect("a grace period");
     assert!((27..=30).contains(&grace), "{grace}");
     world.until_node_gone("n1").await;
     assert!(world.seconds() <= 312, "{}", world.seconds());
     assert!(world.events("Disrupted").await.iter().any(|(name, _)| name == "kept"));
-    let told = world.events("TerminationGracePeriodExpiring").await;
-    assert!(told.contains(&("n1".into(), format!("All pods will be deleted by {by}"))), "{told:?}");
+    let events = world.events("TerminationGracePeriodExpiring").await;
+    assert!(events.contains(&("n1".into(), format!("All pods will be deleted by {by}"))), "{events:?}");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_duration_protects_a_pod_for_so_long() {
+async fn do_not_disrupt_with_a_duration_protects_a_pod_for_that_time() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "3m"}}});
@@ -185,9 +186,9 @@ async fn a_duration_protects_a_pod_for_so_long() {
         .pod("bad", "n1", json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "soon"}}}))
         .await;
     world.delete::<Node>("n1").await;
-    world.until("bad goes", async || world.find_pod("bad").await, Option::is_none).await;
-    assert!(world.seconds() < 10, "an annotation that says nothing protects nothing: {}", world.seconds());
-    world.until("web goes", async || world.find_pod("web").await, is_ending).await;
+    world.until("bad is deleted", async || world.find_pod("bad").await, Option::is_none).await;
+    assert!(world.seconds() < 10, "an invalid annotation is ignored: {}", world.seconds());
+    world.until("web is terminating", async || world.find_pod("web").await, is_terminating).await;
     let lasted = world.clock.now().duration_since(started).as_secs();
     assert!((180..=183).contains(&lasted), "{lasted}");
     world.until_node_gone("n1").await;
@@ -202,14 +203,14 @@ async fn a_duration_protects_a_pod_for_so_long() {
         ("DoNotDisruptGracePeriodElapsed", "web", elapsed),
         ("InvalidDoNotDisruptAnnotation", "bad", invalid),
     ] {
-        let told = world.events(reason).await;
-        assert!(told.iter().any(|(about, said)| about == name && said.starts_with(words)), "{told:?}");
+        let events = world.events(reason).await;
+        assert!(events.iter().any(|(about, said)| about == name && said.starts_with(words)), "{events:?}");
     }
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_protected_for_a_while_leave_one_by_one_and_one_protected_for_good_holds_the_node() {
+async fn pods_are_evicted_when_their_durations_elapse_and_one_without_duration_blocks_the_drain() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     let mut started = world.clock.now();
@@ -220,13 +221,13 @@ async fn pods_protected_for_a_while_leave_one_by_one_and_one_protected_for_good_
     }
     world.delete::<Node>("n1").await;
     for (name, minutes) in [("one", 1), ("two", 2)] {
-        world.until(&format!("{name} goes"), async || world.find_pod(name).await, is_ending).await;
+        world.until(&format!("{name} goes"), async || world.find_pod(name).await, is_terminating).await;
         let lasted = world.clock.now().duration_since(started).as_secs();
         assert!((minutes * 60 - 5..=minutes * 60 + 5).contains(&lasted), "{name}: {lasted}");
     }
     world.sleep(3600).await;
     assert!(world.find_pod("one").await.is_none() && world.find_pod("two").await.is_none());
-    assert!(!is_ending(&world.find_pod("ever").await), "nothing but its annotation decides");
+    assert!(!is_terminating(&world.find_pod("ever").await), "protected without a time limit");
     assert!(world.node("n1").await.is_some());
     let patch = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
     let pods = world.api::<Pod>();
@@ -238,15 +239,15 @@ async fn pods_protected_for_a_while_leave_one_by_one_and_one_protected_for_good_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_does_not_end_is_given_up_after_a_minute() {
+async fn drain_stops_waiting_for_a_stuck_pod_after_a_minute() {
     let world = World::start().await;
-    // Its kubelet falls silent, so nothing ends on it any more; the machine itself is still there.
+    // The kubelet stops, so pods stay terminating; the instance still exists.
     let dies = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": world.time_at(20)}}});
     world.machine("n1", dies).await;
     world.pod("stuck", "n1", json!({"spec": {"terminationGracePeriodSeconds": 5}})).await;
     world.sleep_until_second(25).await;
     world.delete::<Node>("n1").await;
-    let pod = world.until("it is asked", async || world.find_pod("stuck").await, is_ending).await;
+    let pod = world.until("it is terminating", async || world.find_pod("stuck").await, is_terminating).await;
     let ends = pod.and_then(|pod| pod.metadata.deletion_timestamp).expect("a time").0;
     world.until_node_gone("n1").await;
     let late = world.clock.now().duration_since(ends).as_secs();

@@ -1,4 +1,4 @@
-//! The end of a node after its pods, and nodes that are none of our business.
+//! Termination of a node after its drain, and nodes that are not managed.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -6,10 +6,10 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::termination::world::{World, is_ending, is_ready, said};
+use crate::termination::world::{World, is_ready, is_terminating, said};
 
 #[tokio::test(start_paused = true)]
-async fn a_node_deleted_by_hand_takes_its_claim_and_machine_along() {
+async fn deleting_a_node_terminates_its_claim_and_instance() {
     let world = World::start().await;
     world.machine("n1", json!({"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})).await;
     world.cloud.add("toy://n1", 3);
@@ -18,10 +18,10 @@ async fn a_node_deleted_by_hand_takes_its_claim_and_machine_along() {
     world.pod("web", "n1", json!({})).await;
     let deleted_at = world.seconds();
     world.delete::<Node>("n1").await;
-    world.until("the claim goes too", async || world.claim("n1").await, is_ending).await;
+    world.until("the claim is terminating too", async || world.claim("n1").await, is_terminating).await;
     let node = world
         .until(
-            "the node is closed",
+            "the node is tainted",
             async || world.node("n1").await,
             |node| {
                 let taints = node.iter().filter_map(|node| node.spec.as_ref()?.taints.as_ref()).flatten();
@@ -34,11 +34,11 @@ async fn a_node_deleted_by_hand_takes_its_claim_and_machine_along() {
     let excluded = labels.get("node.kubernetes.io/exclude-from-external-load-balancers");
     assert_eq!(excluded.map(String::as_str), Some("karpenter"));
     let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    assert!(taints.iter().any(|taint| taint.key == "team"), "others' taints stay: {taints:?}");
+    assert!(taints.iter().any(|taint| taint.key == "team"), "other taints stay: {taints:?}");
 
     world.until_node_gone("n1").await;
     let took = world.seconds() - deleted_at;
-    // At least five seconds of draining, and three looks at the machine, five seconds apart.
+    // At least five seconds of drain, and three checks of the instance, five seconds apart.
     assert!((19..=22).contains(&took), "{took}");
     assert!(!world.cloud.has("toy://n1"));
     let claim = world.claim("n1").await.expect("held by its own finalizer");
@@ -49,7 +49,7 @@ async fn a_node_deleted_by_hand_takes_its_claim_and_machine_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_are_waited_for_unless_time_runs_out() {
+async fn volumes_are_waited_for_until_the_termination_deadline() {
     let world = World::start().await;
     for name in ["n1", "n2"] {
         world.machine(name, json!({})).await;
@@ -79,15 +79,15 @@ async fn volumes_are_waited_for_unless_time_runs_out() {
 
     world.sleep_until_second(150).await;
     assert!(world.node("n1").await.is_some());
-    let told = world.events("AwaitingVolumeDetachment").await;
-    assert!(told.contains(&("n1".into(), "Awaiting deletion of bound volumeattachments (of-n1)".into())));
+    let events = world.events("AwaitingVolumeDetachment").await;
+    assert!(events.contains(&("n1".into(), "Awaiting deletion of bound volumeattachments (of-n1)".into())));
     world.merge::<VolumeAttachment>("of-n1", json!({"metadata": {"finalizers": null}})).await;
     world.until_node_gone("n1").await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_is_gone_is_not_drained() {
+async fn node_without_instance_is_not_drained() {
     let world = World::start().await;
     let never_ready = json!({"metadata": {"annotations": {"fake-kubelet/never-ready": "true"}}});
     world.machine("n1", never_ready.clone()).await;
@@ -104,12 +104,12 @@ async fn a_machine_that_is_gone_is_not_drained() {
     world.until_node_gone("n1").await;
     assert!(world.seconds() - deleted_at < 2);
     world.sleep_until_second(120).await;
-    assert!(world.node("n2").await.is_some(), "this one still exists, so its pod is waited for");
+    assert!(world.node("n2").await.is_some(), "its instance exists, so its pod is waited for");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_of_others_are_left_alone() {
+async fn unmanaged_nodes_are_not_written() {
     let world = World::start().await;
     let other = json!({"metadata": {"name": "other", "annotations": {"kwok.x-k8s.io/node": "fake"},
         "labels": {"karpenter.k8s.aws/ec2nodeclass": "default"}, "finalizers": ["karpenter.sh/termination"]},
@@ -120,14 +120,14 @@ async fn nodes_of_others_are_left_alone() {
         .await;
     world.delete::<Node>("other").await;
     world.sleep_until_second(120).await;
-    let left = world.node("other").await.expect("nobody lets it go");
+    let left = world.node("other").await.expect("its finalizer stays");
     assert_eq!(left.spec, seen.clone().expect("a node").spec);
     assert_eq!(left.metadata.labels, seen.expect("a node").metadata.labels);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_of_claims_get_the_label_of_their_class() {
+async fn nodes_get_the_label_of_their_node_class() {
     let world = World::start().await;
     world.machine("n1", json!({"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": null}}})).await;
     world
@@ -145,7 +145,7 @@ async fn nodes_of_claims_get_the_label_of_their_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_a_claim_is_drained_and_let_go() {
+async fn node_without_claim_is_drained_and_deleted() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
@@ -155,22 +155,22 @@ async fn a_node_without_a_claim_is_drained_and_let_go() {
     world.delete::<Node>("n1").await;
     world.until_node_gone("n1").await;
     assert!(world.find_pod("web").await.is_none());
-    assert!(world.cloud.has("toy://n1"), "nobody knows which machine it was");
+    assert!(world.cloud.has("toy://n1"), "the instance is not known without a claim");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_goes_on_where_the_last_process_stopped() {
+async fn termination_continues_after_a_restart() {
     let mut world = World::start().await;
     world.machine("n1", json!({})).await;
     world.cloud.add("toy://n1", 4);
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "2m"}}});
     world.pod("web", "n1", keep).await;
     world.delete::<Node>("n1").await;
-    // In the drain, just before and after the pod goes, and while the machine ends.
+    // During the drain, just before and after the deletion of the pod, and while the instance terminates.
     for second in [30, 119, 121, 127] {
         world.sleep_until_second(second).await;
-        assert!(world.node("n1").await.is_some(), "gone before second {second}");
+        assert!(world.node("n1").await.is_some(), "deleted before second {second}");
         world.restart_controllers().await;
     }
     world.until_node_gone("n1").await;
@@ -183,7 +183,7 @@ async fn a_restart_goes_on_where_the_last_process_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_that_fails_is_asked_again() {
+async fn failed_provider_call_is_retried() {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
     world.cloud.fail_next(5);

@@ -1,4 +1,4 @@
-//! Upstream's cases of a bounded drain: a pod that may not be disrupted keeps running until its own time is needed.
+//! Upstream's cases of a drain with a termination deadline: a do-not-disrupt pod runs until its grace period must start.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_ending};
+use crate::termination::world::{World, is_terminating};
 
-fn is_closed(node: &Option<Node>) -> bool {
+fn is_tainted(node: &Option<Node>) -> bool {
     let spec = node.as_ref().and_then(|node| node.spec.as_ref());
     let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.any(|taint| taint.key == "karpenter.sh/disrupted")
 }
 
-/// Sixty seconds for the node, thirty of them for the pod.
+/// The node has a termination grace period of 60 s, the pod one of 30 s.
 async fn drain(pod: Value) {
     let world = World::start().await;
     world.machine("n1", json!({})).await;
@@ -24,14 +24,14 @@ async fn drain(pod: Value) {
     let bound = json!({"metadata": {"annotations": {"karpenter.sh/nodeclaim-termination-timestamp": by}}});
     world.merge::<NodeClaim>("n1", bound).await;
     world.delete::<Node>("n1").await;
-    world.until("it is closed", async || world.node("n1").await, is_closed).await;
+    world.until("it is tainted", async || world.node("n1").await, is_tainted).await;
     assert!(world.seconds() - began <= 3, "{}", world.seconds() - began);
-    // Healthy for 25 seconds at least.
+    // The pod runs for at least 25 seconds.
     while world.seconds() - began < 25 {
-        assert!(!is_ending(&world.find_pod("kept").await), "after {} s", world.seconds() - began);
+        assert!(!is_terminating(&world.find_pod("kept").await), "after {} s", world.seconds() - began);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    world.until("it ends", async || world.find_pod("kept").await, is_ending).await;
+    world.until("it is terminating", async || world.find_pod("kept").await, is_terminating).await;
     assert!((30..=33).contains(&(world.seconds() - began)), "{}", world.seconds() - began);
     world.until_node_gone("n1").await;
     assert!(world.seconds() - began <= 75, "{}", world.seconds() - began);
@@ -45,12 +45,12 @@ fn kept() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_may_not_be_disrupted_ends_when_its_own_time_is_needed() {
+async fn do_not_disrupt_pod_is_deleted_when_its_grace_period_must_start() {
     drain(kept()).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_with_a_hook_that_takes_longer_ends_with_its_time() {
+async fn pod_with_long_pre_stop_hook_is_killed_after_its_grace_period() {
     let mut pod = kept();
     pod["spec"]["containers"] = json!([{"name": "c", "image": "i",
         "lifecycle": {"preStop": {"sleep": {"seconds": 300}}}}]);

@@ -1,4 +1,4 @@
-//! Pools on the embedded cluster.
+//! Status and annotations of NodePools.
 
 use karpenter_api::hash::node_pool_hash;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};
@@ -23,13 +23,13 @@ fn status_of(pool: &NodePool, kind: &str) -> (&'static str, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_becomes_ready_with_its_class_and_counts_its_nodes() {
+async fn nodepool_becomes_ready_with_its_node_class_and_counts_its_nodes() {
     let world = World::start().await;
     world.create::<NodePool>(pool("general", "karpenter.kwok.sh", "KWOKNodeClass")).await;
     world.create::<NodePool>(pool("other", "karpenter.k8s.aws", "EC2NodeClass")).await;
     world
         .until(
-            "it says what is missing",
+            "the condition names the missing node class",
             async || find(&world, "general").await,
             |pool| status_of(pool, "NodeClassReady") == ("False", "NodeClassNotFound".to_owned()),
         )
@@ -85,7 +85,7 @@ async fn a_pool_becomes_ready_with_its_class_and_counts_its_nodes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_carried_over_to_the_hash_version() {
+async fn claims_are_migrated_to_the_current_hash_version() {
     let world = World::start().await;
     let old = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1",
         "karpenter.sh/nodepool-hash-version": "v2"}}});

@@ -1,4 +1,4 @@
-//! An embedded cluster with machines that exist only as a claim, a node and an entry in a toy cloud.
+//! An embedded cluster with a toy provider, whose instances are entries of a map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -13,7 +13,7 @@ use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_apiserver::{ApiServer, Config};
 use karpenter_cloud::{CloudError, CloudFuture, CloudProvider, Instance, NodeClassKind};
 use karpenter_cluster::cluster::{Cluster, Options};
-use karpenter_cluster::harness::{self, Queue, Reconcile, Stop};
+use karpenter_cluster::reconcile::{self, Queue, Reconcile, Shutdown};
 use karpenter_controllers::Context;
 use karpenter_controllers::node::{EvictionQueue, Evictions, NodeHydration, NodeTermination};
 use karpenter_controllers::nodepool::{
@@ -29,27 +29,27 @@ use tokio::task::JoinHandle;
 pub(crate) use crate::embedded::said;
 use crate::embedded::{OnTokio, Sight, clock, define_kinds, epoch};
 
-/// Machines by provider id, with the number of times their end must be asked for.
+/// Instances by provider id, each with the number of delete calls that it takes to terminate it.
 #[derive(Clone, Default)]
 pub(crate) struct ToyCloud {
-    machines: Arc<Mutex<BTreeMap<String, u32>>>,
+    instances: Arc<Mutex<BTreeMap<String, u32>>>,
     failures: Arc<AtomicU32>,
 }
 
 impl ToyCloud {
     pub(crate) fn add(&self, id: &str, asks: u32) {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), asks);
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), asks);
     }
 
     pub(crate) fn remove(&self, id: &str) {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     pub(crate) fn has(&self, id: &str) -> bool {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
     }
 
-    /// The next so many calls fail.
+    /// Lets this many calls fail.
     pub(crate) fn fail_next(&self, calls: u32) {
         self.failures.store(calls, Ordering::SeqCst);
     }
@@ -64,12 +64,12 @@ impl ToyCloud {
         failed.map_or(Ok(()), |_| Err(CloudError::Throttled { message: "slow down".to_owned() }))
     }
 
-    fn ask_for_end(&self, id: &str) -> Result<(), CloudError> {
+    fn terminate(&self, id: &str) -> Result<(), CloudError> {
         self.fails()?;
-        let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        match machines.get_mut(id) {
+        let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        match instances.get_mut(id) {
             Some(asks) if *asks > 1 => *asks -= 1,
-            Some(_) => drop(machines.remove(id)),
+            Some(_) => drop(instances.remove(id)),
             None => return Err(not_found()),
         }
         Ok(())
@@ -77,7 +77,7 @@ impl ToyCloud {
 }
 
 fn not_found() -> CloudError {
-    CloudError::NotFound { message: "no such machine".to_owned() }
+    CloudError::NotFound { message: "instance not found".to_owned() }
 }
 
 impl CloudProvider for ToyCloud {
@@ -105,7 +105,7 @@ impl CloudProvider for ToyCloud {
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
         let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).unwrap_or_default();
-        async move { self.ask_for_end(&id) }.boxed()
+        async move { self.terminate(&id) }.boxed()
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
@@ -133,7 +133,7 @@ pub(crate) struct World {
     sight: Sight,
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
-    stop: Stop,
+    shutdown: Shutdown,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     cluster: Option<Cluster>,
 }
@@ -161,7 +161,7 @@ impl World {
             sight: Sight::new(client, clock),
             cloud,
             context,
-            stop: Stop::default(),
+            shutdown: Shutdown::default(),
             tasks: Mutex::default(),
             cluster: Some(cluster),
         };
@@ -185,11 +185,11 @@ impl World {
     pub(crate) fn spawn<R: Reconcile>(&self, work: R, watch: fn(&R, &Queue)) {
         let queue = Queue::default();
         watch(&work, &queue);
-        let task = tokio::spawn(harness::run(Arc::new(work), queue, 8, self.clock, self.stop.clone()));
+        let task = tokio::spawn(reconcile::run(Arc::new(work), queue, 8, self.clock, self.shutdown.clone()));
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(task);
     }
 
-    /// The controllers end in the middle of whatever they do, and others start that know nothing.
+    /// Aborts the controllers and starts new ones without any state in memory.
     pub(crate) async fn restart_controllers(&mut self) {
         for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             task.abort();
@@ -202,13 +202,13 @@ impl World {
     }
 
     pub(crate) async fn stop(mut self) {
-        self.stop.stop();
+        self.shutdown.request();
         if let Some(cluster) = self.cluster.take() {
             cluster.stop().await;
         }
     }
 
-    /// A claim whose node is up and ready, of the pool `general`.
+    /// Creates an initialized claim of the NodePool `general`, with its node.
     pub(crate) async fn machine(&self, name: &str, node: Value) -> NodeClaim {
         let id = format!("toy://{name}");
         self.cloud.add(&id, 1);
@@ -289,6 +289,6 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-pub(crate) fn is_ending<K: Resource>(object: &Option<K>) -> bool {
+pub(crate) fn is_terminating<K: Resource>(object: &Option<K>) -> bool {
     object.as_ref().is_none_or(|object| object.meta().deletion_timestamp.is_some())
 }

@@ -76,7 +76,7 @@ fn required(expression: &str) -> String {
 fn ignored_pods_have_a_refusal() {
     let expression = |text: &str| required(&format!("{{matchExpressions: [{text}]}}"));
     let cases = [
-        (expression("{key: karpenter.sh/nodepool, operator: DoesNotExist}"), "asks not to run"),
+        (expression("{key: karpenter.sh/nodepool, operator: DoesNotExist}"), "exclude nodes of nodepools"),
         (
             required("{matchFields: [{key: metadata.name, operator: In, values: [a]}]}"),
             "matchFields are not supported",

@@ -1,11 +1,11 @@
-//! The fleets: forty shapes of pods, packed in upstream's order on AWS types of 4 to 32 vCPU, of which each node then
+//! The clusters: forty shapes of pods, packed in upstream's order on AWS types of 4 to 32 vCPU, of which each node then
 //! lost its own share between none and four fifths, forty percent altogether.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use karpenter_disruption::carried_out;
-use karpenter_disruption::fleet::{Fleet, Occupant, Reason};
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::{Cluster, NodePod, Reason};
 use karpenter_model::labels::{HOSTNAME, ZONE};
 use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{EFFORT_DEFAULT, Mode, PodGroup, PodNames, Problem};
@@ -72,7 +72,7 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
 }
 
 impl Case {
-    pub(crate) fn fleet(&self) -> Fleet {
+    pub(crate) fn cluster(&self) -> Cluster {
         if self.is_scaled_in() {
             return self.scaled_in();
         }
@@ -81,9 +81,9 @@ impl Case {
         let nodes = karpenter_scheduling::schedule(&self.problem(trial)).new_nodes.len().max(1) as u32;
         let problem = self.problem((trial * self.nodes).div_ceil(nodes));
         let plan = karpenter_scheduling::schedule(&problem);
-        let mut fleet = carried_out::fleet_of(&problem, &plan);
-        thin(&mut fleet, self.seed);
-        fleet
+        let mut cluster = apply::cluster_of_plan(&problem, &plan);
+        thin(&mut cluster, self.seed);
+        cluster
     }
 
     fn is_scaled_in(&self) -> bool {
@@ -91,17 +91,17 @@ impl Case {
     }
 
     /// What budgets allow in the next pass.
-    pub(crate) fn allow(&self, fleet: &mut Fleet) {
+    pub(crate) fn allow(&self, cluster: &mut Cluster) {
         if !self.is_scaled_in() {
             return;
         }
-        let most = fleet.machines.len().div_ceil(10) as u32;
-        for pool in fleet.pools.values_mut() {
+        let most = cluster.state_nodes.len().div_ceil(10) as u32;
+        for pool in cluster.pools.values_mut() {
             pool.allowed.insert(Reason::Underutilized, most);
         }
     }
 
-    fn scaled_in(&self) -> Fleet {
+    fn scaled_in(&self) -> Cluster {
         let each = match self.variant {
             // Nearly every small pod has a node of its own.
             Variant::ScaledInSpread => 500,
@@ -116,7 +116,7 @@ impl Case {
         let mut problem = kwok_problem(groups);
         problem.options.mode = Mode::Cost;
         let plan = karpenter_scheduling::schedule(&problem);
-        let mut fleet = carried_out::fleet_of(&problem, &plan);
+        let mut cluster = apply::cluster_of_plan(&problem, &plan);
         let mut rng = SplitMix64::new(1_000 + self.seed);
         for prefix in ["default/small", "default/large"] {
             // Any of them, and exactly so many.
@@ -125,9 +125,9 @@ impl Case {
             order.sort_unstable();
             let gone: BTreeSet<String> =
                 order.into_iter().take(each as usize * 3 / 10).map(|(_, name)| name).collect();
-            retain(&mut fleet, |occupant| !gone.contains(&*occupant.name));
+            retain(&mut cluster, |node_pod| !gone.contains(&*node_pod.name));
         }
-        fleet
+        cluster
     }
 
     fn problem(&self, pods: u32) -> Problem {
@@ -181,35 +181,35 @@ fn deployments(shapes: &[PodGroup]) -> impl Iterator<Item = (usize, String, PodS
         .map(|(number, (shape, count))| (number, format!("app-{number:04}"), (*shape.spec).clone(), count))
 }
 
-fn thin(fleet: &mut Fleet, seed: u64) {
+fn thin(cluster: &mut Cluster, seed: u64) {
     let mut rng = SplitMix64::new(1_000 + seed);
-    for machine in 0..fleet.machines.len() {
+    for state_node in 0..cluster.state_nodes.len() {
         let share = rng.unit() * 0.8;
-        retain_on(fleet, machine, |_| rng.unit() >= share);
+        retain_on(cluster, state_node, |_| rng.unit() >= share);
     }
 }
 
-fn retain(fleet: &mut Fleet, mut stays: impl FnMut(&Occupant) -> bool) {
-    for machine in 0..fleet.machines.len() {
-        retain_on(fleet, machine, &mut stays);
+fn retain(cluster: &mut Cluster, mut stays: impl FnMut(&NodePod) -> bool) {
+    for state_node in 0..cluster.state_nodes.len() {
+        retain_on(cluster, state_node, &mut stays);
     }
 }
 
-/// Takes pods off a machine, and off its node.
-fn retain_on(fleet: &mut Fleet, machine: usize, stays: impl FnMut(&Occupant) -> bool) {
-    let machine = &mut fleet.machines[machine];
-    let Some(at) = machine.at else { return };
-    let stays: Vec<bool> = machine.occupants.iter().map(stays).collect();
+/// Takes pods off a node, and off its node.
+fn retain_on(cluster: &mut Cluster, state_node: usize, stays: impl FnMut(&NodePod) -> bool) {
+    let state_node = &mut cluster.state_nodes[state_node];
+    let Some(at) = state_node.at else { return };
+    let stays: Vec<bool> = state_node.pods.iter().map(stays).collect();
     let mut next = stays.iter();
-    machine.occupants.retain(|_| next.next().copied().unwrap_or(true));
+    state_node.pods.retain(|_| next.next().copied().unwrap_or(true));
     let mut next = stays.iter();
-    fleet.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
+    cluster.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
 }
 
-/// What no fleet for the remaining pods can cost less than.
-pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
+/// What no cluster for the remaining pods can cost less than.
+pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
-    for pod in fleet.problem.nodes.iter().flat_map(|node| &node.pods) {
+    for pod in cluster.problem.nodes.iter().flat_map(|node| &node.pods) {
         *counts.entry(pod.spec.clone()).or_default() += 1;
     }
     let pods = counts.into_iter().enumerate().map(|(number, (spec, count))| PodGroup {
@@ -217,7 +217,7 @@ pub(crate) fn lower_bound(fleet: &Fleet) -> f64 {
         names: PodNames::Numbered { prefix: format!("left-{number}").into(), count },
         created_at_secs: 0,
     });
-    let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..fleet.problem.clone() };
+    let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Cost;
     // With that much effort the bound is proved as far as it goes.
     problem.options.effort = 10 * EFFORT_DEFAULT;

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use karpenter_disruption::fleet::Fleet;
+use karpenter_disruption::cluster::Cluster;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launched {
     count: usize,
     /// Of the last round, in the order in which they are launched.
     new: Vec<String>,
-    /// What the fleet calls them once they are there, with what they are called here.
+    /// What the cluster calls them once they are there, with what they are called here.
     names: BTreeMap<String, String>,
 }
 
@@ -20,16 +20,16 @@ impl Launched {
         format!("replacement-{}", self.count)
     }
 
-    /// They will be part of the next round's fleet.
+    /// They will be part of the next round's cluster.
     pub(super) fn launch(&mut self, names: impl Iterator<Item = String>) {
         self.new.extend(names);
     }
 
-    /// `fleet` is what the last round left behind: what was launched comes last in it.
-    pub(super) fn arrive(&mut self, fleet: &Fleet) {
-        let first = fleet.machines.len().saturating_sub(self.new.len());
-        for (machine, name) in fleet.machines[first..].iter().zip(self.new.drain(..)) {
-            self.names.insert(machine.claim.to_string(), name);
+    /// `cluster` is what the last round left behind: what was launched comes last in it.
+    pub(super) fn arrive(&mut self, cluster: &Cluster) {
+        let first = cluster.state_nodes.len().saturating_sub(self.new.len());
+        for (state_node, name) in cluster.state_nodes[first..].iter().zip(self.new.drain(..)) {
+            self.names.insert(state_node.claim.to_string(), name);
         }
     }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use karpenter_disruption::cluster::{Cluster, StateNode};
 use karpenter_disruption::command::{Candidate, Command, Destination};
-use karpenter_disruption::fleet::{Fleet, Machine};
-use karpenter_disruption::propose::{Proposal, Why};
+use karpenter_disruption::evaluate::{Evaluation, Verdict};
 use karpenter_disruption::settings::Mode;
 use karpenter_model::plan::PlannedNode;
 use serde::Serialize;
 
-use super::super::names::why_name;
+use super::super::names::verdict_name;
 use super::launched::Launched;
 
 #[derive(Debug, Clone, Serialize)]
@@ -34,7 +34,7 @@ pub(crate) struct CommandReport {
     pub(crate) reason: &'static str,
     pub(crate) decision: &'static str,
     pub(crate) dry_run: bool,
-    pub(crate) candidates: Vec<MachineReport>,
+    pub(crate) candidates: Vec<NodeFacts>,
     pub(crate) replacements: Vec<ReplacementReport>,
     pub(crate) moves: Vec<MoveReport>,
     pub(crate) pods_moved: usize,
@@ -46,7 +46,7 @@ pub(crate) struct CommandReport {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct MachineReport {
+pub(crate) struct NodeFacts {
     pub(crate) node: Option<String>,
     pub(crate) node_claim: String,
     pub(crate) node_pool: Option<String>,
@@ -79,7 +79,7 @@ pub(crate) struct MoveReport {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct NodeReport {
     #[serde(flatten)]
-    pub(crate) machine: MachineReport,
+    pub(crate) facts: NodeFacts,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
@@ -124,8 +124,8 @@ pub(crate) struct Timings {
 }
 
 impl Report {
-    pub(crate) fn new(fleet: &Fleet, now: Timestamp, mode: Mode) -> Self {
-        let before = price_of(fleet);
+    pub(crate) fn new(cluster: &Cluster, now: Timestamp, mode: Mode) -> Self {
+        let before = price_of(cluster);
         Self {
             now: now.to_string(),
             mode: match mode {
@@ -136,33 +136,33 @@ impl Report {
             staying: Vec::new(),
             cost: CostReport { hourly_before: before, hourly_after: before, ..CostReport::default() },
             stats: StatsReport {
-                nodes_before: standing(fleet).count(),
-                nodes_after: standing(fleet).count(),
-                pods: standing(fleet).map(moving_pods).sum(),
+                nodes_before: remaining_nodes(cluster).count(),
+                nodes_after: remaining_nodes(cluster).count(),
+                pods: remaining_nodes(cluster).map(moving_pods).sum(),
                 ..StatsReport::default()
             },
             launched: Launched::default(),
         }
     }
 
-    pub(crate) fn add_round(&mut self, number: u32, fleet: &Fleet, proposal: &Proposal) {
-        if !proposal.commands.is_empty() {
+    pub(crate) fn add_round(&mut self, number: u32, cluster: &Cluster, evaluation: &Evaluation) {
+        if !evaluation.commands.is_empty() {
             self.stats.rounds = number;
         }
-        for command in &proposal.commands {
+        for command in &evaluation.commands {
             self.cost.hourly_after -= command.saving_per_hour();
             // A static pool launches one for each from its template.
             let of_template = command.static_pool.as_ref().map_or(0, |_| command.candidates.len());
             self.stats.nodes_after += command.replacements.len() + of_template;
             self.stats.nodes_after -= command.candidates.len().min(self.stats.nodes_after);
-            let report = command_report(number, false, fleet, command, &mut self.launched);
+            let report = command_report(number, false, cluster, command, &mut self.launched);
             if command.static_pool.is_none() {
                 self.launched.launch(report.replacements.iter().map(|one| one.name.clone()));
             }
             self.stats.pods_moved += report.pods_moved;
             self.commands.push(report);
         }
-        for command in &proposal.rehearsals {
+        for command in &evaluation.dry_run_commands {
             // The same rehearsal comes back in every round.
             let is_known = self.commands.iter().any(|known| {
                 known.dry_run
@@ -173,46 +173,46 @@ impl Report {
                         .eq(command.candidates.iter().map(|one| &*one.claim))
             });
             if !is_known {
-                self.commands.push(command_report(number, true, fleet, command, &mut self.launched));
+                self.commands.push(command_report(number, true, cluster, command, &mut self.launched));
             }
         }
-        // Only the first round is about the fleet as it is.
+        // Only the first round is about the cluster as it is.
         if self.cost.lower_bound.is_none() {
-            let bounds = proposal.outcomes.iter().filter_map(|outcome| outcome.lower_bound_per_hour);
+            let bounds = evaluation.outcomes.iter().filter_map(|outcome| outcome.lower_bound_per_hour);
             self.cost.lower_bound = bounds.filter(|bound| *bound > 0.0).reduce(f64::max);
         }
     }
 
-    /// A bound for the fleet as it is, where no method that was asked had one.
+    /// A bound for the cluster as it is, where no method that was asked had one.
     pub(crate) fn bound_by(&mut self, bound: impl FnOnce() -> Option<f64>) {
         if self.cost.lower_bound.is_none() {
             self.cost.lower_bound = bound();
         }
     }
 
-    /// The fleet that the moves so far leave behind.
-    pub(crate) fn carried_out(&mut self, fleet: &Fleet) {
-        self.launched.arrive(fleet);
+    /// The cluster that the moves so far leave behind.
+    pub(crate) fn apply(&mut self, cluster: &Cluster) {
+        self.launched.arrive(cluster);
     }
 
-    /// `fleet` and `proposal` are those of the last round.
-    pub(crate) fn finish(&mut self, fleet: &Fleet, proposal: &Proposal) {
-        for standing in &proposal.standings {
-            if matches!(standing.why, Why::Chosen { .. }) {
+    /// `cluster` and `evaluation` are those of the last round.
+    pub(crate) fn finish(&mut self, cluster: &Cluster, evaluation: &Evaluation) {
+        for node_verdict in &evaluation.verdicts {
+            if matches!(node_verdict.verdict, Verdict::Chosen { .. }) {
                 continue;
             }
-            let Some(machine) = fleet.machines.get(standing.machine) else { continue };
+            let Some(state_node) = cluster.state_nodes.get(node_verdict.state_node) else { continue };
             self.staying.push(NodeReport {
-                machine: machine_report(fleet, machine, &self.launched),
-                reason: why_name(&standing.why),
-                message: standing.why.to_string(),
+                facts: node_facts(cluster, state_node, &self.launched),
+                reason: verdict_name(&node_verdict.verdict),
+                message: node_verdict.verdict.to_string(),
             });
         }
         let cost = &mut self.cost;
         cost.saving = cost.hourly_before - cost.hourly_after;
         cost.saving_percent = percent(cost.saving, cost.hourly_before);
         // A sum that leaves nodes out is no match for a bound that counts their pods.
-        let bound = cost.lower_bound.filter(|_| unpriced(fleet).is_empty());
+        let bound = cost.lower_bound.filter(|_| unpriced_nodes(cluster).is_empty());
         cost.gap_percent = bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
         for price in [&mut cost.hourly_before, &mut cost.hourly_after, &mut cost.saving] {
             *price = rounded(*price, 6);
@@ -231,23 +231,23 @@ impl Report {
     }
 }
 
-/// Machines that are not on their way out.
-fn standing(fleet: &Fleet) -> impl Iterator<Item = &Machine> {
-    fleet.machines.iter().filter(|machine| !machine.is_leaving)
+/// Nodes that are not on their way out.
+fn remaining_nodes(cluster: &Cluster) -> impl Iterator<Item = &StateNode> {
+    cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion)
 }
 
-fn moving_pods(machine: &Machine) -> usize {
-    machine.occupants.iter().filter(|occupant| occupant.is_reschedulable).count()
+fn moving_pods(state_node: &StateNode) -> usize {
+    state_node.pods.iter().filter(|node_pod| node_pod.is_reschedulable).count()
 }
 
-fn price_of(fleet: &Fleet) -> f64 {
-    standing(fleet).map(|machine| machine.price_per_hour).sum()
+fn price_of(cluster: &Cluster) -> f64 {
+    remaining_nodes(cluster).map(|state_node| state_node.price_per_hour).sum()
 }
 
 fn command_report(
     round: u32,
     dry_run: bool,
-    fleet: &Fleet,
+    cluster: &Cluster,
     command: &Command,
     launched: &mut Launched,
 ) -> CommandReport {
@@ -256,19 +256,20 @@ fn command_report(
             command.candidates.iter().map(|one| template_report(launched.next(), pool, one)).collect()
         }
         None => {
-            command.replacements.iter().map(|one| replacement_report(launched.next(), fleet, one)).collect()
+            command.replacements.iter().map(|one| replacement_report(launched.next(), cluster, one)).collect()
         }
     };
     let launched = &*launched;
-    let name_of =
-        |node: usize| fleet.problem.nodes.get(node).map(|one| launched.called(&one.name)).unwrap_or_default();
-    let occupants: std::collections::BTreeMap<usize, &Machine> =
-        fleet.machines.iter().filter_map(|machine| Some((machine.at?, machine))).collect();
+    let name_of = |node: usize| {
+        cluster.problem.nodes.get(node).map(|one| launched.called(&one.name)).unwrap_or_default()
+    };
+    let pods: std::collections::BTreeMap<usize, &StateNode> =
+        cluster.state_nodes.iter().filter_map(|state_node| Some((state_node.at?, state_node))).collect();
     let moves = command.moves.iter().map(|(from, to)| {
-        let machine = occupants.get(&(from.node as usize));
-        let occupant = machine.and_then(|machine| machine.occupants.get(from.pod as usize));
+        let state_node = node_pods.get(&(from.node as usize));
+        let node_pod = state_node.and_then(|state_node| state_node.pods.get(from.pod as usize));
         MoveReport {
-            pod: occupant.map(|occupant| occupant.name.to_string()).unwrap_or_default(),
+            pod: node_pod.map(|node_pod| node_pod.name.to_string()).unwrap_or_default(),
             from: name_of(from.node as usize),
             to: match to {
                 Destination::Existing(node) => name_of(*node),
@@ -277,18 +278,18 @@ fn command_report(
         }
     });
     let saving = command.saving_per_hour();
-    let machines = || command.candidates.iter().filter_map(|one| fleet.machines.get(one.machine));
+    let state_nodes = || command.candidates.iter().filter_map(|one| cluster.state_nodes.get(one.state_node));
     CommandReport {
         round,
         method: format!("{:?}", command.method),
         reason: command.method.reason().as_str(),
         decision: command.decision.label(),
         dry_run,
-        candidates: machines().map(|machine| machine_report(fleet, machine, launched)).collect(),
+        candidates: state_nodes().map(|state_node| node_facts(cluster, state_node, launched)).collect(),
         moves: moves.collect(),
         // Where pods of a static pool go is for its replacements to say; that they go is known.
         pods_moved: match command.static_pool {
-            Some(_) => machines().map(moving_pods).sum(),
+            Some(_) => state_nodes().map(moving_pods).sum(),
             None => command.pods_moved(),
         },
         replacements,
@@ -299,36 +300,36 @@ fn command_report(
     }
 }
 
-/// Names of machines that count as free because nobody knows what they cost.
-pub(crate) fn unpriced(fleet: &Fleet) -> Vec<&str> {
-    let unknown = standing(fleet).filter(|machine| price_known(fleet, machine).is_none());
-    unknown.map(|machine| machine.node.as_deref().unwrap_or(&machine.claim)).collect()
+/// Names of nodes that count as free because nobody knows what they cost.
+pub(crate) fn unpriced_nodes(cluster: &Cluster) -> Vec<&str> {
+    let unknown = remaining_nodes(cluster).filter(|state_node| price_known(cluster, state_node).is_none());
+    unknown.map(|state_node| state_node.node.as_deref().unwrap_or(&state_node.claim)).collect()
 }
 
-fn price_known(fleet: &Fleet, machine: &Machine) -> Option<f64> {
-    let node = machine.at.and_then(|at| fleet.problem.nodes.get(at));
+fn price_known(cluster: &Cluster, state_node: &StateNode) -> Option<f64> {
+    let node = state_node.at.and_then(|at| cluster.problem.nodes.get(at));
     let is_known = match node {
         Some(node) => node.price_per_hour.is_some_and(f64::is_finite),
-        None => machine.price_per_hour > 0.0,
+        None => state_node.price_per_hour > 0.0,
     };
-    is_known.then_some(machine.price_per_hour)
+    is_known.then_some(state_node.price_per_hour)
 }
 
-fn machine_report(fleet: &Fleet, machine: &Machine, launched: &Launched) -> MachineReport {
+fn node_facts(cluster: &Cluster, state_node: &StateNode, launched: &Launched) -> NodeFacts {
     let text = |value: &Option<std::sync::Arc<str>>| value.as_ref().map(ToString::to_string);
-    MachineReport {
-        node: machine.node.as_ref().map(|name| launched.called(name)),
-        node_claim: launched.called(&machine.claim),
-        node_pool: text(&machine.pool),
-        instance_type: text(&machine.instance_type),
-        zone: text(&machine.zone),
-        capacity_type: text(&machine.capacity_type),
-        price: price_known(fleet, machine).map(|price| rounded(price, 6)),
+    NodeFacts {
+        node: state_node.node.as_ref().map(|name| launched.called(name)),
+        node_claim: launched.called(&state_node.claim),
+        node_pool: text(&state_node.pool),
+        instance_type: text(&state_node.instance_type),
+        zone: text(&state_node.zone),
+        capacity_type: text(&state_node.capacity_type),
+        price: price_known(cluster, state_node).map(|price| rounded(price, 6)),
     }
 }
 
-fn replacement_report(name: String, fleet: &Fleet, node: &PlannedNode) -> ReplacementReport {
-    let problem = &fleet.problem;
+fn replacement_report(name: String, cluster: &Cluster, node: &PlannedNode) -> ReplacementReport {
+    let problem = &cluster.problem;
     let pool = problem.pools.get(node.pool);
     let catalog = pool.and_then(|pool| problem.catalogs.get(pool.catalog));
     let instance_type = catalog.and_then(|types| types.get(node.instance_type));

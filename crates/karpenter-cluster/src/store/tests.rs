@@ -1,0 +1,193 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::*;
+
+fn config_map(name: &str, version: u64, owner: &str) -> ConfigMap {
+    let meta = ObjectMeta {
+        namespace: Some("default".into()),
+        name: Some(name.into()),
+        uid: Some(format!("uid-{name}")),
+        resource_version: Some(version.to_string()),
+        labels: Some([("owner".to_string(), owner.to_string())].into()),
+        managed_fields: Some(Vec::new()),
+        ..ObjectMeta::default()
+    };
+    ConfigMap { metadata: meta, ..ConfigMap::default() }
+}
+
+fn owner(object: &ConfigMap) -> Vec<String> {
+    object.metadata.labels.iter().flatten().map(|(_, value)| value.clone()).collect()
+}
+
+fn store() -> Store<ConfigMap> {
+    Store::empty(keep_all, &[("owner", owner)])
+}
+
+fn names(found: &[Arc<ConfigMap>]) -> Vec<String> {
+    found.iter().map(|object| object.metadata.name.clone().unwrap_or_default()).collect()
+}
+
+#[test]
+fn an_object_leaves_the_index_value_it_had() {
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Apply(config_map("b", 2, "x")));
+    store.handle(Event::Apply(config_map("a", 3, "y")));
+    assert_eq!(names(&store.by("owner", "x")), ["b"]);
+    assert_eq!(names(&store.by("owner", "y")), ["a"]);
+    store.handle(Event::Delete(config_map("a", 4, "y")));
+    assert!(store.by("owner", "y").is_empty());
+    assert_eq!(store.len(), 1);
+}
+
+#[test]
+fn own_writes_show_at_once_and_older_readings_do_not_undo_them() {
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.apply(config_map("a", 5, "y"));
+    store.handle(Event::Apply(config_map("a", 3, "x")));
+    assert_eq!(names(&store.by("owner", "y")), ["a"]);
+}
+
+#[test]
+fn a_late_answer_does_not_raise_the_dead() {
+    let store = store();
+    store.handle(Event::Apply(config_map("a", 5, "x")));
+    store.handle(Event::Delete(config_map("a", 6, "x")));
+    store.apply(config_map("a", 5, "x"));
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_new_list_removes_what_it_lacks() {
+    let store = store();
+    let mut changes = store.subscribe();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Init);
+    assert!(!store.is_synced());
+    store.handle(Event::InitApply(config_map("b", 2, "x")));
+    store.handle(Event::InitDone);
+    assert!(store.is_synced());
+    assert_eq!(names(&store.list()), ["b"]);
+    let mut seen = Vec::new();
+    while let Ok(change) = changes.try_recv() {
+        seen.push((change.is_deleted(), change.object().metadata.name.clone().unwrap_or_default()));
+    }
+    assert_eq!(seen, [(false, "a".to_string()), (false, "b".to_string()), (true, "a".to_string())]);
+}
+
+#[test]
+fn a_subscriber_first_gets_what_is_there() {
+    let store = store();
+    store.handle(Event::Apply(config_map("b", 1, "x")));
+    store.handle(Event::Apply(config_map("a", 2, "x")));
+    let mut changes = store.subscribe();
+    let first = changes.try_recv().expect("present object");
+    assert_eq!(first.object().metadata.name.as_deref(), Some("a"));
+    assert!(first.object().metadata.managed_fields.is_none());
+}
+
+#[test]
+fn a_list_from_before_a_write_does_not_undo_it() {
+    let store = store();
+    store.handle(Event::Init);
+    store.apply(config_map("written", 7, "x"));
+    store.apply(config_map("older", 4, "x"));
+    store.handle(Event::InitApply(config_map("listed", 5, "x")));
+    store.handle(Event::InitDone);
+    assert_eq!(names(&store.list()), ["listed", "written"]);
+    // The next list counts again.
+    store.handle(Event::Init);
+    store.handle(Event::InitApply(config_map("listed", 5, "x")));
+    store.handle(Event::InitDone);
+    assert_eq!(names(&store.list()), ["listed"]);
+}
+
+#[test]
+fn what_says_nothing_new_is_kept_and_nobody_is_told() {
+    let identity = KindSpec {
+        is_equivalent: |old: &ConfigMap, new: &ConfigMap| old.metadata.labels == new.metadata.labels,
+        ..KindSpec::of_objects()
+    };
+    let store = Store::of(identity, keep_all, &[("owner", owner as IndexValues<ConfigMap>)]);
+    let mut changes = store.subscribe();
+    store.handle(Event::Apply(config_map("a", 1, "x")));
+    store.handle(Event::Apply(config_map("a", 2, "x")));
+    assert_eq!(
+        store.get("default", "a").and_then(|a| a.metadata.resource_version.clone()).as_deref(),
+        Some("2")
+    );
+    assert_eq!(store.by("owner", "x")[0].metadata.resource_version.as_deref(), Some("2"));
+    store.handle(Event::Apply(config_map("a", 3, "y")));
+    let told = std::iter::from_fn(|| changes.try_recv().ok()).count();
+    assert_eq!(told, 2);
+}
+
+/// A server that answers streamed lists as it was told to, and lists in pages with one object.
+fn server(streamed: fn() -> http::Response<String>) -> Client {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+        let query = request.uri().query().unwrap_or_default();
+        let answer = if query.contains("sendInitialEvents") {
+            streamed()
+        } else if query.contains("watch=true") {
+            http::Response::new(String::new())
+        } else {
+            let meta = r#"{"name": "a", "namespace": "default", "resourceVersion": "1"}"#;
+            let list = format!(
+                r#"{{"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {{"resourceVersion": "2"}},
+                    "items": [{{"metadata": {meta}}}]}}"#
+            );
+            http::Response::new(list)
+        };
+        Ok::<_, std::io::Error>(answer.map(|body| http_body_util::Full::new(bytes::Bytes::from(body))))
+    });
+    Client::new(service, "default")
+}
+
+const REFUSAL: &str = r#"{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": CODE, "message": "no",
+    "reason": "Invalid"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_stream_is_asked_for_pages() {
+    let at_once = || {
+        let mut answer = http::Response::new(REFUSAL.replace("CODE", "422"));
+        *answer.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
+        answer
+    };
+    let in_the_stream = || {
+        let status = REFUSAL.replace("CODE", "500").replace('\n', "");
+        http::Response::new(format!("{{\"type\": \"ERROR\", \"object\": {status}}}\n"))
+    };
+    for streamed in [at_once as fn() -> http::Response<String>, in_the_stream] {
+        let (store, task) = Store::<ConfigMap>::watch(&server(streamed), keep_all, &[]);
+        tokio::time::timeout(std::time::Duration::from_secs(600), store.synced()).await.expect("synced");
+        assert_eq!(names(&store.list()), ["a"]);
+        task.abort();
+    }
+}
+
+#[tokio::test]
+async fn failures_of_the_watch_are_told_until_it_works_again() {
+    let status =
+        |code: u16, message: &str| Box::new(kube::core::Status::failure(message, "").with_code(code));
+    let refused = |message: &str| watcher::Error::InitialListFailed(kube::Error::Api(status(403, message)));
+    let store = store();
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("first"))])).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    store.on_watch_failure(move |failure| to.lock().expect("ours").push(failure.clone()));
+    // To begin a list is no success yet.
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
+    let failure = |message: &str, is_before_first_list| WatchFailure {
+        message: message.to_owned(),
+        is_before_first_list,
+    };
+    assert_eq!(store.watch_failure(), Some(failure("second", true)));
+    store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])).await;
+    assert_eq!(store.watch_failure(), None);
+    let expired = watcher::Error::WatchError(status(410, "too old"));
+    let failed = watcher::Error::WatchFailed(kube::Error::Api(status(500, "third")));
+    store.apply_events(futures::stream::iter([Err(expired), Err(failed)])).await;
+    let told = told.lock().expect("ours").clone();
+    assert_eq!(told, [failure("first", true), failure("second", true), failure("third", false)]);
+}

@@ -1,0 +1,272 @@
+//! The commands of this process, from proposals to those that are nearly done.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use karpenter_cluster::clock::since;
+use karpenter_disruption::cluster::{ProposedCommand, Reason};
+use karpenter_disruption::command::{Command, Method};
+
+use super::REEVALUATE_AFTER_MAX;
+use super::command_state::{BUDGET_WAIT_MAX, ClaimId, ClaimObservation, CommandState, after};
+use super::resolved_command::ResolvedCommand;
+
+/// A command and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct ActiveCommand {
+    /// Tells commands of this process apart.
+    pub(super) number: u64,
+    /// Tells commands apart for people, and those of different processes.
+    pub(super) id: String,
+    pub(super) resolved: Arc<ResolvedCommand>,
+    pub(super) state: CommandState,
+    /// What was proposed, until it is looked at again.
+    pub(super) proposed: Option<Arc<Command>>,
+}
+
+impl ActiveCommand {
+    /// Until when it waits for budgets, if it does.
+    pub(super) fn budget_deadline(&self) -> Option<Timestamp> {
+        match self.state {
+            CommandState::Proposed { budget_deadline, .. } => budget_deadline,
+            _ => None,
+        }
+    }
+}
+
+/// How long a node is left alone after a command for it failed whose replacement is still coming up: at first as long
+/// as a node has for registering, twice as long after every further failure.
+const HOLD_OFF_MIN: Duration = Duration::from_secs(15 * 60);
+const HOLD_OFF_MAX: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// What is remembered of a node for which commands failed. To try again at once would launch once more.
+#[derive(Debug, Clone)]
+struct CandidateHoldOff {
+    pool: String,
+    /// What the last command launched.
+    replacements: Vec<ClaimId>,
+    consecutive_failures: u32,
+    until: Timestamp,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CommandQueue {
+    list: Vec<ActiveCommand>,
+    /// By claim and reason: what failed for one reason says nothing about another.
+    hold_offs: BTreeMap<(ClaimId, Reason), CandidateHoldOff>,
+    last_number: u64,
+    /// When a proposal waited for budgets in vain.
+    pub(super) budget_timeout_at: Option<Timestamp>,
+    /// The claim up to which nodes were told why nothing becomes of them.
+    pub(super) explained_through: Arc<str>,
+    /// When that was last done.
+    pub(super) explained_at: Option<Timestamp>,
+    /// What a process before this one left behind was taken up.
+    pub(super) is_resumed: bool,
+}
+
+impl CommandQueue {
+    pub(super) fn add(
+        &mut self,
+        resolved: Arc<ResolvedCommand>,
+        state: CommandState,
+        proposed: Option<Arc<Command>>,
+        now: Timestamp,
+    ) -> ActiveCommand {
+        self.last_number += 1;
+        let id = format!("{}-{}", now.as_second(), self.last_number);
+        self.add_with_id(id, resolved, state, proposed)
+    }
+
+    pub(super) fn add_with_id(
+        &mut self,
+        id: String,
+        resolved: Arc<ResolvedCommand>,
+        state: CommandState,
+        proposed: Option<Arc<Command>>,
+    ) -> ActiveCommand {
+        self.last_number += 1;
+        let active = ActiveCommand { number: self.last_number, id, resolved, state, proposed };
+        self.list.push(active.clone());
+        active
+    }
+
+    pub(super) fn update(&mut self, number: u64, resolved: Arc<ResolvedCommand>, state: CommandState) {
+        if let Some(active) = self.list.iter_mut().find(|active| active.number == number) {
+            active.resolved = resolved;
+            active.state = state;
+            active.proposed = None;
+        }
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        self.list.retain(|active| active.number != number);
+    }
+
+    /// Those that have begun.
+    pub(super) fn started(&self) -> Vec<ActiveCommand> {
+        self.list.iter().filter(|active| active.proposed.is_none()).cloned().collect()
+    }
+
+    pub(super) fn proposals(&self) -> impl Iterator<Item = (&ActiveCommand, &Arc<Command>)> {
+        self.list.iter().filter_map(|active| active.proposed.as_ref().map(|proposed| (active, proposed)))
+    }
+
+    /// The first proposals whose rest is over, so many at most.
+    pub(super) fn due(&self, now: Timestamp, most: usize) -> Vec<ActiveCommand> {
+        let is_due = |active: &&ActiveCommand| matches!(active.state, CommandState::Proposed { until, .. } if until <= now);
+        self.list.iter().filter(is_due).take(most).cloned().collect()
+    }
+
+    /// Whether it is worth planning for budgets that are to open: not soon after that was in vain.
+    pub(super) fn may_plan_beyond_budgets(&self, now: Timestamp) -> bool {
+        self.budget_timeout_at.is_none_or(|at| since(now, at) >= REEVALUATE_AFTER_MAX)
+    }
+
+    /// There is no budget yet: those of the method that wait for one are not looked at before then.
+    pub(super) fn delay_validation(&mut self, method: Method, now: Timestamp, to: Timestamp) {
+        for active in self.list.iter_mut().filter(|active| active.resolved.method == method) {
+            if let CommandState::Proposed { until, budget_deadline: Some(_) } = &mut active.state
+                && *until <= now
+            {
+                *until = to;
+            }
+        }
+    }
+
+    /// A node is gone: whatever waits for budgets and has rested long enough is looked at now. Whether there is any.
+    pub(super) fn budget_may_be_free(&mut self, now: Timestamp) -> bool {
+        let mut is_awaited = false;
+        for active in &mut self.list {
+            if let CommandState::Proposed { until, budget_deadline: Some(deadline) } = &mut active.state
+                && deadline.checked_sub(BUDGET_WAIT_MAX).is_ok_and(|due| due <= now)
+            {
+                *until = (*until).min(now);
+                is_awaited = true;
+            }
+        }
+        is_awaited
+    }
+
+    /// Leaves the rest of a proposal waiting, without these claims. What is taken out is a command of its own.
+    pub(super) fn split(&mut self, active: &ActiveCommand, taken: &BTreeSet<&str>) -> Option<ActiveCommand> {
+        let remainder = self.list.iter_mut().find(|one| one.number == active.number)?;
+        let proposed = remainder.proposed.as_ref()?;
+        let mut command = Command::clone(proposed);
+        command.candidates.retain(|candidate| !taken.contains(&*candidate.claim));
+        if command.candidates.is_empty() {
+            return None;
+        }
+        let mut resolved = ResolvedCommand::clone(&remainder.resolved);
+        resolved.candidates.retain(|candidate| !taken.contains(candidate.id.name.as_str()));
+        remainder.resolved = Arc::new(resolved);
+        remainder.proposed = Some(Arc::new(command));
+        self.last_number += 1;
+        let id = format!("{}-{}", active.id, self.last_number);
+        Some(self.add_with_id(id, active.resolved.clone(), CommandState::Starting, None))
+    }
+
+    /// When the next proposal is to be looked at again.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        let times = self.list.iter().filter_map(|active| match active.state {
+            CommandState::Proposed { until, .. } => Some(until),
+            _ => None,
+        });
+        times.min()
+    }
+
+    /// Nodes of commands that have begun.
+    pub(super) fn queued(&self) -> usize {
+        let started = self.list.iter().filter(|active| active.proposed.is_none());
+        started.map(|active| active.resolved.candidates.len()).sum()
+    }
+
+    /// Remembers a command that failed.
+    pub(super) fn fail(&mut self, active: &ActiveCommand, now: Timestamp) {
+        let CommandState::AwaitingReplacements { replacements, .. } = &active.state else { return };
+        for candidate in &active.resolved.candidates {
+            let key = (candidate.id.clone(), active.resolved.method.reason());
+            let before = self.hold_offs.get(&key).map_or(0, |hold_off| hold_off.consecutive_failures);
+            let delay = HOLD_OFF_MIN.saturating_mul(1 << before.min(16)).min(HOLD_OFF_MAX);
+            let hold_off = CandidateHoldOff {
+                pool: candidate.pool.clone(),
+                replacements: replacements.clone(),
+                consecutive_failures: before.saturating_add(1),
+                until: after(now, delay),
+            };
+            self.hold_offs.insert(key, hold_off);
+        }
+    }
+
+    /// Claims that are left alone for now, and for which reasons: commands for them failed, and what was launched is still
+    /// coming up. Not for ever, because a node may never come up.
+    ///
+    /// If nodes of a pool's template do not come up, neither would those for its other nodes that drifted, and every try
+    /// leaves a node behind: these wait as well. `claims_of` knows the claims of a pool.
+    pub(super) fn held_off(
+        &mut self,
+        now: Timestamp,
+        observe_claim: impl Fn(&ClaimId) -> ClaimObservation,
+        claims_of: impl Fn(&str) -> Vec<String>,
+    ) -> BTreeMap<Arc<str>, BTreeSet<Reason>> {
+        self.hold_offs.retain(|(id, _), _| {
+            matches!(observe_claim(id), ClaimObservation::NotReady | ClaimObservation::Ready)
+        });
+        let is_held_off = |hold_off: &CandidateHoldOff| {
+            now < hold_off.until
+                && hold_off.replacements.iter().any(|id| observe_claim(id) == ClaimObservation::NotReady)
+        };
+        let mut held_off: BTreeMap<Arc<str>, BTreeSet<Reason>> = BTreeMap::new();
+        for ((id, reason), hold_off) in self.hold_offs.iter().filter(|(_, hold_off)| is_held_off(hold_off)) {
+            held_off.entry(id.name.as_str().into()).or_default().insert(*reason);
+            if *reason == Reason::Drifted {
+                for claim in claims_of(&hold_off.pool) {
+                    held_off.entry(claim.into()).or_default().insert(*reason);
+                }
+            }
+        }
+        held_off
+    }
+
+    /// Proposals as the rules see them, with their numbers.
+    pub(super) fn proposed_commands(&self) -> Vec<(u64, ProposedCommand)> {
+        let proposed = self.proposals().map(|(active, command)| {
+            let proposed_commands = ProposedCommand {
+                method: command.method,
+                awaits_budget: active.budget_deadline().is_some(),
+                claims: command.candidates.iter().map(|candidate| candidate.claim.clone()).collect(),
+            };
+            (active.number, proposed_commands)
+        });
+        proposed.collect()
+    }
+
+    /// Names of the claims that commands take away, proposals included.
+    pub(super) fn candidates(&self) -> BTreeSet<String> {
+        let candidates = self.list.iter().flat_map(|active| &active.resolved.candidates);
+        candidates.map(|candidate| candidate.id.name.clone()).collect()
+    }
+
+    /// Names of the claims that commands have begun to take away.
+    pub(super) fn started_candidates(&self) -> BTreeSet<String> {
+        let started = self.list.iter().filter(|active| active.proposed.is_none());
+        started
+            .flat_map(|active| &active.resolved.candidates)
+            .map(|candidate| candidate.id.name.clone())
+            .collect()
+    }
+
+    /// Names of the claims that commands wait for.
+    pub(super) fn replacements(&self) -> BTreeSet<String> {
+        let proposed_commands = self.list.iter().filter_map(|active| match &active.state {
+            CommandState::AwaitingReplacements { replacements, .. } => Some(replacements),
+            _ => None,
+        });
+        proposed_commands.flatten().map(|id| id.name.clone()).collect()
+    }
+}

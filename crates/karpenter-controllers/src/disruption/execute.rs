@@ -1,0 +1,432 @@
+//! The writes of a command: marks on nodes and claims, replacements, deletions, and the way back.
+//!
+//! All of them may be repeated. What fails is found again: by the command's next step, or by whoever takes off marks
+//! that no command accounts for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use karpenter_api::labels;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, is_conflict, name_of, uid_of};
+use karpenter_cluster::store::skip_managed_fields::WithoutManagedFields;
+use karpenter_disruption::cluster::Reason;
+use karpenter_disruption::command::{Decision, Method};
+use karpenter_disruption::settings::Mode;
+use karpenter_state::AssembledCluster;
+use kube::api::Api;
+use serde_json::json;
+
+use super::command_queue::ActiveCommand;
+use super::command_state::{ClaimId, CommandState, RollbackCause, after};
+use super::resolved_command::{Candidate, MoveTarget, ResolvedCommand};
+use super::resume::{ANNOTATION_REPLACES, ReplacementAnnotation, is_replacement, method_name, policy_name};
+use super::{DISRUPTION_REASON, Disruption};
+use crate::nodeclaim::{change_conditions, condition, provider_id, reboot};
+use crate::static_capacity::reserve_nodes;
+use crate::stores::BY_PROVIDER_ID;
+use crate::{claims, writes};
+
+/// How many objects are written at once.
+const CONCURRENT_WRITES_MAX: usize = 16;
+/// How often a node that keeps changing is marked.
+const MARK_ATTEMPTS_MAX: u32 = 4;
+
+impl Disruption {
+    /// Begins a command: closes its nodes, asks for what takes their place, and from then on counts on both. False if
+    /// it could not begin; then nothing of it is left but marks that will be taken off.
+    pub(super) async fn start(&self, active: ActiveCommand, assembled: &AssembledCluster) -> bool {
+        let ActiveCommand { number, id, resolved, .. } = active;
+        self.log_start(&id, &resolved);
+        if resolved.decision == Decision::Reboot {
+            let has_begun = self.reboot(&resolved).await;
+            if has_begun {
+                self.report_command_started(&id, &resolved, assembled);
+            }
+            self.command_queue().remove(number);
+            return has_begun;
+        }
+        let counted_at = self.context.clock.now();
+        let prepared = match self.count_moves(&resolved, counted_at).await {
+            Ok(()) => {
+                self.prepare(&id, &resolved).await.inspect_err(|_| self.uncount_moves(&resolved, counted_at))
+            }
+            Err(why) => Err(why),
+        };
+        match prepared {
+            Ok((resolved, replacements)) => {
+                let resolved = Arc::new(resolved);
+                let now = self.start_command(&resolved, &replacements);
+                self.annotate_move_targets(&resolved, now).await;
+                self.report_command_started(&id, &resolved, assembled);
+                let state = if replacements.is_empty() {
+                    // Nobody else is at it before this is done: what is deleted is counted once.
+                    self.delete(&resolved, &resolved.ids()).await;
+                    CommandState::Deleting { since: now }
+                } else {
+                    CommandState::AwaitingReplacements { since: now, replacements }
+                };
+                self.command_queue().update(number, resolved, state);
+                self.wake_command_loop();
+                true
+            }
+            Err(why) => {
+                tracing::error!(command = id, error = why, "failed disrupting candidates");
+                for candidate in &resolved.candidates {
+                    // What fails here is done by the next look at marks.
+                    let _ = self.untaint_candidate(&candidate.id.name).await;
+                }
+                self.command_queue().remove(number);
+                false
+            }
+        }
+    }
+
+    /// Marks and creates. The order comes back with those nodes only that could be marked.
+    async fn prepare(
+        &self,
+        id: &str,
+        resolved: &ResolvedCommand,
+    ) -> Result<(ResolvedCommand, Vec<ClaimId>), String> {
+        let reason = resolved.method.reason();
+        let marked: Vec<Result<Candidate, String>> = stream::iter(resolved.candidates.clone())
+            .map(|candidate| self.marked(candidate, reason))
+            .buffered(CONCURRENT_WRITES_MAX)
+            .collect()
+            .await;
+        let failed = marked.iter().find_map(|one| one.as_ref().err()).cloned();
+        let candidates: Vec<Candidate> = marked.into_iter().filter_map(Result::ok).collect();
+        if let Some(failed) = failed.filter(|_| !resolved.replacements.is_empty() || candidates.is_empty()) {
+            return Err(failed);
+        }
+        let replacements = self.launch(id, resolved).await?;
+        let is_left = |uid: &str| candidates.iter().any(|candidate| candidate.id.uid == uid);
+        let lost: BTreeSet<&str> = resolved
+            .candidates
+            .iter()
+            .filter(|candidate| !is_left(&candidate.id.uid))
+            .map(|candidate| candidate.node.as_str())
+            .collect();
+        let mut moves = resolved.moves.clone();
+        moves.retain(|one| crate::pods::node_name(&one.pod).is_none_or(|node| !lost.contains(node)));
+        Ok((ResolvedCommand { candidates, moves, ..resolved.clone() }, replacements))
+    }
+
+    async fn marked(&self, candidate: Candidate, reason: Reason) -> Result<Candidate, String> {
+        let mut tries = 1;
+        loop {
+            match self.mark(&candidate, reason).await {
+                Ok(true) => return Ok(candidate),
+                Ok(false) => return Err(format!("node {} is no longer there", candidate.node)),
+                // A node that beats its heart is not another node.
+                Err(error) if is_conflict(&error) && tries < MARK_ATTEMPTS_MAX => {
+                    tries += 1;
+                    self.read_again(&candidate).await;
+                }
+                Err(error) => return Err(format!("marking node {}: {error}", candidate.node)),
+            }
+        }
+    }
+
+    /// Brings the stores up to date about one node. What cannot be read is tried as it is.
+    async fn read_again(&self, candidate: &Candidate) {
+        let context = &self.context;
+        let nodes: Api<WithoutManagedFields<Node>> = Api::all(context.client.clone());
+        if let Ok(Some(WithoutManagedFields(node))) = nodes.get_opt(&candidate.node).await {
+            context.stores.nodes.apply(node);
+        }
+        let claims: Api<WithoutManagedFields<NodeClaim>> = Api::all(context.client.clone());
+        if let Ok(Some(WithoutManagedFields(claim))) = claims.get_opt(&candidate.id.name).await {
+            context.stores.node_claims.apply(claim);
+        }
+    }
+
+    /// Closes the node and says why. False if there is nothing to mark any more.
+    async fn mark(&self, candidate: &Candidate, reason: Reason) -> kube::Result<bool> {
+        let context = &self.context;
+        let Some((claim, node)) = self.find(candidate) else { return Ok(false) };
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        if !taints.iter().any(|taint| taint.key == labels::TAINT_DISRUPTED && taint.effect == "NoSchedule") {
+            let others = taints.into_iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED);
+            let disrupted = Taint {
+                key: labels::TAINT_DISRUPTED.to_owned(),
+                effect: "NoSchedule".to_owned(),
+                ..Taint::default()
+            };
+            let patch = json!({"spec": {"taints": others.chain([disrupted]).collect::<Vec<_>>()}});
+            writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
+        }
+        let mut wanted = (*claim).clone();
+        let text = reason.as_str();
+        change_conditions(&mut wanted, context.clock.now(), |set| {
+            set.set_true_with_reason(DISRUPTION_REASON, text, text)
+        });
+        let claims = &context.stores.node_claims;
+        writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
+        Ok(true)
+    }
+
+    /// Creates the replacements, all or none: those of a launch that failed half-way are left as ordinary nodes.
+    async fn launch(&self, id: &str, resolved: &ResolvedCommand) -> Result<Vec<ClaimId>, String> {
+        if resolved.replacements.is_empty() {
+            return Ok(Vec::new());
+        }
+        let context = &self.context;
+        let current = self.current_pools(resolved).await?;
+        for launch in &resolved.replacements {
+            let name = name_of(&*launch.pool);
+            let refusal = match current.get(name) {
+                Some(pool) => claims::check_still_launchable(pool, &launch.pool, &launch.usage),
+                None => Some(format!("nodepool {name} is gone")),
+            };
+            if let Some(why) = refusal {
+                return Err(why);
+            }
+        }
+        let fixed = resolved.replacements.iter().filter(|launch| launch.is_static);
+        let mut wanted: BTreeMap<&str, (&NodePool, u32)> = BTreeMap::new();
+        for launch in fixed {
+            wanted.entry(name_of(&*launch.pool)).or_insert((&*launch.pool, 0)).1 += 1;
+        }
+        // Held until the claims are there, which then hold their own places.
+        let mut places = Vec::new();
+        for (name, (pool, count)) in wanted {
+            let place = reserve_nodes(context, pool, count);
+            if place.granted() < count {
+                return Err(format!("nodepool {name} is at its node limit"));
+            }
+            places.push(place);
+        }
+        let annotation_value = ReplacementAnnotation {
+            command: id.to_owned(),
+            method: method_name(resolved.method),
+            launches: resolved.replacements.len(),
+            claims: resolved.candidates.iter().map(|one| (one.id.name.clone(), one.id.uid.clone())).collect(),
+            termination_grace_period_secs: resolved.termination_grace_period_secs,
+            policies: match resolved.method.consolidation_type() {
+                "" => BTreeMap::new(),
+                _ => resolved
+                    .candidates
+                    .iter()
+                    .map(|one| (one.pool.clone(), policy_name(one.policy)))
+                    .collect(),
+            },
+            condition: resolved
+                .candidates
+                .iter()
+                .find_map(|one| Some(one.repair.as_ref()?.condition.to_string())),
+        };
+        let text = annotation_value.text();
+        let annotated = resolved.replacements.iter().map(|launch| {
+            let mut claim = launch.claim.clone();
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_REPLACES.to_owned(), text.clone());
+            claim
+        });
+        let annotated: Vec<NodeClaim> = annotated.collect();
+        context.launch_backoff.lock().begin_pass();
+        let created: Vec<kube::Result<NodeClaim>> = stream::iter(annotated)
+            .map(|claim| async move { claims::create(context, &claim).await })
+            .buffered(CONCURRENT_WRITES_MAX)
+            .collect()
+            .await;
+        drop(places);
+        let mut ids = Vec::new();
+        let mut failed = None;
+        for one in created {
+            match one {
+                Ok(claim) => ids.push(id_of(&claim)),
+                Err(error) => failed = Some(format!("launching replacement nodeclaim: {error}")),
+            }
+        }
+        match failed {
+            None => Ok(ids),
+            Some(why) => {
+                self.release_replacements(&ids).await;
+                Err(why)
+            }
+        }
+    }
+
+    /// The pools as the server has them now, once each.
+    async fn current_pools(&self, resolved: &ResolvedCommand) -> Result<BTreeMap<String, NodePool>, String> {
+        let api = Api::<NodePool>::all(self.context.client.clone());
+        let mut current = BTreeMap::new();
+        let names: BTreeSet<&str> =
+            resolved.replacements.iter().map(|launch| name_of(&*launch.pool)).collect();
+        for name in names {
+            let pool = api.get_opt(name).await.map_err(|error| format!("nodepool {name}: {error}"))?;
+            current.extend(pool.map(|pool| (name.to_owned(), pool)));
+        }
+        Ok(current)
+    }
+
+    /// From now on the nodes count as leaving and their pods as expected elsewhere. Not before the replacements are
+    /// there: somebody would launch for these pods a second time.
+    fn start_command(&self, resolved: &ResolvedCommand, replacements: &[ClaimId]) -> Timestamp {
+        let context = &self.context;
+        let now = context.clock.now();
+        let moves: Vec<(&karpenter_state::pod::Pod, &str)> = resolved
+            .moves
+            .iter()
+            .filter_map(|one| match &one.to {
+                MoveTarget::Host(name) => Some((&*one.pod, name.as_str())),
+                MoveTarget::Replacement(index) => {
+                    replacements.get(*index).map(|id| (&*one.pod, id.name.as_str()))
+                }
+            })
+            .collect();
+        // Mode Cost knows who is still expected; upstream does not, and waits for a while.
+        if self.rules.mode == Mode::Compat {
+            let expires = after(now, crate::provisioning::nomination_ttl(context.settings.batch_max));
+            moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
+        }
+        context.state.start_command(resolved.candidates.iter().map(|one| one.id.name.as_str()), moves, now);
+        // Only for those that the same plan made: whoever has to go all the time would keep savings waiting for ever.
+        if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
+            self.pod_churn.restart(now);
+        }
+        if resolved.is_low_yield {
+            context.state.record_low_yield_move(now);
+        }
+        now
+    }
+
+    async fn reboot(&self, resolved: &ResolvedCommand) -> bool {
+        let mut has_begun = false;
+        for candidate in &resolved.candidates {
+            let Some((claim, _)) = self.find(candidate) else { continue };
+            let condition = candidate.repair.as_ref().map_or("", |repair| &repair.condition);
+            let bound = resolved.termination_grace_period_secs;
+            match reboot::commit(&self.context, &claim, condition, bound).await {
+                Ok(true) => {
+                    has_begun = true;
+                    self.count_disrupted(resolved, candidate, &claim);
+                }
+                Ok(false) => {}
+                Err(error) => tracing::error!(nodeclaim = name_of(&*claim), %error, "asking for a reboot"),
+            }
+        }
+        has_begun
+    }
+
+    /// Deletes these of the order's claims. What fails is tried again by the next step.
+    pub(super) async fn delete(&self, resolved: &ResolvedCommand, left: &[ClaimId]) {
+        let candidates = resolved.candidates.iter().filter(|candidate| left.contains(&candidate.id));
+        stream::iter(candidates)
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |candidate| async move {
+                if let Err(error) = self.delete_one(resolved, candidate).await {
+                    tracing::warn!(nodeclaim = candidate.id.name, %error, "deleting a disrupted nodeclaim");
+                }
+            })
+            .await;
+    }
+
+    async fn delete_one(&self, resolved: &ResolvedCommand, candidate: &Candidate) -> kube::Result<()> {
+        let context = &self.context;
+        let claims = &context.stores.node_claims;
+        let Some(claim) = claims.get("", &candidate.id.name) else { return Ok(()) };
+        if uid_of(&*claim) != candidate.id.uid || claim.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        if let Some(bound) = resolved.termination_grace_period_secs {
+            let deadline = context.clock.now().checked_add(SignedDuration::from_secs(bound));
+            self.set_termination_deadline(&claim, deadline.unwrap_or(Timestamp::MAX)).await?;
+        }
+        writes::delete(&context.client, claims, &*claim).await?;
+        self.count_disrupted(resolved, candidate, &claim);
+        self.report_terminating(resolved, candidate, &claim).await;
+        Ok(())
+    }
+
+    /// Says until when the drain may take, unless an earlier moment is said already.
+    async fn set_termination_deadline(&self, claim: &NodeClaim, deadline: Timestamp) -> kube::Result<()> {
+        let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
+        let present = annotation(claim, key).and_then(|text| text.parse::<Timestamp>().ok());
+        if present.is_some_and(|present| present <= deadline) {
+            return Ok(());
+        }
+        // Whole seconds, as upstream writes them.
+        let deadline = Timestamp::from_second(deadline.as_second()).unwrap_or(deadline);
+        let patch = json!({"metadata": {"annotations": {key: deadline.to_string()}}});
+        let context = &self.context;
+        writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await?;
+        Ok(())
+    }
+
+    /// The way back: nobody counts on the command any more, and its nodes are opened again. Its replacements stay as
+    /// ordinary nodes.
+    pub(super) async fn roll_back(&self, active: &ActiveCommand, left: &[ClaimId], failure: &RollbackCause) {
+        let state = &self.context.state;
+        for id in left {
+            state.unmark_for_deletion(&id.name);
+        }
+        for one in &active.resolved.moves {
+            state.remove_reservation(crate::pods::uid_of(&one.pod));
+        }
+        self.trigger.reset();
+        self.report_rolled_back(active, failure);
+        if let CommandState::AwaitingReplacements { replacements, .. } = &active.state {
+            self.release_replacements(replacements).await;
+        }
+        for id in left {
+            // What fails here is done by the next look at marks.
+            let _ = self.untaint_candidate(&id.name).await;
+        }
+    }
+
+    /// Replacements that nobody waits for any more are not to be taken for a command's.
+    async fn release_replacements(&self, replacements: &[ClaimId]) {
+        let context = &self.context;
+        let claims = &context.stores.node_claims;
+        for id in replacements {
+            let Some(claim) = claims.get("", &id.name).filter(|claim| is_replacement(claim)) else {
+                continue;
+            };
+            let patch = json!({"metadata": {"annotations": {ANNOTATION_REPLACES: null}}});
+            if let Err(error) = writes::merge(&context.client, claims, &*claim, patch).await {
+                tracing::warn!(nodeclaim = id.name, %error, "releasing a replacement");
+            }
+        }
+    }
+
+    /// Takes off what a command put on.
+    pub(super) async fn untaint_candidate(&self, claim: &str) -> kube::Result<()> {
+        let context = &self.context;
+        let Some(claim) = context.stores.node_claims.get("", claim) else { return Ok(()) };
+        let id = provider_id(&claim).unwrap_or_default();
+        for node in context.stores.nodes.by(BY_PROVIDER_ID, id) {
+            let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+            let left: Vec<&Taint> =
+                taints.iter().filter(|taint| taint.key != labels::TAINT_DISRUPTED).collect();
+            if left.len() < taints.len() {
+                let patch = json!({"spec": {"taints": left}});
+                writes::merge_unchanged(&context.client, &context.stores.nodes, &*node, patch).await?;
+            }
+        }
+        if condition(&claim, DISRUPTION_REASON).is_some() {
+            let mut wanted = (*claim).clone();
+            // Nothing depends on this condition, so it can be cleared.
+            let _ = change_conditions(&mut wanted, context.clock.now(), |set| set.clear(DISRUPTION_REASON));
+            let claims = &context.stores.node_claims;
+            writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
+        }
+        Ok(())
+    }
+
+    /// The target's objects as they are now, if they still are and are not on their way out.
+    fn find(&self, candidate: &Candidate) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
+        let stores = &self.context.stores;
+        let claim = stores.node_claims.get("", &candidate.id.name)?;
+        let is_meant = uid_of(&*claim) == candidate.id.uid && claim.metadata.deletion_timestamp.is_none();
+        let node = stores.nodes.get("", &candidate.node)?;
+        is_meant.then_some((claim, node))
+    }
+}
+
+pub(super) fn id_of(claim: &NodeClaim) -> ClaimId {
+    ClaimId { name: name_of(claim).to_owned(), uid: uid_of(claim).to_owned() }
+}

@@ -1,0 +1,123 @@
+//! What was moved, written where the next process finds it: how many pods within the hour on pools that bound it, and since
+//! when on claims whose pool has a cool-down. Claims that a command launched say so by themselves.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt};
+use jiff::Timestamp;
+use karpenter_api::labels::{
+    ANNOTATION_CONSOLIDATION_COOL_DOWN, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR, ANNOTATION_PODS_MOVED,
+    ANNOTATION_PODS_MOVED_AT,
+};
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::controllers::context::{annotation, name_of};
+use karpenter_disruption::cluster::Reason;
+use karpenter_state::controls::controls;
+use karpenter_state::move_annotations::{moved_onto_at, moves_text, pods_moved};
+use serde_json::json;
+
+use super::Disruption;
+use super::observe::{find_pool, pool_label};
+use super::resolved_command::{MoveTarget, ResolvedCommand};
+use crate::writes;
+
+const CONCURRENT_WRITES_MAX: usize = 16;
+
+impl Disruption {
+    /// Counts the pods that a command is about to move for savings. What a process that ends now has written down is
+    /// never too little.
+    pub(super) async fn count_moves(&self, resolved: &ResolvedCommand, now: Timestamp) -> Result<(), String> {
+        let context = &self.context;
+        let moved = pods_moved_by_pool(resolved);
+        for (pool, pods) in &moved {
+            context.state.count_moves(pool, *pods, now);
+        }
+        for name in moved.keys() {
+            let bounded =
+                |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
+            let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
+            // One after the other, so that the last write knows everything.
+            let _turn = self.move_count_lock.lock().await;
+            let written = moves_text(&context.state.move_history().by_minute(name, now));
+            let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
+            if let Err(error) =
+                writes::merge(&context.client, &context.stores.node_pools, &*pool, patch).await
+            {
+                self.uncount_moves(resolved, now);
+                return Err(format!("counting moved pods on nodepool {name}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The command does not begin after all.
+    pub(super) fn uncount_moves(&self, resolved: &ResolvedCommand, at: Timestamp) {
+        for (pool, pods) in pods_moved_by_pool(resolved) {
+            self.context.state.uncount_moves(pool, pods, at);
+        }
+    }
+
+    /// Writes on the claims that take pods of the command, and that were there before it, when that was. What fails is
+    /// known to this process all the same.
+    pub(super) async fn annotate_move_targets(&self, resolved: &ResolvedCommand, now: Timestamp) {
+        let context = &self.context;
+        let cools_down = |claim: &NodeClaim| {
+            let pool = find_pool(context, pool_label(claim));
+            pool.is_some_and(|pool| annotation(&*pool, ANNOTATION_CONSOLIDATION_COOL_DOWN).is_some())
+        };
+        let mut hosts: Vec<&str> = Vec::new();
+        for one in &resolved.moves {
+            if let MoveTarget::Host(name) = &one.to {
+                hosts.push(name);
+            }
+        }
+        hosts.sort_unstable();
+        hosts.dedup();
+        let claims = hosts.into_iter().filter_map(|name| context.stores.node_claims.get("", name));
+        let claims: Vec<_> = claims.filter(|claim| cools_down(claim)).collect();
+        stream::iter(claims)
+            .for_each_concurrent(CONCURRENT_WRITES_MAX, |claim| async move {
+                let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED_AT: now.to_string()}}});
+                let written =
+                    writes::merge(&context.client, &context.stores.node_claims, &*claim, patch).await;
+                if let Err(error) = written {
+                    tracing::warn!(nodeclaim = name_of(&*claim), %error, "noting that pods were moved there");
+                }
+            })
+            .await;
+    }
+
+    /// What processes before this one moved.
+    pub(super) fn load_move_history(&self) {
+        let context = &self.context;
+        for pool in context.stores.node_pools.list() {
+            for (at, pods) in pods_moved(&pool) {
+                context.state.count_moves(name_of(&*pool), pods, at);
+            }
+        }
+        for claim in context.stores.node_claims.list() {
+            if let Some(at) = moved_onto_at(&claim) {
+                context.state.restore_moved_onto(name_of(&*claim), at);
+            }
+        }
+    }
+
+    /// Nothing that some pool wants to be left alone is forgotten before its time.
+    pub(super) fn retain_move_history(&self) {
+        let pools = self.context.stores.node_pools.list();
+        let longest = pools.iter().map(|pool| controls(pool).0.cool_down_secs).max();
+        self.context.state.keep_moves_for(longest.unwrap_or(0));
+    }
+}
+
+/// Pods that the order moves for savings, by the pool that they leave.
+fn pods_moved_by_pool(resolved: &ResolvedCommand) -> BTreeMap<&str, u32> {
+    let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
+    if resolved.method.reason() == Reason::Underutilized {
+        for candidate in &resolved.candidates {
+            *by_pool.entry(&candidate.pool).or_default() += u32::try_from(candidate.pods).unwrap_or(u32::MAX);
+        }
+    }
+    by_pool.retain(|_, pods| *pods > 0);
+    by_pool
+}

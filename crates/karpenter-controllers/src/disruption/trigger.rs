@@ -1,0 +1,234 @@
+//! Whether it is worth looking again: a pass that found nothing finds nothing until something changes that it looks at,
+//! or until time itself changes the answer.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use karpenter_api::labels::ANNOTATION_PODS_MOVED;
+use karpenter_api::types::{NodeClaim, NodePool};
+use karpenter_cluster::store::{Change, Store};
+use karpenter_disruption::cluster::{Cluster, StateNode};
+use karpenter_disruption::evaluate::Evaluation;
+use karpenter_disruption::pool_policy::cool_down_until;
+use karpenter_state::pod::Pod;
+
+use super::command_state::after;
+use super::{IDLE_POLL, REEVALUATE_AFTER_MAX};
+use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
+use crate::stores::Stores;
+
+/// Clones share everything.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EvaluationTrigger {
+    generation: Arc<AtomicU64>,
+    /// The number as it was when nothing was found, and until when that holds.
+    unchanged: Arc<Mutex<Option<(u64, Timestamp)>>>,
+}
+
+impl EvaluationTrigger {
+    pub(super) fn watch(&self, stores: &Stores) {
+        self.watch_store(&stores.pods, pod_differs);
+        self.watch_store(&stores.nodes, node_differs);
+        self.watch_store(&stores.node_claims, claim_differs);
+        self.watch_store(&stores.node_pools, pool_differs);
+        self.watch_store(&stores.budgets, budget_differs);
+        self.watch_store(&stores.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
+        // Room that is kept for buffers makes nodes needed, and so do sizes of the pods that stand for them.
+        if let Some(buffers) = &stores.capacity_buffers {
+            self.watch_store(buffers, |old, new| !asks_for_same_pods(old, new));
+        }
+        let trigger = self.clone();
+        observe_referenced_objects(stores, move |_| trigger.record_change());
+    }
+
+    fn watch_store<K: Send + Sync + 'static>(&self, store: &Store<K>, differs: fn(&K, &K) -> bool) {
+        let generation = self.generation.clone();
+        store.observe(move |change: &Change<K>| {
+            let matters = match change {
+                Change::Applied { old: Some(old), new } => differs(old, new),
+                Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
+            };
+            if matters {
+                generation.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Something changed that no store shows.
+    pub(super) fn record_change(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// To be remembered before looking.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Nothing was found by a look that began at `generation`.
+    pub(super) fn nothing_found(&self, generation: u64, again_at: Timestamp) {
+        *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, again_at));
+    }
+
+    /// Something was done, so it is worth looking again.
+    pub(super) fn reset(&self) {
+        *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// When to look again if nothing changes; `None` if something has.
+    pub(super) fn unchanged_until(&self) -> Option<Timestamp> {
+        let unchanged = *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
+        unchanged.filter(|(generation, _)| *generation == self.generation()).map(|(_, until)| until)
+    }
+}
+
+/// Moments at which the answer may be another although nothing changes, and that no cluster knows of.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AnswerDeadlines {
+    /// The first at which a pod is no longer protected by its own annotation.
+    pub(super) protected_until: Option<Timestamp>,
+    /// By pool, when fewer pods will have been moved within the hour.
+    pub(super) move_limit_reopens_at: BTreeMap<String, Timestamp>,
+}
+
+/// How often is looked while pods are on their way to nodes.
+const NOMINATED_POLL: Duration = Duration::from_secs(5);
+
+/// When a pass that found nothing may find something although nothing changes.
+pub(super) fn next_evaluation_at(
+    cluster: &Cluster,
+    evaluation: &Evaluation,
+    deadlines: &AnswerDeadlines,
+    now: Timestamp,
+) -> Timestamp {
+    let mut next = after(now, REEVALUATE_AFTER_MAX);
+    next = deadlines.protected_until.map_or(next, |until| next.min(until));
+    // Whether a sick or drifted node may go depends on how long it has been so, and on other people's patience.
+    if cluster.state_nodes.iter().any(|one| {
+        one.is_unhealthy
+            || one.repair.is_some()
+            || (one.drifted_since_secs.is_some() && !one.is_marked_for_deletion)
+    }) {
+        next = next.min(after(now, IDLE_POLL));
+    }
+    // Nobody says when pods are no longer on their way to a node.
+    if cluster.state_nodes.iter().any(|one| one.is_nominated && !one.is_marked_for_deletion) {
+        next = next.min(after(now, NOMINATED_POLL));
+    }
+    // Schedules of budgets begin and end with a minute.
+    if evaluation.outcomes.iter().any(|outcome| outcome.is_constrained_by_budgets) {
+        let past = now.as_second().rem_euclid(60);
+        next = next.min(after(now, Duration::from_secs(u64::try_from(60 - past).unwrap_or(60))));
+    }
+    let settled = cluster.state_nodes.iter().filter_map(|state_node| {
+        let wait = cluster.pools.get(state_node.pool.as_ref()?)?.consolidate_after_secs?;
+        let at = Timestamp::from_second(state_node.last_pod_event_secs?.checked_add(wait)?).ok()?;
+        // Times in a cluster are whole seconds, rounded down: what ends within this one is not over for it.
+        (at > now || at.as_second() >= now.as_second()).then_some(at.max(after(now, Duration::from_secs(1))))
+    });
+    let due = cluster.state_nodes.iter().flat_map(|state_node| legacy_deadlines(cluster, state_node));
+    let due = due.filter_map(|at| Timestamp::from_second(at).ok()).filter(|at| *at > now);
+    // What is due already may wait for other people's patience.
+    let is_expired =
+        |state_node: &StateNode| legacy_deadlines(cluster, state_node).any(|at| at <= now.as_second());
+    if cluster
+        .state_nodes
+        .iter()
+        .any(|state_node| !state_node.is_marked_for_deletion && is_expired(state_node))
+    {
+        next = next.min(after(now, IDLE_POLL));
+    }
+    settled
+        .chain(due)
+        .chain(cool_down_ends(cluster, now))
+        .chain(move_limits_reopen(cluster, deadlines))
+        .fold(next, Timestamp::min)
+}
+
+/// When nodes are no longer left alone for what was moved to them.
+fn cool_down_ends(cluster: &Cluster, now: Timestamp) -> impl Iterator<Item = Timestamp> {
+    let staying = cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion);
+    staying.filter_map(move |state_node| {
+        let pool = cluster.pools.get(state_node.pool.as_ref()?)?;
+        Timestamp::from_second(cool_down_until(state_node, pool, now.as_second())?).ok()
+    })
+}
+
+/// When pools that bound how many pods are moved within an hour may let more go.
+fn move_limits_reopen(cluster: &Cluster, deadlines: &AnswerDeadlines) -> impl Iterator<Item = Timestamp> {
+    let bounded = move |name: &str| {
+        cluster.pools.get(name).is_some_and(|one| one.pool_policy.max_moves_per_hour.is_some())
+    };
+    deadlines.move_limit_reopens_at.iter().filter(move |(name, _)| bounded(name)).map(|(_, at)| *at)
+}
+
+/// When the rules before v1 give a node's time up: for its age, and for being empty.
+fn legacy_deadlines(cluster: &Cluster, state_node: &StateNode) -> impl Iterator<Item = i64> {
+    let rules =
+        state_node.pool.as_ref().and_then(|pool| cluster.pools.get(pool)).and_then(|pool| pool.legacy_rules);
+    let marks = state_node.legacy_marks;
+    let rules = rules.unwrap_or_default();
+    let sum = |since: Option<i64>, after: Option<i64>| Some(since?.saturating_add(after?));
+    let age = sum(marks.node_created_at_secs, rules.expires_after_secs);
+    // A second more than the whole time has to be over.
+    let empty = sum(marks.empty_since_secs, rules.empty_after_secs).map(|at| at.saturating_add(1));
+    age.into_iter().chain(empty)
+}
+
+fn pod_differs(old: &Pod, new: &Pod) -> bool {
+    let ready = |pod: &Pod| pod.status.ready.map(|ready| (ready.is_true, ready.is_false));
+    !old.has_equal_spec(new)
+        || old.node_name != new.node_name
+        || old.deleted_at != new.deleted_at
+        || old.status.phase != new.status.phase
+        || ready(old) != ready(new)
+        || old.status.is_unschedulable != new.status.is_unschedulable
+}
+
+/// Heartbeats and images are not worth a look.
+fn node_differs(old: &Node, new: &Node) -> bool {
+    let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
+    let conditions = |node: &Node| -> Vec<(String, String)> {
+        let all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        all.into_iter().map(|one| (one.type_.clone(), one.status.clone())).collect()
+    };
+    old.spec != new.spec
+        || old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || allocatable(old) != allocatable(new)
+        || conditions(old) != conditions(new)
+}
+
+fn claim_differs(old: &NodeClaim, new: &NodeClaim) -> bool {
+    old.metadata.labels != new.metadata.labels
+        || old.metadata.annotations != new.metadata.annotations
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || old.status != new.status
+}
+
+/// What is written down there about moved pods is known already.
+fn pool_differs(old: &NodePool, new: &NodePool) -> bool {
+    let annotations = |pool: &NodePool| -> Vec<(String, String)> {
+        let all = pool.metadata.annotations.iter().flatten();
+        let all = all.filter(|(name, _)| *name != ANNOTATION_PODS_MOVED);
+        all.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    let conditions = |pool: &NodePool| pool.status.as_ref().map(|status| status.conditions.clone());
+    old.metadata.generation != new.metadata.generation
+        || annotations(old) != annotations(new)
+        || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        || conditions(old) != conditions(new)
+}
+
+fn budget_differs(old: &PodDisruptionBudget, new: &PodDisruptionBudget) -> bool {
+    let allowed = |one: &PodDisruptionBudget| one.status.as_ref().map(|status| status.disruptions_allowed);
+    old.spec != new.spec || allowed(old) != allowed(new)
+}

@@ -1,0 +1,183 @@
+//! Mode Cost plans for all nodes at once: what one node must not do to the plans for the others.
+
+use std::sync::Arc;
+
+use karpenter_disruption::apply;
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LowYieldWindow, Reason};
+use karpenter_disruption::command::Command;
+use karpenter_disruption::evaluate::evaluate;
+use karpenter_disruption::validate::{Rejection, revalidate};
+use karpenter_disruption::verdict::Verdict;
+
+use karpenter_model::labels::ZONE;
+use karpenter_model::pod::{PodSpec, TopologySpread};
+use karpenter_model::selector::LabelSelector;
+
+use crate::builders::*;
+
+#[test]
+fn a_deletion_that_owners_do_not_want_takes_no_room_and_closes_no_node() {
+    let mut cluster = cluster();
+    pool(&mut cluster, "general").pool_policy.min_saving_per_hour = 0.15;
+    // a would fit on b, for less than its owner asks for; then b could not become a small one.
+    add(&mut cluster, "a", "small", &[pod("app", 500)]);
+    add(&mut cluster, "b", "large", &[pod("app", 1500)]);
+    let evaluation = evaluate(&cluster, &cost());
+    assert_eq!(claims(&evaluation.commands), [["b"]]);
+    assert!(
+        matches!(verdict(&evaluation, "a"), Verdict::BelowThreshold { .. }),
+        "{}",
+        verdict(&evaluation, "a")
+    );
+}
+
+#[test]
+fn a_deletion_that_a_balanced_pool_does_not_want_takes_no_room() {
+    let mut cluster = cluster();
+    pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
+    // Ten pods for a ninth of the price, and one pod for six ninths.
+    let many: Vec<_> = (0..10).map(|_| pod("app", 50)).collect();
+    add(&mut cluster, "a", "small", &many);
+    add(&mut cluster, "b", "large", &[pod("app", 1500)]);
+    add(&mut cluster, "c", "large", &[pod("app", 7500)]);
+    let evaluation = evaluate(&cluster, &cost());
+    assert_eq!(claims(&evaluation.commands), [["b"]]);
+}
+
+#[test]
+fn room_goes_to_those_that_save_most_for_it() {
+    let mut cluster = cluster();
+    Arc::make_mut(&mut cluster.problem.catalogs[0]).push(instance_type("tiny", 1, 0.09));
+    // What is left on d takes the one pod of a, or all pods of b and c, which cost nearly twice as much together.
+    add(&mut cluster, "a", "small", &[pod("app", 1900)]);
+    for name in ["b", "c"] {
+        add(&mut cluster, name, "tiny", &[pod("app", 440), pod("app", 440)]);
+    }
+    let many: Vec<_> = (0..12).map(|_| pod("app", 500)).collect();
+    add(&mut cluster, "d", "large", &many);
+    let evaluation = evaluate(&cluster, &cost());
+    assert_eq!(claims(&evaluation.commands), [["b"], ["c"]]);
+}
+
+#[test]
+fn a_node_that_could_go_for_nothing_waits_for_what_saves_more_for_the_trouble() {
+    let mut cluster = cluster();
+    // A hundred pods for a ninth of the price, on b if that stays; and one pod for a third of it, if b becomes a small one.
+    add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
+    add(&mut cluster, "b", "large", &[pod("app", 1500)]);
+    add(&mut cluster, "c", "large", &[pod("app", 7500)]);
+    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["b"]]);
+    // Where few may go at once nobody waits for another look.
+    allow(&mut cluster, "general", Reason::Underutilized, 1);
+    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
+}
+
+/// One spread pod in each zone, on a node of its own. Only c, in the second zone, has room for that of a, which may go there
+/// only if that of b goes to the first zone, where d has room for it; that of b could go to c, too.
+fn that_need_each_other() -> Cluster {
+    let mut cluster = cluster();
+    let spread = |cpu_millis| PodSpec {
+        spread: vec![TopologySpread {
+            key: ZONE.into(),
+            max_skew: 1,
+            min_domains: None,
+            hard: true,
+            selector: Some(LabelSelector::from_match_labels(&label_map(&[("app", "spread")]))),
+            honor_affinity: true,
+            honor_taints: false,
+        }],
+        ..pod("spread", cpu_millis)
+    };
+    add(&mut cluster, "a", "small", &[spread(1500)]);
+    add(&mut cluster, "b", "small", &[spread(500)]);
+    add(&mut cluster, "c", "large", &vec![pod("app", 100); 60]);
+    add(&mut cluster, "d", "large", &vec![pod("app", 100); 70]);
+    for name in ["b", "c"] {
+        let node = cluster.problem.nodes.iter_mut().find(|node| &*node.name == name).expect("it was added");
+        node.labels.insert(ZONE.into(), ZONES[1].into());
+    }
+    cluster
+}
+
+#[test]
+fn nodes_that_can_only_go_together_go_in_one_command() {
+    let cluster = that_need_each_other();
+    let evaluation = evaluate(&cluster, &cost());
+    assert_eq!(claims(&evaluation.commands), [["a", "b"]]);
+    assert!(evaluation.commands[0].replacements.is_empty());
+    assert!(revalidate(&evaluation.commands[0], &cluster, &cost()).is_ok());
+}
+
+#[test]
+fn where_they_may_not_go_together_the_one_goes_that_can() {
+    let mut by_nodes = that_need_each_other();
+    allow(&mut by_nodes, "general", Reason::Underutilized, 1);
+    assert_eq!(claims(&evaluate(&by_nodes, &cost()).commands), [["b"]]);
+    let mut by_pods = that_need_each_other();
+    guard(&mut by_pods, "spread", 1, &[(0, 0), (1, 0)]);
+    assert_eq!(claims(&evaluate(&by_pods, &cost()).commands), [["b"]]);
+    let mut by_owner = that_need_each_other();
+    pool(&mut by_owner, "general").pool_policy.max_moves_per_hour = Some(1);
+    assert_eq!(claims(&evaluate(&by_owner, &cost()).commands), [["b"]]);
+}
+
+/// Two nodes in one command, each to be replaced by another type of its size.
+fn two_for_two() -> (Cluster, Command) {
+    let mut cluster = cluster();
+    let catalog = Arc::make_mut(&mut cluster.problem.catalogs[0]);
+    catalog.push(instance_type("other", 8, 0.2));
+    for name in ["a", "b"] {
+        add(&mut cluster, name, "large", &[pod("app", 3000), pod("app", 3000)]);
+    }
+    let commands = evaluate(&cluster, &cost()).commands;
+    let mut together: Option<Command> = None;
+    for command in commands {
+        match &mut together {
+            None => together = Some(command),
+            Some(all) => {
+                all.candidates.extend(command.candidates);
+                all.replacements.extend(command.replacements);
+                all.price_before_per_hour += command.price_before_per_hour;
+                all.price_after_per_hour += command.price_after_per_hour;
+            }
+        }
+    }
+    (cluster, together.expect("half the price"))
+}
+
+#[test]
+fn the_same_nodes_again_are_no_improvement_at_the_second_look_either() {
+    let (mut cluster, command) = two_for_two();
+    assert_eq!(command.candidates.len(), 2);
+    assert!(revalidate(&command, &cluster, &cost()).is_ok());
+    // The other type is sold out, and what they are costs less than it did when they were bought.
+    let mut catalog = cluster.problem.catalogs[0].to_vec();
+    catalog.retain(|one| &*one.name != "other");
+    for one in catalog.iter_mut().filter(|one| &*one.name == "large") {
+        one.offerings.iter_mut().for_each(|offering| offering.price_per_hour *= 0.6);
+    }
+    cluster.problem.catalogs[0] = Arc::new(catalog);
+    let rejected = revalidate(&command, &cluster, &cost()).expect_err("large for large");
+    assert_eq!(rejected, Rejection::NotCheaper);
+}
+
+#[test]
+fn what_was_carried_out_is_remembered() {
+    let mut cluster = cluster();
+    add(&mut cluster, "a", "large", &[pod("app", 1500)]);
+    let mut commands = evaluate(&cluster, &cost()).commands;
+    commands[0].is_low_yield = true;
+    let next = apply::after(&cluster, &commands);
+    assert!(next.now_secs > NOW_SECS);
+    assert_eq!(next.state_nodes[0].moved_onto_at_secs, Some(NOW_SECS));
+    assert_eq!(next.state_nodes[0].pods[0].moved_at_secs, Some(NOW_SECS));
+    let low_yield = next.low_yield.expect("it said so");
+    assert_eq!((low_yield.began_secs, low_yield.last_secs), (NOW_SECS, NOW_SECS));
+    // Still at it, and again after a while.
+    for (ago_secs, began_secs) in [(299, NOW_SECS - 400), (300, NOW_SECS)] {
+        cluster.low_yield =
+            Some(LowYieldWindow { began_secs: NOW_SECS - 400, last_secs: NOW_SECS - ago_secs });
+        let low_yield = apply::after(&cluster, &commands).low_yield.expect("it said so");
+        assert_eq!((low_yield.began_secs, low_yield.last_secs), (began_secs, NOW_SECS));
+    }
+}
