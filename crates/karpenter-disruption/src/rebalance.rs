@@ -8,7 +8,7 @@ pub(crate) mod accept;
 mod deletes;
 pub(crate) mod draft;
 mod fluid;
-mod order;
+pub(crate) mod order;
 mod replacing;
 mod tally;
 mod windows;

@@ -1,24 +1,44 @@
 //! Consolidation of the whole cluster: one linear program decides which nodes are removed, at the least price of all
-//! nodes plus the price of moving their pods; every removal is then simulated and becomes a command of its own.
+//! nodes plus the price of moving their pods. Every removal is then simulated and becomes a command of its own.
+//!
+//! A command saves more than its moves are priced at, by itself; no pod is moved twice; and every command can be executed
+//! without the others. Removals for which that does not hold are merged, cut up, or dropped.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use karpenter_model::problem::Mode;
-use karpenter_scheduling::simulate::{Removal, RemovalCandidate, RemovalRequest, Simulator};
+use karpenter_scheduling::simulate::{BoundAt, Removal, RemovalCandidate, RemovalRequest, Simulator};
 
 use crate::balanced::totals;
-use crate::lower_bound;
-use crate::command::Candidate;
-use crate::disruption_price::DisruptionPrices;
 use crate::cluster::Cluster;
+use crate::command::{Candidate, Destination};
+use crate::disruption_price::DisruptionPrices;
+use crate::lower_bound;
 use crate::rebalance::accept::Rules;
-use crate::rebalance::draft::{Draft, Move};
+use crate::rebalance::draft::{Draft, Found, Move};
+use crate::rebalance::order::Zones;
 use crate::rebalance::{Rebalancing, Step, command};
 use crate::settings::Settings;
+use crate::verdict::Verdict;
 
-/// Commands that launch nodes share this effort.
-const LAUNCH_EFFORT_SHARE: u64 = 9;
+/// Nodes that one command removes at most; about as many as upstream takes.
+const NODES_PER_COMMAND_MAX: usize = 100;
+
+/// Simulations of commands that launch nodes get this part of the effort.
+const EFFORT_SHARE: u64 = 9;
+
+struct Planner<'a> {
+    draft: Draft<'a>,
+    zones: Zones,
+    rules: Rules<'a>,
+    prices: DisruptionPrices,
+    budget_left: &'a BTreeMap<Arc<str>, u32>,
+    effort: u64,
+    moves: Vec<Move>,
+    rejected: BTreeMap<usize, Verdict>,
+}
 
 pub(crate) fn plan(
     cluster: &Cluster,
@@ -27,70 +47,29 @@ pub(crate) fn plan(
     budget_left: &BTreeMap<Arc<str>, u32>,
     settings: &Settings,
 ) -> Rebalancing {
-    let mut draft = Draft::new(cluster, simulator, candidates);
-    let prices = DisruptionPrices::new(cluster, &totals(cluster), settings.saving_ratio);
-    let rules = Rules::new(cluster);
-    let open: Vec<usize> = (0..candidates.len()).filter(|number| draft.is_open[*number]).collect();
-    let wanted: Vec<RemovalCandidate> = open
-        .iter()
-        .map(|number| RemovalCandidate {
-            node: draft.node_of[*number],
-            price_per_hour: candidates[*number].price_per_hour,
-            disruption_price_per_hour: prices.of(&candidates[*number]),
-        })
-        .collect();
-    let receivers = draft.receivers();
-    let largest = budget_left.values().copied().max().map_or(usize::MAX, |most| (most as usize / 2).max(1));
-    let request = RemovalRequest {
-        candidates: &wanted,
-        onto: &receivers,
-        removed_together_max: largest,
-        effort: settings.effort,
+    let draft = Draft::new(cluster, simulator, candidates);
+    let mut planner = Planner {
+        zones: Zones::new(&draft),
+        draft,
+        rules: Rules::new(cluster),
+        prices: DisruptionPrices::new(cluster, &totals(cluster), settings.saving_ratio),
+        budget_left,
+        effort: (settings.effort / EFFORT_SHARE).max(1),
+        moves: Vec::new(),
+        rejected: BTreeMap::new(),
     };
-    let removals = draft.simulator.removals(&request);
-    let mut ranked: Vec<(f64, Removal)> = removals
-        .removals
-        .into_iter()
-        .map(|mut removal| {
-            removal.candidates.iter_mut().for_each(|one| *one = open[*one]);
-            let sum = |of: &dyn Fn(&Candidate) -> f64| -> f64 {
-                removal.candidates.iter().map(|one| of(&candidates[*one])).sum()
-            };
-            let launched: f64 = removal.launches.iter().map(|launch| launch.price_per_hour).sum();
-            let saving = sum(&|one| one.price_per_hour) - launched;
-            (saving / sum(&|one| prices.of(one)).max(1e-9), removal)
-        })
-        .collect();
-    ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.candidates.cmp(&b.1.candidates)));
-    let launching = ranked.iter().filter(|(_, removal)| !removal.launches.is_empty()).count() as u64;
-    let effort = (settings.effort / launching.clamp(1, LAUNCH_EFFORT_SHARE)).max(1);
-    let mut moves: Vec<Move> = Vec::new();
-    let is_worth = |one: &Move| {
-        let of: f64 = one.sources.iter().map(|source| prices.of(&candidates[*source])).sum();
-        one.saving_per_hour() > of + 1e-9
-    };
-    for (_, removal) in ranked {
-        let mode = if removal.launches.is_empty() { Mode::Compat } else { Mode::Cost };
-        let Some(found) = draft.ask_targets(&removal.candidates, &removal.onto, &receivers, mode, effort) else {
-            continue;
-        };
-        if is_worth(&found.one) && rules.accepts_any(&draft, &found.one).is_ok() {
-            draft.commit(&found);
-            moves.push(found.one);
-        }
-    }
-    let price_now: f64 =
-        cluster.state_nodes.iter().filter(|one| !one.is_marked_for_deletion).map(|one| one.price_per_hour).sum();
+    planner.plan(settings.effort);
+    let Planner { prices, mut moves, rejected, .. } = planner;
+    let ratio = |one: &Move| saving_ratio(&prices, candidates, one);
+    moves.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)).then_with(|| a.sources.cmp(&b.sources)));
+    let staying = cluster.state_nodes.iter().filter(|one| !one.is_marked_for_deletion);
+    let price_now: f64 = staying.map(|one| one.price_per_hour).sum();
     let mut plan = Rebalancing {
         price_now_per_hour: price_now,
         lower_bound_per_hour: lower_bound::lower_bound_per_hour(cluster, settings.effort).unwrap_or(0.0),
+        refused: rejected,
         ..Rebalancing::default()
     };
-    let ratio = |one: &Move| {
-        let of: f64 = one.sources.iter().map(|source| prices.of(&candidates[*source])).sum();
-        one.saving_per_hour() / of.max(1e-9)
-    };
-    moves.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)).then_with(|| a.sources.cmp(&b.sources)));
     let (mut price, mut pods_moved) = (price_now, 0);
     for one in moves {
         price -= one.saving_per_hour();
@@ -100,4 +79,215 @@ pub(crate) fn plan(
     }
     plan.price_after_all_per_hour = price;
     plan
+}
+
+/// What a command saves for the price of its moves.
+fn saving_ratio(prices: &DisruptionPrices, candidates: &[Candidate], one: &Move) -> f64 {
+    one.saving_per_hour() / disruption_price(prices, candidates, &one.sources).max(1e-9)
+}
+
+fn disruption_price(prices: &DisruptionPrices, candidates: &[Candidate], sources: &[usize]) -> f64 {
+    sources.iter().map(|source| prices.of(&candidates[*source])).sum()
+}
+
+impl Planner<'_> {
+    fn plan(&mut self, effort: u64) {
+        let candidates = self.draft.candidates;
+        let open: Vec<usize> = (0..candidates.len()).filter(|number| self.draft.is_open[*number]).collect();
+        let wanted: Vec<RemovalCandidate> = open
+            .iter()
+            .map(|number| RemovalCandidate {
+                node: self.draft.node_of[*number],
+                price_per_hour: candidates[*number].price_per_hour,
+                disruption_price_per_hour: self.prices.of(&candidates[*number]),
+            })
+            .collect();
+        let receivers = self.draft.receivers();
+        let request = RemovalRequest { candidates: &wanted, onto: &receivers, effort };
+        let removals = self.draft.simulator.removals(&request);
+        for ((number, terms), one) in open.iter().zip(&removals.terms).zip(&wanted) {
+            let verdict = Verdict::Stays {
+                price_per_hour: one.price_per_hour,
+                pods_elsewhere_per_hour: terms.pods_elsewhere_per_hour,
+                free_capacity_per_hour: terms.free_capacity_per_hour,
+                pods: self.draft.movable_pods(*number),
+                disruption_price_per_hour: one.disruption_price_per_hour,
+            };
+            self.rejected.insert(*number, verdict);
+        }
+        let mut ranked: Vec<Removal> = removals.removals;
+        for removal in &mut ranked {
+            removal.candidates.iter_mut().for_each(|one| *one = open[*one]);
+        }
+        ranked.sort_by(|a, b| self.compare(a, b));
+        let (mut left, mut single) = (Vec::new(), Vec::new());
+        for removal in ranked {
+            let is_deletion = removal.launches.is_empty() && removal.candidates.len() == 1;
+            if is_deletion && !self.zones.is_empty() {
+                single.push(removal);
+            } else if !self.execute(&removal, &receivers) {
+                left.push(removal.candidates);
+            }
+        }
+        self.delete_together(single, &receivers, &mut left);
+        for sources in left {
+            self.retry(&sources);
+        }
+    }
+
+    /// The best saving for the disruption first.
+    fn compare(&self, a: &Removal, b: &Removal) -> Ordering {
+        let ratio = |removal: &Removal| {
+            let price: f64 =
+                removal.candidates.iter().map(|one| self.draft.candidates[*one].price_per_hour).sum();
+            let launched: f64 = removal.launches.iter().map(|launch| launch.price_per_hour).sum();
+            let disruption = disruption_price(&self.prices, self.draft.candidates, &removal.candidates);
+            (price - launched) / disruption.max(1e-9)
+        };
+        ratio(b).total_cmp(&ratio(a)).then_with(|| a.candidates.cmp(&b.candidates))
+    }
+
+    /// Whether budgets could ever let so many nodes of their NodePools go at once.
+    fn is_within_budgets(&self, sources: &[usize]) -> bool {
+        let mut nodes: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
+        for source in sources {
+            *nodes.entry(&self.draft.candidates[*source].pool).or_default() += 1;
+        }
+        let is_within = |(pool, count): (&Arc<str>, u32)| self.budget_left.get(pool).is_none_or(|left| count <= *left);
+        sources.len() <= NODES_PER_COMMAND_MAX && nodes.into_iter().all(is_within)
+    }
+
+    /// Simulates a removal as it was planned, and takes it into the plan if it is accepted.
+    fn execute(&mut self, removal: &Removal, receivers: &[usize]) -> bool {
+        if !self.is_within_budgets(&removal.candidates) {
+            return false;
+        }
+        let mode = if removal.launches.is_empty() { Mode::Compat } else { Mode::Cost };
+        let found =
+            self.draft.ask_targets(&removal.candidates, &removal.onto, receivers, mode, self.effort);
+        found.is_some_and(|found| self.take(&found))
+    }
+
+    /// Takes a command into the plan if it saves enough, owners of NodePools accept it, and it does not depend on others.
+    fn take(&mut self, found: &Found) -> bool {
+        if !self.is_worth(&found.one) || self.zones.standing(&self.draft, std::slice::from_ref(&found.one)) != [true] {
+            return false;
+        }
+        self.draft.commit(found);
+        self.zones.note(&mut self.draft, &found.one);
+        self.add(found.one.clone());
+        true
+    }
+
+    fn add(&mut self, one: Move) {
+        one.sources.iter().for_each(|source| _ = self.rejected.remove(source));
+        self.moves.push(one);
+    }
+
+    fn is_worth(&mut self, one: &Move) -> bool {
+        let disruption = disruption_price(&self.prices, self.draft.candidates, &one.sources);
+        // Deleting a node of unknown price saves nothing on paper, and never costs anything.
+        let is_saving = one.saving_per_hour() > disruption + 1e-9
+            || one.replacements.is_empty() && one.saving_per_hour() >= disruption;
+        if !is_saving {
+            return false;
+        }
+        match self.rules.accepts_any(&self.draft, one) {
+            Ok(()) => true,
+            Err(verdict) => {
+                for source in &one.sources {
+                    verdict.iter().for_each(|verdict| _ = self.rejected.insert(*source, verdict.clone()));
+                }
+                false
+            }
+        }
+    }
+
+    /// Deletes nodes where pods are counted across nodes: all are simulated together, and those that depend on each other
+    /// become one command.
+    fn delete_together(&mut self, mut single: Vec<Removal>, receivers: &[usize], left: &mut Vec<Vec<usize>>) {
+        let mut dropped: Vec<usize> = Vec::new();
+        while !single.is_empty() {
+            let mut sources: Vec<usize> = single.iter().flat_map(|one| one.candidates.iter().copied()).collect();
+            sources.sort_unstable();
+            let targets: Vec<(BoundAt, usize)> = single.iter().flat_map(|one| one.onto.iter().copied()).collect();
+            let found = self.draft.ask_targets(&sources, &targets, receivers, Mode::Compat, 0);
+            let mut failed: BTreeSet<usize> = BTreeSet::new();
+            if let Some(found) = &found {
+                let of_source: BTreeMap<usize, usize> =
+                    sources.iter().map(|source| (self.draft.node_of[*source], *source)).collect();
+                let is_new = |to: &Destination| matches!(to, Destination::New(_));
+                let without_target = found.one.moves.iter().filter(|(_, to)| is_new(to));
+                failed.extend(without_target.filter_map(|(pod, _)| of_source.get(&(pod.node as usize))));
+            } else {
+                // Some pod has no place at all: the last one is tried by itself.
+                failed.extend(single.last().into_iter().flat_map(|one| &one.candidates));
+            }
+            if let Some(found) = found.filter(|_| failed.is_empty()) {
+                let parts: Vec<Move> =
+                    single.iter().map(|one| part(&self.draft, &found.one, one.candidates[0])).collect();
+                for one in &parts {
+                    if !self.is_worth(one) {
+                        failed.extend(&one.sources);
+                    }
+                }
+                let may_go_together =
+                    |one: &Move| self.is_within_budgets(&one.sources) && self.rules.may_go_together(&self.draft, one);
+                if failed.is_empty() {
+                    let (joined, apart) = self.zones.joined(&self.draft, &parts, may_go_together);
+                    failed.extend(apart.iter().flat_map(|one| &one.sources));
+                    if failed.is_empty() {
+                        self.draft.commit(&found);
+                        for one in joined {
+                            self.zones.note(&mut self.draft, &one);
+                            self.add(one);
+                        }
+                        break;
+                    }
+                }
+            }
+            single.retain(|one| !failed.contains(&one.candidates[0]));
+            dropped.extend(failed);
+        }
+        left.extend(dropped.into_iter().map(|source| vec![source]));
+    }
+
+    /// Plans nodes again whose removal could not be executed as planned: pods go wherever there is free capacity left.
+    /// Halves the set until that saves enough.
+    fn retry(&mut self, sources: &[usize]) {
+        let mut sources: Vec<usize> =
+            sources.iter().copied().filter(|source| self.draft.is_open[*source]).collect();
+        sources.sort_unstable();
+        if sources.is_empty() {
+            return;
+        }
+        if self.is_within_budgets(&sources) {
+            let receivers = self.draft.receivers();
+            for mode in [Mode::Cost, Mode::Compat] {
+                let found = self.draft.ask(&sources, &receivers, mode, self.effort);
+                if found.is_some_and(|found| self.take(&found)) {
+                    return;
+                }
+            }
+        }
+        if sources.len() > 1 {
+            let (first, second) = sources.split_at(sources.len() / 2);
+            self.retry(first);
+            self.retry(second);
+        }
+    }
+}
+
+/// The part of a simulation that concerns one node.
+fn part(draft: &Draft<'_>, all: &Move, source: usize) -> Move {
+    let node = draft.node_of[source] as u32;
+    let candidate = &draft.candidates[source];
+    Move {
+        sources: vec![source],
+        replacements: Vec::new(),
+        moves: all.moves.iter().filter(|(from, _)| from.node == node).copied().collect(),
+        price_before_per_hour: candidate.price_per_hour,
+        price_after_per_hour: 0.0,
+        trouble: candidate.reschedule_cost,
+    }
 }

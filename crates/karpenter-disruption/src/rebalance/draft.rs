@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
-use karpenter_model::problem::{Mode, ReservedMode};
+use karpenter_model::problem::{Mobility, Mode, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::cluster::Cluster;
@@ -237,6 +237,12 @@ impl<'a> Draft<'a> {
             trouble: sum(|candidate| candidate.reschedule_cost),
             replacements,
         })
+    }
+
+    /// The number of pods that have to move if a candidate is removed.
+    pub(crate) fn movable_pods(&self, candidate: usize) -> usize {
+        let node = self.simulator.problem().nodes.get(self.node_of[candidate]);
+        node.map_or(0, |node| node.pods.iter().filter(|pod| pod.mobility == Mobility::Moves).count())
     }
 
     /// Takes a move for carried out.

@@ -8,8 +8,8 @@
 //!             what a node takes on fits its free capacity
 //! ```
 //!
-//! The program is solved by column generation and rounded to whole nodes. Constraints over zones are not part of it:
-//! whoever executes a removal simulates it first.
+//! The program is solved by column generation and rounded to whole nodes. Constraints over zones are decided
+//! in between ([`zones`]); whoever executes a removal simulates it first.
 
 mod columns;
 mod groups;
@@ -17,6 +17,9 @@ mod instance;
 mod master;
 mod pricing;
 mod rounding;
+mod zones;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 
@@ -39,8 +42,6 @@ pub struct RemovalRequest<'a> {
     pub candidates: &'a [RemovalCandidate],
     /// Existing nodes that take pods while they stay.
     pub onto: &'a [usize],
-    /// The largest number of nodes that one removal may have.
-    pub removed_together_max: usize,
     pub effort: u64,
 }
 
@@ -85,31 +86,70 @@ impl Simulator<'_> {
         if request.candidates.is_empty() {
             return all;
         }
-        let Some(instance) = instance::extract(self, request) else { return all };
-        let work_max = request.effort.saturating_mul(WORK_PER_EFFORT);
-        let parts: Vec<_> = instance
-            .parts()
-            .into_par_iter()
-            .map(|part| {
-                let solution = columns::solve(&part, work_max);
-                let placement = rounding::round(&part, &solution);
-                let removals = groups::removals(&part, &placement, &solution.duals);
-                (part, solution, placement, removals)
-            })
-            .collect();
-        for (part, solution, placement, removals) in parts {
-            all.work += solution.work + placement.work;
-            all.removals.extend(removals);
-            for (place, free) in part.places.iter().zip(&solution.free_values) {
+        let mut ledger = instance::ledger(self, request);
+        let Some(instance) = instance::extract(self, &mut ledger, request, &BTreeMap::new()) else { return all };
+        let is_zonal = instance.is_zonal;
+        let parts = solve(instance, request.effort);
+        for part in &parts {
+            all.work += part.solution.work + part.placement.work;
+            for (place, free) in part.instance.places.iter().zip(&part.solution.free_values) {
                 let Some(terms) = place.candidate.map(|candidate| &mut all.terms[candidate]) else { continue };
                 terms.free_capacity_per_hour += free;
                 terms.pods_elsewhere_per_hour += place
                     .pods
                     .iter()
-                    .map(|(class, pods)| solution.duals[*class as usize] * pods.len() as f64)
+                    .map(|(class, pods)| part.solution.duals[*class as usize] * pods.len() as f64)
                     .sum::<f64>();
             }
         }
+        if !is_zonal {
+            all.removals = parts.iter().flat_map(Part::removals).collect();
+            return all;
+        }
+        // Which nodes are removed decides which zones the pods have to go to; with these the program is solved again,
+        // for the nodes that it removed.
+        let mut removed: BTreeSet<usize> = BTreeSet::new();
+        for part in &parts {
+            let of_part = part.instance.places.iter().zip(&part.placement.is_removed);
+            removed.extend(of_part.filter(|(_, is_removed)| **is_removed).filter_map(|(one, _)| one.candidate));
+        }
+        let removed: Vec<usize> = removed.into_iter().collect();
+        let candidates: Vec<RemovalCandidate> = removed.iter().map(|one| request.candidates[*one]).collect();
+        let zoned = RemovalRequest { candidates: &candidates, ..*request };
+        let pods: Vec<BoundAt> = candidates.iter().flat_map(|one| self.pod_index.movable(one.node)).collect();
+        let zone_of = zones::assign(&ledger, self, &pods);
+        let mut ledger = instance::ledger(self, &zoned);
+        let Some(instance) = instance::extract(self, &mut ledger, &zoned, &zone_of) else { return all };
+        for part in solve(instance, request.effort) {
+            all.work += part.solution.work + part.placement.work;
+            all.removals.extend(part.removals().into_iter().map(|mut removal| {
+                removal.candidates.iter_mut().for_each(|one| *one = removed[*one]);
+                removal
+            }));
+        }
         all
     }
+}
+
+/// A part of the cluster whose pods go nowhere else, solved.
+struct Part {
+    instance: instance::Instance,
+    solution: columns::Solution,
+    placement: rounding::Placement,
+}
+
+impl Part {
+    fn removals(&self) -> Vec<Removal> {
+        groups::removals(&self.instance, &self.placement, &self.solution.duals)
+    }
+}
+
+fn solve(instance: instance::Instance, effort: u64) -> Vec<Part> {
+    let work_max = effort.saturating_mul(WORK_PER_EFFORT);
+    let solve_part = |instance: instance::Instance| {
+        let solution = columns::solve(&instance, work_max);
+        let placement = rounding::round(&instance, &solution);
+        Part { instance, solution, placement }
+    };
+    instance.parts().into_par_iter().map(solve_part).collect()
 }

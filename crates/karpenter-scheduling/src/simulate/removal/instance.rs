@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use karpenter_model::problem::{Mobility, Mode, Options};
+use karpenter_model::requirements::{Requirement, Requirements};
 
 use super::RemovalRequest;
+use super::zones::{self, Zone};
 use crate::bits::Bits;
 use crate::cost::{Demand, Demands, kinds, vector};
 use crate::ledger::Ledger;
@@ -61,6 +63,8 @@ pub(super) struct Instance {
     pub(super) kinds: Vec<Kind>,
     /// By class: pods on nodes that may be removed.
     pub(super) demand: Vec<u32>,
+    /// Some pods are constrained by zone.
+    pub(super) is_zonal: bool,
 }
 
 impl Place {
@@ -139,6 +143,7 @@ impl Instance {
             places,
             kinds,
             demand: classes.iter().map(|class| self.demand[*class]).collect(),
+            is_zonal: self.is_zonal,
         }
     }
 }
@@ -147,25 +152,37 @@ impl Instance {
 /// constraints are its own.
 type ClassKey = (Amounts, usize, Bits, u32, Option<usize>);
 
-/// Reads the instance of a request. `None` if there are too many resources.
-pub(super) fn extract(simulator: &Simulator<'_>, request: &RemovalRequest<'_>) -> Option<Instance> {
+/// The ledger of a simulator with all pods of the candidates in its queue.
+pub(super) fn ledger(simulator: &Simulator<'_>, request: &RemovalRequest<'_>) -> Ledger {
     let mut ledger = simulator.cluster.clone();
-    if ledger.prepared.dimensions.len() > DIMENSIONS {
-        return None;
-    }
     let wanted: Vec<usize> = request.candidates.iter().map(|one| one.node).collect();
     let moving = simulator.pod_index.moving(&wanted, Mobility::Moves);
     simulator.pod_index.fill_queue(&mut ledger.classes, &moving);
     let options = Options { mode: Mode::Cost, ..simulator.problem.options.clone() };
     ledger.begin_simulation(&[], options, &BTreeMap::new());
+    ledger
+}
+
+/// Reads the instance of a request. `None` if there are too many resources. Pods with a zone go to this zone only.
+pub(super) fn extract(
+    simulator: &Simulator<'_>,
+    ledger: &mut Ledger,
+    request: &RemovalRequest<'_>,
+    zone_of: &BTreeMap<BoundAt, Zone>,
+) -> Option<Instance> {
+    if ledger.prepared.dimensions.len() > DIMENSIONS {
+        return None;
+    }
+    let wanted: Vec<usize> = request.candidates.iter().map(|one| one.node).collect();
+    let moving = simulator.pod_index.moving(&wanted, Mobility::Moves);
     let mut everywhere = Bits::empty(ledger.prepared.templates.len());
     (0..ledger.prepared.templates.len()).for_each(|template| everywhere.insert(template));
     let mut demands = Demands::default();
     let mut instance = Instance::default();
     let mut known: BTreeMap<ClassKey, u32> = BTreeMap::new();
-    let mut class_of_ledger: BTreeMap<usize, u32> = BTreeMap::new();
-    // One class of the ledger behind each class.
-    let mut behind: Vec<usize> = Vec::new();
+    let mut class_of_ledger: BTreeMap<(usize, Option<Zone>), u32> = BTreeMap::new();
+    // One class of the ledger behind each class, and its zone.
+    let mut behind: Vec<(usize, Option<Zone>)> = Vec::new();
     let mut class_of_pod: BTreeMap<BoundAt, u32> = BTreeMap::new();
     for of_spec in &moving {
         let spec = simulator.pod_index.spec(of_spec.spec);
@@ -173,23 +190,27 @@ pub(super) fn extract(simulator: &Simulator<'_>, request: &RemovalRequest<'_>) -
             continue;
         }
         let of_ledger = simulator.pod_index.class_of(of_spec.spec);
-        let class = match class_of_ledger.get(&of_ledger) {
-            Some(class) => *class,
-            None => {
-                let key = class_key(&mut ledger, of_ledger, &everywhere, &mut demands);
-                let class = *known.entry(key).or_insert_with_key(|key| {
-                    let class = Class { requests: vector(&key.0), cap: key.3, demand: key.1 };
-                    instance.classes.push(class);
-                    behind.push(of_ledger);
-                    instance.classes.len() as u32 - 1
-                });
-                class_of_ledger.insert(of_ledger, class);
-                class
-            }
-        };
-        of_spec.pods.iter().for_each(|pod| _ = class_of_pod.insert(*pod, class));
+        instance.is_zonal |= zones::is_zonal(ledger, of_ledger);
+        for pod in &of_spec.pods {
+            let own = (of_ledger, zone_of.get(pod).copied());
+            let class = match class_of_ledger.get(&own) {
+                Some(class) => *class,
+                None => {
+                    let key = class_key(ledger, own, &everywhere, &mut demands);
+                    let class = *known.entry(key).or_insert_with_key(|key| {
+                        let class = Class { requests: vector(&key.0), cap: key.3, demand: key.1 };
+                        instance.classes.push(class);
+                        behind.push(own);
+                        instance.classes.len() as u32 - 1
+                    });
+                    class_of_ledger.insert(own, class);
+                    class
+                }
+            };
+            class_of_pod.insert(*pod, class);
+        }
     }
-    let kinds = kinds(&mut ledger, &everywhere, &demands.list, true);
+    let kinds = kinds(ledger, &everywhere, &demands.list, true);
     instance.kinds = kinds
         .into_iter()
         .map(|kind| Kind { free: kind.free, price: kind.price, serves: kind.demands })
@@ -207,7 +228,7 @@ pub(super) fn extract(simulator: &Simulator<'_>, request: &RemovalRequest<'_>) -
         let takes = receives[node] && !ledger.is_closed_to_movers(position);
         let limits: Vec<u32> = behind
             .iter()
-            .map(|class| if takes { accepted(&mut ledger, *class, position) } else { 0 })
+            .map(|class| if takes { accepted(ledger, *class, position) } else { 0 })
             .collect();
         let mut place = Place {
             node,
@@ -247,10 +268,20 @@ pub(super) fn extract(simulator: &Simulator<'_>, request: &RemovalRequest<'_>) -
     Some(instance)
 }
 
-fn class_key(ledger: &mut Ledger, class: usize, everywhere: &Bits, demands: &mut Demands) -> ClassKey {
+fn class_key(
+    ledger: &mut Ledger,
+    (class, zone): (usize, Option<Zone>),
+    everywhere: &Bits,
+    demands: &mut Demands,
+) -> ClassKey {
     // The last level of relaxation states the fewest constraints.
     let variant = ledger.classes.classes[class].variants.end - 1;
-    let matching = (*ledger.matching_nodes(variant)).clone();
+    let mut matching = (*ledger.matching_nodes(variant)).clone();
+    if let Some(zone) = zone {
+        (0..ledger.nodes.len())
+            .filter(|node| ledger.nodes[*node].facts.domains[zone.key] != Some(zone.domain))
+            .for_each(|node| matching.remove(node));
+    }
     let data = &ledger.classes.variants[variant];
     let volume = data.alternatives[0];
     let (added, requests) = (data.added, data.requests.clone());
@@ -261,21 +292,38 @@ fn class_key(ledger: &mut Ledger, class: usize, everywhere: &Bits, demands: &mut
         && data.repelled_by_on_host.is_empty()
         && data.spec.host_ports.is_empty()
         && data.spec.volumes.attachments.is_empty();
+    // On new nodes a hostname spread may hold a share of its pods.
+    let pools = ledger.problem.pools.iter().filter_map(|pool| pool.hostname_spread_share);
+    let share = pools.chain([ledger.options.hostname_spread_share]).map(|share| share.percent()).max().unwrap_or(0);
     let caps = data.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself).map(|owned| {
         match owned.kind {
-            GroupKind::Spread { max_skew, .. } => max_skew,
+            GroupKind::Spread { max_skew, .. } => {
+                let counted = ledger.topology.group(owned.group).matched_total;
+                let part = (counted * u64::from(share)).div_ceil(100);
+                max_skew.max(u32::try_from(part).unwrap_or(u32::MAX))
+            }
             GroupKind::AntiAffinity => 1,
             GroupKind::Affinity => u32::MAX,
         }
     });
     let cap = if data.spec.host_ports.is_empty() { caps.min().unwrap_or(u32::MAX) } else { 1 };
-    let added = ledger.states.join(added, volume);
+    let mut added = ledger.states.join(added, volume);
+    if let Some(zone) = zone {
+        let value = ledger.topology.domains[zone.key][zone.domain].clone();
+        let in_zone: Requirements =
+            [Requirement::in_values(ledger.topology.keys[zone.key].clone(), [value])].into_iter().collect();
+        let in_zone = ledger.states.intern(&in_zone);
+        added = ledger.states.join(added, in_zone);
+    }
     let demand = demands.number(Demand { added, tolerated });
     (requests, demand, matching, cap, (!is_plain).then_some(class))
 }
 
-/// How many pods of a class a node accepts, resources and zones aside.
-fn accepted(ledger: &mut Ledger, class: usize, position: usize) -> u32 {
+/// How many pods of a class a node accepts, resources aside.
+fn accepted(ledger: &mut Ledger, (class, zone): (usize, Option<Zone>), position: usize) -> u32 {
+    if zone.is_some_and(|zone| ledger.nodes[position].facts.domains[zone.key] != Some(zone.domain)) {
+        return 0;
+    }
     let variant = ledger.classes.classes[class].variants.end - 1;
     if !ledger.matching_nodes(variant).contains(position) {
         return 0;
