@@ -113,25 +113,27 @@ impl Planner<'_> {
                 pods: self.draft.movable_pods(*number),
                 disruption_price_per_hour: one.disruption_price_per_hour,
             };
-            self.rejected.insert(*number, verdict);
+            let by_owner = self.rules.may_be_deleted(&self.draft, *number).err();
+            self.rejected.insert(*number, by_owner.unwrap_or(verdict));
         }
         let mut ranked: Vec<Removal> = removals.removals;
         for removal in &mut ranked {
             removal.candidates.iter_mut().for_each(|one| *one = open[*one]);
         }
         ranked.sort_by(|a, b| self.compare(a, b));
-        let (mut left, mut single) = (Vec::new(), Vec::new());
+        let (mut left, mut single): (Vec<(Vec<usize>, bool)>, _) = (Vec::new(), Vec::new());
         for removal in ranked {
             let is_deletion = removal.launches.is_empty() && removal.candidates.len() == 1;
             if is_deletion && !self.zones.is_empty() {
                 single.push(removal);
             } else if !self.execute(&removal, &receivers) {
-                left.push(removal.candidates);
+                let is_launching = !removal.launches.is_empty();
+                left.push((removal.candidates, is_launching));
             }
         }
         self.delete_together(single, &receivers, &mut left);
-        for sources in left {
-            self.retry(&sources);
+        for (sources, is_launching) in left {
+            self.retry(&sources, is_launching);
         }
     }
 
@@ -205,7 +207,7 @@ impl Planner<'_> {
 
     /// Deletes nodes where pods are counted across nodes: all are simulated together, and those that depend on each other
     /// become one command.
-    fn delete_together(&mut self, mut single: Vec<Removal>, receivers: &[usize], left: &mut Vec<Vec<usize>>) {
+    fn delete_together(&mut self, mut single: Vec<Removal>, receivers: &[usize], left: &mut Vec<(Vec<usize>, bool)>) {
         let mut dropped: Vec<usize> = Vec::new();
         while !single.is_empty() {
             let mut sources: Vec<usize> = single.iter().flat_map(|one| one.candidates.iter().copied()).collect();
@@ -249,12 +251,12 @@ impl Planner<'_> {
             single.retain(|one| !failed.contains(&one.candidates[0]));
             dropped.extend(failed);
         }
-        left.extend(dropped.into_iter().map(|source| vec![source]));
+        left.extend(dropped.into_iter().map(|source| (vec![source], false)));
     }
 
     /// Plans nodes again whose removal could not be executed as planned: pods go wherever there is free capacity left.
     /// Halves the set until that saves enough.
-    fn retry(&mut self, sources: &[usize]) {
+    fn retry(&mut self, sources: &[usize], is_launching: bool) {
         let mut sources: Vec<usize> =
             sources.iter().copied().filter(|source| self.draft.is_open[*source]).collect();
         sources.sort_unstable();
@@ -263,7 +265,8 @@ impl Planner<'_> {
         }
         if self.is_within_budgets(&sources) {
             let receivers = self.draft.receivers();
-            for mode in [Mode::Cost, Mode::Compat] {
+            let modes = if is_launching { &[Mode::Cost, Mode::Compat][..] } else { &[Mode::Compat] };
+            for mode in modes.iter().copied() {
                 let found = self.draft.ask(&sources, &receivers, mode, self.effort);
                 if found.is_some_and(|found| self.take(&found)) {
                     return;
@@ -272,8 +275,8 @@ impl Planner<'_> {
         }
         if sources.len() > 1 {
             let (first, second) = sources.split_at(sources.len() / 2);
-            self.retry(first);
-            self.retry(second);
+            self.retry(first, is_launching);
+            self.retry(second, is_launching);
         }
     }
 }

@@ -129,7 +129,7 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
         let mut evaluation = evaluate(&cluster, &cost());
         assert!(
             evaluation.has_no_commands()
-                && evaluation.verdicts.iter().all(|one| one.verdict == Verdict::Fine)
+                && evaluation.verdicts.iter().all(|one| one.verdict.is_unexplained())
         );
         request.after = explain_nodes(&mut evaluation, &cluster, &cost(), &request);
         let explained =
@@ -142,7 +142,8 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
     let mut evaluation = evaluate(&cluster, &cost());
     assert_eq!(&*explain_nodes(&mut evaluation, &cluster, &cost(), &request), "a");
     assert!(matches!(verdict(&evaluation, "c"), Verdict::NotCheaper { .. }));
-    assert_eq!(*verdict(&evaluation, "b"), Verdict::Fine);
+    let Verdict::Stays { price_per_hour, pods, .. } = verdict(&evaluation, "b") else { panic!("{evaluation:?}") };
+    assert_eq!((*price_per_hour, *pods), (0.1, 1));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LowYieldWindow
 use karpenter_disruption::command::Command;
 use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::validate::{Rejection, revalidate};
+use karpenter_disruption::settings::Settings;
 use karpenter_disruption::verdict::Verdict;
 
 use karpenter_model::labels::ZONE;
@@ -60,16 +61,23 @@ fn room_goes_to_those_that_save_most_for_it() {
 }
 
 #[test]
-fn a_node_that_could_go_for_nothing_waits_for_what_saves_more_for_the_trouble() {
+fn node_is_removed_if_it_saves_more_than_its_moves_are_priced_at() {
     let mut cluster = cluster();
-    // A hundred pods for a ninth of the price, on b if that stays; and one pod for a third of it, if b becomes a small one.
+    // A hundred pods for a ninth of the price, and one pod for a third of it.
     add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
     add(&mut cluster, "c", "large", &[pod("app", 7500)]);
-    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["b"]]);
-    // Where few may go at once nobody waits for another look.
-    allow(&mut cluster, "general", Reason::Underutilized, 1);
-    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
+    let with_ratio = |saving_ratio| Settings { saving_ratio, ..cost() };
+    assert_eq!(claims(&evaluate(&cluster, &with_ratio(0.05)).commands), [["b", "a"]]);
+    let evaluation = evaluate(&cluster, &with_ratio(0.2));
+    assert_eq!(claims(&evaluation.commands), [["b"]]);
+    // 0.2 of what 102 pods cost on average, 0.9 $/h together, for each of a hundred pods.
+    let Verdict::Stays { disruption_price_per_hour, pods, .. } = verdict(&evaluation, "a") else {
+        panic!("{:?}", verdict(&evaluation, "a"))
+    };
+    assert!((disruption_price_per_hour - 100.0 * 0.2 * 0.9 / 102.0).abs() < 1e-9);
+    assert_eq!(*pods, 100);
+    assert!(evaluate(&cluster, &with_ratio(100.0)).commands.is_empty());
 }
 
 /// One spread pod in each zone, on a node of its own. Only c, in the second zone, has room for that of a, which may go there

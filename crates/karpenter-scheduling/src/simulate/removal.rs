@@ -117,7 +117,7 @@ impl Simulator<'_> {
         let candidates: Vec<RemovalCandidate> = removed.iter().map(|one| request.candidates[*one]).collect();
         let zoned = RemovalRequest { candidates: &candidates, ..*request };
         let pods: Vec<BoundAt> = candidates.iter().flat_map(|one| self.pod_index.movable(one.node)).collect();
-        let zone_of = zones::assign(&ledger, self, &pods);
+        let zone_of = zones::assign(&ledger, self, &pods, request.onto);
         let mut ledger = instance::ledger(self, &zoned);
         let Some(instance) = instance::extract(self, &mut ledger, &zoned, &zone_of) else { return all };
         for part in solve(instance, request.effort) {

@@ -4,10 +4,11 @@
 //! domain that pods of the spread leave comes first, because that leaves the counts as they are. Pods of other zonal
 //! constraints stay in their domain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::Ledger;
 use crate::simulate::{BoundAt, Simulator};
+use crate::templates::Amounts;
 use crate::topology::{GroupId, Kind as GroupKind};
 
 /// A domain of a topology key.
@@ -28,8 +29,16 @@ pub(super) fn assign(
     ledger: &Ledger,
     simulator: &Simulator<'_>,
     pods: &[BoundAt],
+    onto: &[usize],
 ) -> BTreeMap<BoundAt, Zone> {
     let mut assigned = BTreeMap::new();
+    let removed: BTreeSet<usize> = pods.iter().map(|pod| pod.node as usize).collect();
+    let positions = onto.iter().filter(|node| !removed.contains(node)).map(|node| simulator.position_of[*node]);
+    let stays = positions.filter(|position| !ledger.is_closed_to_movers(*position));
+    let mut fitting = Fitting {
+        nodes: stays.map(|position| (position, ledger.free_before_plan(position))).collect(),
+        known: BTreeMap::new(),
+    };
     // By spread: variant, key, pods.
     let mut spreads: BTreeMap<GroupId, (usize, usize, Vec<(BoundAt, Option<usize>)>)> = BTreeMap::new();
     for pod in pods {
@@ -79,18 +88,53 @@ pub(super) fn assign(
             *counts.entry(domain).or_insert(0) += 1;
             *quota.entry(domain).or_insert(0) += 1;
         }
-        let mut others: Vec<BoundAt> = Vec::new();
-        for (pod, own) in &pods {
-            match own.and_then(|own| quota.get_mut(&own).filter(|left| **left > 0).map(|left| (own, left))) {
-                Some((domain, left)) => {
-                    *left -= 1;
-                    assigned.insert(*pod, Zone { key, domain });
-                }
-                None => others.push(*pod),
+        // Pods that fit on existing nodes of few zones choose first, and stay in their zone where they can.
+        let mut order: Vec<(usize, BoundAt, Option<usize>, BTreeSet<usize>)> = pods
+            .iter()
+            .map(|(pod, own)| {
+                let zones = fitting.zones(ledger, simulator, *pod, key);
+                (zones.len(), *pod, *own, zones)
+            })
+            .collect();
+        order.sort_unstable();
+        for (_, pod, own, zones) in order {
+            let is_left = |domain: &usize| quota.get(domain).is_some_and(|left| *left > 0);
+            let fits = |domain: &usize| is_left(domain) && (zones.is_empty() || zones.contains(domain));
+            let chosen = own.filter(fits).or_else(|| domains.iter().copied().find(fits));
+            let chosen = chosen.or_else(|| own.filter(is_left)).or_else(|| domains.iter().copied().find(is_left));
+            if let Some(domain) = chosen {
+                quota.entry(domain).and_modify(|left| *left -= 1);
+                assigned.insert(pod, Zone { key, domain });
             }
         }
-        let rest = quota.iter().flat_map(|(domain, left)| std::iter::repeat_n(*domain, *left as usize));
-        others.into_iter().zip(rest).for_each(|(pod, domain)| _ = assigned.insert(pod, Zone { key, domain }));
     }
     assigned
+}
+
+/// Zones in which some existing node has the free capacity for a pod.
+struct Fitting {
+    /// Nodes that stay and take pods: position and free capacity.
+    nodes: Vec<(usize, Amounts)>,
+    known: BTreeMap<(usize, usize), BTreeSet<usize>>,
+}
+
+impl Fitting {
+    fn zones(
+        &mut self,
+        ledger: &Ledger,
+        simulator: &Simulator<'_>,
+        pod: BoundAt,
+        key: usize,
+    ) -> BTreeSet<usize> {
+        let Some(spec) = simulator.pod_index.spec_at(pod) else { return BTreeSet::new() };
+        let class = simulator.pod_index.class_of(spec);
+        let requests = &ledger.classes.variants[ledger.classes.classes[class].variants.start].requests;
+        let nodes = &self.nodes;
+        let found = self.known.entry((class, key)).or_insert_with(|| {
+            let fits = |free: &Amounts| free.iter().zip(requests).all(|(free, request)| request <= free);
+            let holding = nodes.iter().filter(|(_, free)| fits(free));
+            holding.filter_map(|(position, _)| ledger.nodes[*position].facts.domains[key]).collect()
+        });
+        found.clone()
+    }
 }
