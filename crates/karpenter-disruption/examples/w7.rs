@@ -1,4 +1,4 @@
-//! Fleets of the benchmark W7, both planners: `w7 NEW|OLD|COMPAT SEEDS [FILTER] [BUDGET_PERCENT] [Y]`.
+//! Consolidation of the clusters of the benchmark W7: `w7 NEW|COMPAT SEEDS CASES [BUDGET_PERCENT] [SAVING_RATIO]`.
 #![allow(dead_code, unused_imports, unreachable_pub)]
 
 #[path = "../../karpenter/src/bench"]
@@ -53,7 +53,7 @@ fn main() {
             let mut cluster = first.clone();
             let settings = Settings {
                 mode: if *planner == "COMPAT" { Mode::Compat } else { Mode::Cost },
-                is_old_planner: *planner == "OLD",
+                saving_ratio: arg(5).parse().unwrap_or(0.05),
                 ..Settings::default()
             };
             let (mut passes, mut moved, mut launched, mut longest, mut now) = (0, 0, 0, 0.0_f64, price(&cluster));

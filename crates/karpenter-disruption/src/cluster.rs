@@ -36,16 +36,6 @@ pub struct Cluster {
     /// Pods are leaving their nodes, and a plan made now would be out of date before it begins: before then no plan for the
     /// whole cluster is made. Times are whole seconds, and this one is rounded up.
     pub churn_ends_at_secs: Option<i64>,
-    /// When much was last moved for little.
-    pub low_yield: Option<LowYieldWindow>,
-}
-
-/// A time in which pods were moved for a poor yield.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LowYieldWindow {
-    pub began_secs: i64,
-    /// The last command of it.
-    pub last_secs: i64,
 }
 
 impl Cluster {
@@ -258,6 +248,8 @@ pub struct LegacyRules {
 /// What a pool's owner asks for beyond upstream's API, by annotation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolPolicy {
+    /// The share of the pool's price that moving all its pods has to save; `None`: as in the settings.
+    pub saving_ratio: Option<f64>,
     /// A move must save at least this share of what its nodes cost, and this much.
     pub min_saving_ratio: f64,
     pub min_saving_per_hour: f64,
@@ -278,6 +270,7 @@ pub struct PoolPolicy {
 impl Default for PoolPolicy {
     fn default() -> Self {
         Self {
+            saving_ratio: None,
             min_saving_ratio: 0.0,
             min_saving_per_hour: 0.0,
             cool_down_secs: 0,

@@ -141,8 +141,6 @@ pub struct Command {
     pub price_after_per_hour: f64,
     /// Bound for the drain that the command itself sets (repair).
     pub termination_grace_period_secs: Option<i64>,
-    /// Much is moved for little: not to be done again and again.
-    pub is_low_yield: bool,
 }
 
 impl Command {

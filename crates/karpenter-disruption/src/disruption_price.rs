@@ -31,7 +31,7 @@ impl DisruptionPrices {
             let (ratio, counts_nodes) = match pool.policy {
                 // Upstream's test: the share of the price that is saved is at least 1/k of the share of the disruption cost.
                 ConsolidationPolicy::Balanced => (1.0 / pool.pool_policy.balanced_k, true),
-                _ => (saving_ratio, false),
+                _ => (pool.pool_policy.saving_ratio.unwrap_or(saving_ratio), false),
             };
             let of_nodes = if counts_nodes { 0.0 } else { nodes.get(name).copied().unwrap_or(0.0) };
             let weight = totals.reschedule_cost - of_nodes;

@@ -33,4 +33,3 @@ mod single_node;
 pub mod static_drift;
 pub mod validate;
 pub mod verdict;
-mod whole_cluster;

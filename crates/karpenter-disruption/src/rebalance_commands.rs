@@ -19,7 +19,6 @@ use crate::prices::{
 use crate::rebalance;
 use crate::simulation::{Placement, SimulationOptions, read, simulation_request};
 use crate::verdict::Verdict;
-use crate::whole_cluster;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Underutilized);
@@ -36,8 +35,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
         let verdict = Verdict::BudgetExhausted { pool: candidate.pool, reason: Reason::Underutilized };
         (candidate.state_node, verdict)
     }));
-    let planner = if context.settings.is_old_planner { rebalance::plan } else { whole_cluster::plan };
-    let plan = planner(context.cluster, context.simulator(), &within, &plannable, context.settings);
+    let plan = rebalance::plan(context.cluster, context.simulator(), &within, &plannable, context.settings);
     found.lower_bound_per_hour = Some(plan.lower_bound_per_hour).filter(|bound| *bound > 0.0);
     let of_owners =
         plan.refused.iter().map(|(position, verdict)| (within[*position].state_node, verdict.clone()));
@@ -86,7 +84,6 @@ pub(crate) fn replan(
         price_before_per_hour: price_of(candidates),
         price_after_per_hour,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     };
     restrict_to_cheaper_options(context, &mut command)?;
     check_saving(context.cluster, &command)?;

@@ -23,8 +23,6 @@ pub struct Settings {
     pub effort: u64,
     /// Moving all pods of a NodePool has to save this share of its price.
     pub saving_ratio: f64,
-    /// Plans consolidation with the planner before the linear program.
-    pub is_old_planner: bool,
 }
 
 impl Default for Settings {
@@ -36,7 +34,6 @@ impl Default for Settings {
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
             saving_ratio: 0.05,
-            is_old_planner: false,
         }
     }
 }

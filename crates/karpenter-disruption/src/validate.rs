@@ -15,13 +15,11 @@ use crate::command::{Candidate, Command, Method};
 use crate::context::EvaluationContext;
 use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::MoveAllowance;
-use crate::rebalance::accept::{launched_again, pays_for_launches};
+use crate::disruption_price::DisruptionPrices;
+use crate::rebalance::rules::launched_again;
 use crate::settings::{Mode, Settings};
 use crate::verdict::{UnschedulablePod, Verdict};
 use crate::{emptiness, evaluate, multi_node, rebalance_commands, single_node};
-
-/// How much of what was promised has to be left.
-const SAVING_KEPT: f64 = 0.5;
 
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +99,7 @@ impl fmt::Display for Rejection {
 ///
 /// Empty nodes that are no longer candidates are left out one by one; of other commands all nodes have to be. The nodes
 /// to launch are planned anew: in mode Compat they have to be as many and of types that were foreseen, in mode Cost they
-/// have to save at least half of what was promised.
+/// have to save more than their moves are priced at.
 ///
 /// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
 pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> Result<Command, Rejection> {
@@ -238,8 +236,7 @@ fn rebalanced(
     mode: EngineMode,
 ) -> Result<Command, Rejection> {
     let fresh = rebalance_commands::replan(context, context.simulator(), candidates, mode);
-    let mut fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
-    fresh.is_low_yield = command.is_low_yield;
+    let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
     let is_single = |candidate: &Candidate| !context.pool(candidate).pool_policy.is_many_to_many_enabled;
     let launches_max = match (command.replacements.len(), candidates.iter().any(is_single)) {
         (0, _) => 0,
@@ -249,12 +246,13 @@ fn rebalanced(
     if fresh.replacements.len() > launches_max {
         return Err(Rejection::NewResults);
     }
-    let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
+    let prices = DisruptionPrices::new(context.cluster, &context.totals, context.settings.saving_ratio);
+    let disruption: f64 = candidates.iter().map(|candidate| prices.of(candidate)).sum();
+    let is_enough = fresh.replacements.is_empty() || fresh.saving_per_hour() > disruption;
     let going: Vec<&Candidate> = candidates.iter().collect();
     let is_other = fresh.replacements.is_empty()
         || launched_again(context.cluster, &going, &fresh.replacements).len() < candidates.len();
-    let is_good = is_enough && is_other && pays_for_launches(&fresh);
-    if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) }
+    if is_enough && is_other { Ok(fresh) } else { Err(Rejection::NotCheaper) }
 }
 
 fn rejection(verdict: Verdict, context: &EvaluationContext<'_>) -> Rejection {

@@ -27,8 +27,6 @@ pub(super) struct ResolvedCommand {
     pub(super) price_after_per_hour: f64,
     /// Bound for the drain that the command itself sets.
     pub(super) termination_grace_period_secs: Option<i64>,
-    /// Much is moved for little.
-    pub(super) is_low_yield: bool,
     /// Why it is deleted before anything takes its place, where that is so.
     pub(super) terminate_first_reason: &'static str,
 }
@@ -121,7 +119,6 @@ impl ResolvedCommand {
             price_before_per_hour: command.price_before_per_hour,
             price_after_per_hour: command.price_after_per_hour,
             termination_grace_period_secs: command.termination_grace_period_secs,
-            is_low_yield: command.is_low_yield,
             terminate_first_reason: match command.decision {
                 Decision::TerminateFirst => terminate_first_reason(cluster, command),
                 Decision::Delete | Decision::Replace | Decision::Reboot => "",

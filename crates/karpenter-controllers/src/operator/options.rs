@@ -21,7 +21,7 @@ use karpenter_model::spread_share::SpreadShare;
 use crate::settings::Settings;
 pub use environment::{IgnoredVariable, without_unreadable};
 pub use gates::FeatureGates;
-use values::{boolean, choice, duration, float, gates, integer, port, spread_share, text};
+use values::{boolean, choice, duration, float, gates, integer, port, ratio, spread_share, text};
 
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -189,6 +189,10 @@ pub struct Options {
     #[arg(long, env, default_value = "10", value_name = "PERCENT", value_parser = spread_share, hide_env_values = true)]
     pub hostname_spread_share: SpreadShare,
 
+    /// Share of a NodePool's price that moving all its pods has to save (consolidation in cost mode)
+    #[arg(long, env, default_value = "0.05", value_name = "RATIO", value_parser = ratio, hide_env_values = true)]
+    pub consolidation_saving_ratio: f64,
+
     /// Leave it to the kube-scheduler alone where planned pods go
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
@@ -275,6 +279,7 @@ impl Default for Options {
             feature_gates: FeatureGates::default(),
             planner_mode: PlannerMode::Cost,
             hostname_spread_share: SpreadShare::default(),
+            consolidation_saving_ratio: 0.05,
             disable_pod_nomination: false,
             enable_decision_journal: false,
             offering_metrics: false,
@@ -310,6 +315,7 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             planner: self.planner(),
+            saving_ratio: self.consolidation_saving_ratio,
             batch_idle: self.batch_idle_duration,
             batch_max: self.batch_max_duration,
             scheduler_config: Arc::new(self.scheduler_config.clone()),

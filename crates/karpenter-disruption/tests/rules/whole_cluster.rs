@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use karpenter_disruption::apply;
-use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LowYieldWindow, Reason};
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, Reason};
 use karpenter_disruption::command::Command;
 use karpenter_disruption::evaluate::evaluate;
 use karpenter_disruption::validate::{Rejection, revalidate};
@@ -173,19 +173,9 @@ fn the_same_nodes_again_are_no_improvement_at_the_second_look_either() {
 fn what_was_carried_out_is_remembered() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
-    let mut commands = evaluate(&cluster, &cost()).commands;
-    commands[0].is_low_yield = true;
+    let commands = evaluate(&cluster, &cost()).commands;
     let next = apply::after(&cluster, &commands);
     assert!(next.now_secs > NOW_SECS);
     assert_eq!(next.state_nodes[0].moved_onto_at_secs, Some(NOW_SECS));
     assert_eq!(next.state_nodes[0].pods[0].moved_at_secs, Some(NOW_SECS));
-    let low_yield = next.low_yield.expect("it said so");
-    assert_eq!((low_yield.began_secs, low_yield.last_secs), (NOW_SECS, NOW_SECS));
-    // Still at it, and again after a while.
-    for (ago_secs, began_secs) in [(299, NOW_SECS - 400), (300, NOW_SECS)] {
-        cluster.low_yield =
-            Some(LowYieldWindow { began_secs: NOW_SECS - 400, last_secs: NOW_SECS - ago_secs });
-        let low_yield = apply::after(&cluster, &commands).low_yield.expect("it said so");
-        assert_eq!((low_yield.began_secs, low_yield.last_secs), (began_secs, NOW_SECS));
-    }
 }

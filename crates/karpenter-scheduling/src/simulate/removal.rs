@@ -17,6 +17,7 @@ mod instance;
 mod master;
 mod pricing;
 mod rounding;
+mod search;
 mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,7 @@ impl Simulator<'_> {
         let mut ledger = instance::ledger(self, request);
         let Some(instance) = instance::extract(self, &mut ledger, request, &BTreeMap::new()) else { return all };
         let is_zonal = instance.is_zonal;
-        let parts = solve(instance, request.effort);
+        let parts = solve(instance, request.effort, !is_zonal);
         for part in &parts {
             all.work += part.solution.work + part.placement.work;
             for (place, free) in part.instance.places.iter().zip(&part.solution.free_values) {
@@ -120,7 +121,7 @@ impl Simulator<'_> {
         let zone_of = zones::assign(&ledger, self, &pods, request.onto);
         let mut ledger = instance::ledger(self, &zoned);
         let Some(instance) = instance::extract(self, &mut ledger, &zoned, &zone_of) else { return all };
-        for part in solve(instance, request.effort) {
+        for part in solve(instance, request.effort, true) {
             all.work += part.solution.work + part.placement.work;
             all.removals.extend(part.removals().into_iter().map(|mut removal| {
                 removal.candidates.iter_mut().for_each(|one| *one = removed[*one]);
@@ -144,11 +145,11 @@ impl Part {
     }
 }
 
-fn solve(instance: instance::Instance, effort: u64) -> Vec<Part> {
+fn solve(instance: instance::Instance, effort: u64, is_final: bool) -> Vec<Part> {
     let work_max = effort.saturating_mul(WORK_PER_EFFORT);
     let solve_part = |instance: instance::Instance| {
         let solution = columns::solve(&instance, work_max);
-        let placement = rounding::round(&instance, &solution);
+        let placement = rounding::round(&instance, &solution, is_final);
         Part { instance, solution, placement }
     };
     instance.parts().into_par_iter().map(solve_part).collect()

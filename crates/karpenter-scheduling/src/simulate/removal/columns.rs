@@ -11,6 +11,9 @@ use super::pricing::{Content, Pricing, Scratch};
 const GAP: f64 = 0.001;
 /// Rounds of column generation at most.
 const ROUNDS_MAX: usize = 80;
+/// Pivots per class of pods between two rounds, and after the last one.
+const PIVOTS_PER_ROW: usize = 4;
+const PIVOTS_PER_ROW_AT_END: usize = 20;
 /// Steps of the search for a column.
 const SEARCH_NODES: u64 = 300;
 /// Weight of the best dual prices so far in those at which columns are sought.
@@ -65,7 +68,7 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
     let mut best: (f64, Vec<f64>) = (f64::MIN, Vec::new());
     let mut work = 0;
     for round in 0..ROUNDS_MAX {
-        master.optimize(work_max);
+        master.optimize(PIVOTS_PER_ROW * rows);
         let duals: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
         let mut added = 0;
         for share in [SMOOTHING, 0.0] {
@@ -118,7 +121,7 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
             break;
         }
     }
-    master.optimize(work_max);
+    master.optimize(PIVOTS_PER_ROW_AT_END * rows);
     solution(instance, &master, &meanings, &scale, work)
 }
 

@@ -11,7 +11,7 @@
 const EPSILON: f64 = 1e-9;
 /// Reduced costs above minus this do not improve the objective.
 const TOLERANCE: f64 = 1e-7;
-/// Pivots between two factorisations.
+/// Pivots between two factorisations; more for large programs.
 const REFACTOR_PIVOTS: usize = 150;
 /// Columns that enter between two passes over all columns.
 const ENTER_MAX: usize = 64;
@@ -49,7 +49,9 @@ pub(super) struct Master {
     inverse: Vec<f64>,
     pub(super) duals: Vec<f64>,
     is_basic: Vec<bool>,
+    /// Pivots since the last factorisation, and all.
     pivots: usize,
+    all_pivots: usize,
     pub(super) work: u64,
 }
 
@@ -69,6 +71,7 @@ impl Master {
             columns: start,
             demand,
             pivots: 0,
+            all_pivots: 0,
             work: 0,
         };
         master.refactor();
@@ -110,10 +113,10 @@ impl Master {
         entries.iter().map(|(row, coefficient)| self.duals[*row as usize] * coefficient).sum()
     }
 
-    /// Solves the program over the columns that were added.
-    pub(super) fn optimize(&mut self, work_max: u64) {
-        let work_end = self.work + work_max;
-        while self.work < work_end {
+    /// Solves the program over the columns that were added, with at most so many pivots.
+    pub(super) fn optimize(&mut self, pivots_max: usize) {
+        let pivots_end = self.all_pivots + pivots_max;
+        while self.all_pivots < pivots_end {
             let of_sets: Vec<f64> = (0..self.key.len()).map(|set| self.dual_of_set(set)).collect();
             let mut candidates: Vec<(f64, Variable)> = Vec::new();
             for (index, column) in self.columns.iter().enumerate() {
@@ -140,7 +143,7 @@ impl Master {
             candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
             let mut entered = false;
             for (_, variable) in candidates.into_iter().take(ENTER_MAX) {
-                entered |= self.enter(variable);
+                entered |= self.all_pivots < pivots_end && self.enter(variable);
             }
             if !entered {
                 return;
@@ -310,7 +313,8 @@ impl Master {
         self.replace(position, variable, &direction);
         self.values[position] = ratio;
         self.pivots += 1;
-        if self.pivots >= REFACTOR_PIVOTS {
+        self.all_pivots += 1;
+        if self.pivots >= REFACTOR_PIVOTS.max(2 * rows) {
             self.refactor();
         }
         true

@@ -5,6 +5,9 @@ use super::instance::{Class, DIMENSIONS, Vector};
 /// Mixtures of cpu and memory by whose density classes are ordered.
 const MIXTURES: usize = 12;
 
+/// A step may look at so many classes on average.
+const CLASSES_PER_STEP: u64 = 30;
+
 /// Dual prices with classes ordered by value per weighted resource, for several weightings.
 pub(super) struct Pricing<'a> {
     classes: &'a [Class],
@@ -132,9 +135,10 @@ impl<'a> Pricing<'a> {
         best.resize(count, 0);
         let (mut left, mut value, mut best_value) = (*free, 0.0, -1.0);
         let mut position = 0;
-        let mut steps = 0;
+        let (mut steps, mut visits) = (0, 0);
         let mut is_complete = true;
         loop {
+            let from = position;
             // Down: as many as fit of each class, densest first.
             while position < count {
                 let (density, class, most) = usable[position];
@@ -148,13 +152,14 @@ impl<'a> Pricing<'a> {
                 take(&mut left, requests, taken);
                 position += 1;
             }
+            visits += (position - from) as u64;
             if value > best_value {
                 best_value = value;
                 best[..position].copy_from_slice(&current[..position]);
                 best[position..].iter_mut().for_each(|one| *one = 0);
             }
             steps += 1;
-            if steps > search_nodes {
+            if steps > search_nodes || visits > search_nodes * CLASSES_PER_STEP {
                 is_complete = false;
                 break;
             }
@@ -167,7 +172,7 @@ impl<'a> Pricing<'a> {
             left.iter_mut().zip(&self.classes[class].requests).for_each(|(left, request)| *left += request);
             position = last + 1;
         }
-        *work += steps + count as u64 / 4;
+        *work += steps + (visits + count as u64) / 4;
         content.extend(
             usable
                 .iter()

@@ -3,9 +3,12 @@
 use super::columns::Solution;
 use super::instance::{Instance, Vector};
 use super::pricing::{Content, Pricing, Scratch, copies, take};
+use super::search;
 
 /// Steps of the search for a content.
 const SEARCH_NODES: u64 = 300;
+/// The same while a placement is improved.
+const SEARCH_NODES_OF_ROUND: u64 = 40;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Placement {
@@ -18,18 +21,20 @@ pub(super) struct Placement {
     pub(super) work: u64,
 }
 
-struct Builder<'a> {
-    instance: &'a Instance,
-    pricing: Pricing<'a>,
+pub(super) struct Builder<'a> {
+    pub(super) instance: &'a Instance,
+    pub(super) pricing: Pricing<'a>,
     /// By class: pods without a target.
-    left: Vec<u32>,
-    free: Vec<Vector>,
-    taken: Vec<Vec<u32>>,
-    placement: Placement,
+    pub(super) left: Vec<u32>,
+    pub(super) free: Vec<Vector>,
+    pub(super) taken: Vec<Vec<u32>>,
+    pub(super) placement: Placement,
+    search_nodes: u64,
     scratch: Scratch,
 }
 
-pub(super) fn round(instance: &Instance, solution: &Solution) -> Placement {
+/// With `is_final`, the placement is improved by a search.
+pub(super) fn round(instance: &Instance, solution: &Solution, is_final: bool) -> Placement {
     let is_removed: Vec<bool> = instance
         .places
         .iter()
@@ -52,11 +57,18 @@ pub(super) fn round(instance: &Instance, solution: &Solution) -> Placement {
         free: instance.places.iter().map(|place| place.free).collect(),
         taken: vec![vec![0; instance.classes.len()]; instance.places.len()],
         placement: Placement { is_removed, ..Placement::default() },
+        search_nodes: SEARCH_NODES,
         scratch: Scratch::default(),
     };
     builder.use_solution(solution);
     builder.fill_places();
-    builder.launch_or_keep();
+    let removed: Vec<usize> =
+        (0..instance.places.len()).filter(|place| builder.placement.is_removed[*place]).collect();
+    while builder.launch_or_keep(&removed, f64::MAX).is_none() && builder.keep_one_with_left() {}
+    if is_final {
+        builder.search_nodes = SEARCH_NODES_OF_ROUND;
+        search::improve(&mut builder);
+    }
     builder.placement.taken = builder
         .taken
         .iter()
@@ -100,7 +112,7 @@ impl Builder<'_> {
     }
 
     /// Moves pods to a place, as many of a content as there are.
-    fn put(&mut self, place: usize, content: &[(u32, u32)]) {
+    pub(super) fn put(&mut self, place: usize, content: &[(u32, u32)]) {
         for (class, count) in content {
             let class = *class as usize;
             let count = (*count).min(self.left[class]);
@@ -110,10 +122,11 @@ impl Builder<'_> {
         }
     }
 
-    fn launch(&mut self, kind: usize, content: Content) {
+    fn launch(&mut self, kind: usize, content: Content) -> f64 {
         content.iter().for_each(|(class, count)| self.left[*class as usize] -= count);
         let kind = self.cheapest_for(kind, &content);
         self.placement.launches.push((kind, content));
+        self.instance.kinds[kind].price
     }
 
     /// The cheapest kind that holds a content.
@@ -150,10 +163,10 @@ impl Builder<'_> {
         }
     }
 
-    fn best_for_place(&mut self, place: usize, content: &mut Content) -> f64 {
+    pub(super) fn best_for_place(&mut self, place: usize, content: &mut Content) -> f64 {
         let (limits, taken, left) = (&self.instance.places[place].limits, &self.taken[place], &self.left);
         let limit = |class: usize| left[class].min(limits[class].saturating_sub(taken[class]));
-        self.pricing.fill(&self.free[place], limit, SEARCH_NODES, &mut self.scratch, content).0
+        self.pricing.fill(&self.free[place], limit, self.search_nodes, &mut self.scratch, content).0
     }
 
     fn best_for_kind(&mut self, kind: usize, content: &mut Content) -> f64 {
@@ -161,12 +174,14 @@ impl Builder<'_> {
         let limit = |class: usize| {
             if instance.accepts(kind, class) { left[class].min(instance.classes[class].cap) } else { 0 }
         };
-        self.pricing.fill(&instance.kinds[kind].free, limit, SEARCH_NODES, &mut self.scratch, content).0
+        self.pricing.fill(&instance.kinds[kind].free, limit, self.search_nodes, &mut self.scratch, content).0
     }
 
-    /// Pods that are still left: the node that holds most value for its price is launched, or stays after all.
-    fn launch_or_keep(&mut self) {
+    /// Pods that are still left: the node that holds most value for its price is launched, or one of the given removed
+    /// nodes stays after all. Returns the cost; `None` if that is above the limit, or no node holds some pod.
+    pub(super) fn launch_or_keep(&mut self, removed: &[usize], cost_max: f64) -> Option<f64> {
         let mut content = Content::new();
+        let mut cost = 0.0;
         while self.left.iter().any(|left| *left > 0) {
             let mut best: Option<(f64, Choice, Content)> = None;
             for kind in 0..self.instance.kinds.len() {
@@ -180,7 +195,7 @@ impl Builder<'_> {
                     best = Some((ratio, Choice::Launch(kind), content.clone()));
                 }
             }
-            for place in 0..self.instance.places.len() {
+            for place in removed.iter().copied() {
                 let data = &self.instance.places[place];
                 let is_whole = data.pods.iter().all(|(class, pods)| self.left[*class as usize] >= pods.len() as u32);
                 if !self.placement.is_removed[place] || !is_whole {
@@ -197,31 +212,30 @@ impl Builder<'_> {
                     best = Some((ratio, Choice::Keep(place), content.clone()));
                 }
             }
-            match best {
-                Some((_, Choice::Launch(kind), content)) => self.launch(kind, content),
-                Some((_, Choice::Keep(place), content)) => self.keep(place, &content),
-                None => {
-                    // No node can be launched for what is left: a node of such pods stays.
-                    if !self.keep_one_with_left() {
-                        return;
-                    }
-                }
+            cost += match best? {
+                (_, Choice::Launch(kind), content) => self.launch(kind, content),
+                (_, Choice::Keep(place), content) => self.keep(place, &content),
+            };
+            if cost > cost_max {
+                return None;
             }
         }
+        Some(cost)
     }
 
     /// Adds the pods of a place to those that are left, or takes them out.
-    fn leave(&mut self, place: usize, sign: i32) {
+    pub(super) fn leave(&mut self, place: usize, sign: i32) {
         for (class, pods) in &self.instance.places[place].pods {
             let left = &mut self.left[*class as usize];
             *left = left.saturating_add_signed(sign * pods.len() as i32);
         }
     }
 
-    fn keep(&mut self, place: usize, content: &[(u32, u32)]) {
+    fn keep(&mut self, place: usize, content: &[(u32, u32)]) -> f64 {
         self.leave(place, -1);
         self.placement.is_removed[place] = false;
         self.put(place, content);
+        self.instance.places[place].price - self.instance.places[place].disruption_price
     }
 
     /// A removed node with pods that are left stays; pods of it that have a target lose it.
@@ -243,7 +257,6 @@ impl Builder<'_> {
                 let back = wanted.min(taken[class]);
                 taken[class] -= back;
                 wanted -= back;
-                take(&mut self.free[other], &self.instance.classes[class].requests, 0);
                 for (free, request) in self.free[other].iter_mut().zip(&self.instance.classes[class].requests) {
                     *free += request * i64::from(back);
                 }
