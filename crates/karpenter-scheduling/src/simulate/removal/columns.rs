@@ -67,7 +67,7 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
     }
     let mut best: (f64, Vec<f64>) = (f64::MIN, Vec::new());
     let mut work = 0;
-    for round in 0..ROUNDS_MAX {
+    for _ in 0..ROUNDS_MAX {
         master.optimize(PIVOTS_PER_ROW * rows);
         let duals: Vec<f64> = master.duals.iter().map(|dual| dual.max(0.0)).collect();
         let mut added = 0;
@@ -114,9 +114,6 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
         }
         let objective = master.objective();
         let scale = instance.places.iter().map(|place| place.price).sum::<f64>();
-        #[cfg(feature = "trace_removal")]
-        eprintln!("round {round} objective {objective:.4} bound {:.4} added {added} work {} {work}", best.0, master.work);
-        let _ = round;
         if added == 0 || objective - best.0 < GAP * scale || master.work + work > work_max {
             break;
         }

@@ -433,3 +433,64 @@ fn invert(table: &mut [f64], rows: usize) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program with random columns, solved.
+    fn solved(seed: u64, rows: usize, sets: usize) -> Master {
+        let mut state = seed;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let demand = (0..rows).map(|_| 3.0 + next(20) as f64).collect();
+        let start = (0..rows).map(|row| Column { set: None, cost: 5.0, entries: vec![(row as u32, 1.0)] });
+        let mut master = Master::new(demand, sets, start.collect());
+        for _ in 0..6 {
+            for set in 0..sets {
+                let first = next(rows as u64) as u32;
+                let entries = vec![(first, 1.0 + next(3) as f64), ((first + 1) % rows as u32, 1.0 + next(4) as f64)];
+                master.add(Column { set: Some(set as u32), cost: 1.0 + next(9) as f64 / 2.0, entries });
+            }
+            let row = next(rows as u64) as u32;
+            master.add(Column { set: None, cost: 4.0 + next(8) as f64, entries: vec![(row, 2.0)] });
+            master.optimize(10_000);
+        }
+        master
+    }
+
+    #[test]
+    fn primal_and_dual_objectives_are_equal() {
+        for seed in 0..200 {
+            let (rows, sets) = (2 + seed as usize % 7, 1 + seed as usize % 23);
+            let master = solved(seed, rows, sets);
+            let of_rows: f64 = master.duals.iter().zip(&master.demand).map(|(dual, demand)| dual * demand).sum();
+            let of_sets: f64 = (0..sets).map(|set| master.dual_of_set(set)).sum();
+            let gap = (master.objective() - of_rows - of_sets).abs();
+            assert!(gap < 1e-6, "seed {seed}: {} against {}", master.objective(), of_rows + of_sets);
+        }
+    }
+
+    #[test]
+    fn solution_is_feasible_and_no_column_improves_it() {
+        for seed in 0..200 {
+            let (rows, sets) = (2 + seed as usize % 7, 1 + seed as usize % 23);
+            let master = solved(seed, rows, sets);
+            let (mut covered, mut used) = (vec![0.0; rows], vec![0.0; sets]);
+            for (column, amount) in master.solution() {
+                let column = &master.columns()[column];
+                column.entries.iter().for_each(|(row, count)| covered[*row as usize] += amount * count);
+                column.set.into_iter().for_each(|set| used[set as usize] += amount);
+            }
+            assert!(covered.iter().zip(&master.demand).all(|(covered, demand)| covered + 1e-6 >= *demand), "seed {seed}");
+            assert!(used.iter().all(|used| *used < 1.0 + 1e-6), "seed {seed}: {used:?}");
+            for column in master.columns() {
+                let of_set = column.set.map_or(0.0, |set| master.dual_of_set(set as usize));
+                assert!(column.cost - master.value_of(&column.entries) - of_set > -1e-5, "seed {seed}: {column:?}");
+            }
+            assert!((0..sets).all(|set| master.dual_of_set(set) < 1e-5), "seed {seed}");
+        }
+    }
+}

@@ -9,6 +9,8 @@ use super::rounding::Builder;
 /// Rounds per node that may be removed.
 const ROUNDS_PER_NODE: usize = 12;
 const ROUNDS_MAX: usize = 1_500;
+/// A round takes time in proportion to the classes of pods.
+const ROUNDS_BY_CLASSES_MAX: usize = 60_000;
 /// By how much the values of pods vary between rounds.
 const NOISE: f64 = 0.15;
 /// Nodes that take part in a round without being taken apart.
@@ -52,7 +54,8 @@ pub(super) fn improve(builder: &mut Builder<'_>) {
     let scale = instance.scale();
     let values = builder.pricing.values.clone();
     let mut draws = Draws(1);
-    for _ in 0..(ROUNDS_PER_NODE * candidates).min(ROUNDS_MAX) {
+    let rounds_max = ROUNDS_MAX.min(ROUNDS_BY_CLASSES_MAX / instance.classes.len().max(1));
+    for _ in 0..(ROUNDS_PER_NODE * candidates).min(rounds_max) {
         let noisy = values.iter().map(|value| value * (1.0 + NOISE * (2.0 * draws.unit() - 1.0))).collect();
         builder.pricing = Pricing::new(&instance.classes, noisy, &scale);
         let launches = draws.below(4).min(builder.placement.launches.len());
