@@ -56,7 +56,8 @@ fn main() {
                 saving_ratio: arg(5).parse().unwrap_or(0.05),
                 ..Settings::default()
             };
-            let (mut passes, mut moved, mut launched, mut longest, mut now) = (0, 0, 0, 0.0_f64, price(&cluster));
+            let (mut passes, mut moved, mut launched, mut longest, mut now) =
+                (0, 0, 0, 0.0_f64, price(&cluster));
             let (mut longest_cpu, mut largest, mut again) = (0.0_f64, 0, 0);
             let levels = [1.2, 1.15, 1.1, 1.07, 1.05, 1.03, 1.02];
             let mut reached: Vec<Option<usize>> = vec![None; levels.len()];
@@ -87,7 +88,8 @@ fn main() {
                         .moves
                         .iter()
                         .filter(|(pod, _)| {
-                            let state_node = cluster.state_nodes.iter().find(|one| one.at == Some(pod.node as usize));
+                            let state_node =
+                                cluster.state_nodes.iter().find(|one| one.at == Some(pod.node as usize));
                             let pod = state_node.and_then(|one| one.pods.get(pod.pod as usize));
                             pod.is_some_and(|pod| pod.moved_at_secs.is_some())
                         })
@@ -107,9 +109,20 @@ fn main() {
                 reached.iter().map(|one| one.map_or("-".to_owned(), |one| one.to_string())).collect();
             println!(
                 "{:24} seed {} {:6} bound {:8.2} | {} | rest {:6} {:8.2} {:5.2} % | again {again} launched {launched} largest {largest} nodes {} passes {passes} cpu {:.1} wall {:.1} longest {:.2}/{:.2} rss {:.0}",
-                case.name, case.seed, planner, bound, levels.join(" "), moved, price(&cluster),
-                (price(&cluster) / bound - 1.0) * 100.0, cluster.state_nodes.len(), cpu_secs() - cpu,
-                began.elapsed().as_secs_f64(), longest, longest_cpu, peak_mib()
+                case.name,
+                case.seed,
+                planner,
+                bound,
+                levels.join(" "),
+                moved,
+                price(&cluster),
+                (price(&cluster) / bound - 1.0) * 100.0,
+                cluster.state_nodes.len(),
+                cpu_secs() - cpu,
+                began.elapsed().as_secs_f64(),
+                longest,
+                longest_cpu,
+                peak_mib()
             );
         }
     }

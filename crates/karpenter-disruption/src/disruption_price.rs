@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::balanced::Totals;
 use crate::candidate::NODE_COST;
+use crate::cluster::{Cluster, ConsolidationPolicy};
 use crate::command::Candidate;
-use crate::cluster::{ConsolidationPolicy, Cluster};
 
 /// Prices of disruption, by NodePool.
 pub(crate) struct DisruptionPrices {
@@ -17,11 +17,7 @@ pub(crate) struct DisruptionPrices {
 impl DisruptionPrices {
     /// `saving_ratio` is the share of a NodePool's price that moving all its pods has to save, unless the NodePool says
     /// otherwise.
-    pub(crate) fn new(
-        cluster: &Cluster,
-        totals: &BTreeMap<Arc<str>, Totals>,
-        saving_ratio: f64,
-    ) -> Self {
+    pub(crate) fn new(cluster: &Cluster, totals: &BTreeMap<Arc<str>, Totals>, saving_ratio: f64) -> Self {
         let mut nodes: BTreeMap<&Arc<str>, f64> = BTreeMap::new();
         for pool in cluster.state_nodes.iter().filter_map(|state_node| state_node.pool.as_ref()) {
             *nodes.entry(pool).or_default() += NODE_COST;

@@ -182,7 +182,8 @@ impl Planner<'_> {
         for source in sources {
             *nodes.entry(&self.draft.candidates[*source].pool).or_default() += 1;
         }
-        let is_within = |(pool, count): (&Arc<str>, u32)| self.budget_left.get(pool).is_none_or(|left| count <= *left);
+        let is_within =
+            |(pool, count): (&Arc<str>, u32)| self.budget_left.get(pool).is_none_or(|left| count <= *left);
         sources.len() <= NODES_PER_COMMAND_MAX && nodes.into_iter().all(is_within)
     }
 
@@ -205,7 +206,13 @@ impl Planner<'_> {
 
     /// Takes a command into the plan if it saves enough, owners of NodePools accept it, and it does not depend on others.
     fn take(&mut self, found: &Found) -> bool {
-        if !self.is_worth(&found.one) || self.zones.standing(&self.draft, std::slice::from_ref(&found.one)) != [true] {
+        // Several nodes whose pods may not be moved together are planned again one by one.
+        if found.one.sources.len() > 1 && !self.rules.may_go_together(&self.draft, &found.one) {
+            return false;
+        }
+        if !self.is_worth(&found.one)
+            || self.zones.standing(&self.draft, std::slice::from_ref(&found.one)) != [true]
+        {
             return false;
         }
         self.draft.commit(found);
@@ -240,12 +247,19 @@ impl Planner<'_> {
 
     /// Deletes nodes where pods are counted across nodes: all are simulated together, and those that depend on each other
     /// become one command.
-    fn delete_together(&mut self, mut single: Vec<Removal>, receivers: &[usize], left: &mut Vec<(Vec<usize>, bool)>) {
+    fn delete_together(
+        &mut self,
+        mut single: Vec<Removal>,
+        receivers: &[usize],
+        left: &mut Vec<(Vec<usize>, bool)>,
+    ) {
         let mut dropped: Vec<usize> = Vec::new();
         while !single.is_empty() {
-            let mut sources: Vec<usize> = single.iter().flat_map(|one| one.candidates.iter().copied()).collect();
+            let mut sources: Vec<usize> =
+                single.iter().flat_map(|one| one.candidates.iter().copied()).collect();
             sources.sort_unstable();
-            let targets: Vec<(BoundAt, usize)> = single.iter().flat_map(|one| one.onto.iter().copied()).collect();
+            let targets: Vec<(BoundAt, usize)> =
+                single.iter().flat_map(|one| one.onto.iter().copied()).collect();
             let found = self.draft.ask_targets(&sources, &targets, receivers, Mode::Compat, 0);
             let mut failed: BTreeSet<usize> = BTreeSet::new();
             if let Some(found) = &found {
@@ -266,8 +280,9 @@ impl Planner<'_> {
                         failed.extend(&one.sources);
                     }
                 }
-                let may_go_together =
-                    |one: &Move| self.is_within_budgets(&one.sources) && self.rules.may_go_together(&self.draft, one);
+                let may_go_together = |one: &Move| {
+                    self.is_within_budgets(&one.sources) && self.rules.may_go_together(&self.draft, one)
+                };
                 if failed.is_empty() {
                     let (joined, apart) = self.zones.joined(&self.draft, &parts, may_go_together);
                     failed.extend(apart.iter().flat_map(|one| &one.sources));

@@ -112,9 +112,9 @@ pub fn controls(pool: &NodePool) -> (PoolPolicy, Vec<ControlError>) {
         "a duration such as 30m or 2h",
         EFFECT_NO_MOVES,
     );
-    let has_unreadable_minimum =
-        [min_saving_percent, min_saving_per_hour, saving_ratio].contains(&Some(None))
-            || cool_down_secs == Some(None);
+    let has_unreadable_minimum = [min_saving_percent, min_saving_per_hour, saving_ratio]
+        .contains(&Some(None))
+        || cool_down_secs == Some(None);
     let max_moves_per_hour = reader.read(
         ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR,
         |text| text.parse::<u32>().ok(),

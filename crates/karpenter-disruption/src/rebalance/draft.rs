@@ -105,15 +105,7 @@ impl<'a> Draft<'a> {
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();
         let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
-        Self {
-            candidates,
-            node_of,
-            simulator,
-            is_open,
-            candidate_at,
-            nodes,
-            waiting,
-        }
+        Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
     }
 
     /// Nodes that may be given pods: those that exist and stay.

@@ -202,12 +202,7 @@ impl Zones {
             }
         }
         let asked_on = draft.node_of.iter().map(|node| asked_on(problem, *node, &counted)).collect();
-        Self {
-            counted,
-            keys,
-            asked_on,
-            together: Together { tallies, ..Together::default() },
-        }
+        Self { counted, keys, asked_on, together: Together { tallies, ..Together::default() } }
     }
 
     /// Whether nothing counts across nodes.

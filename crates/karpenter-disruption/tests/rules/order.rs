@@ -142,7 +142,9 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
     let mut evaluation = evaluate(&cluster, &cost());
     assert_eq!(&*explain_nodes(&mut evaluation, &cluster, &cost(), &request), "a");
     assert!(matches!(verdict(&evaluation, "c"), Verdict::NotCheaper { .. }));
-    let Verdict::Stays { price_per_hour, pods, .. } = verdict(&evaluation, "b") else { panic!("{evaluation:?}") };
+    let Verdict::Stays { price_per_hour, pods, .. } = verdict(&evaluation, "b") else {
+        panic!("{evaluation:?}")
+    };
     assert_eq!((*price_per_hour, *pods), (0.1, 1));
 }
 

@@ -83,18 +83,23 @@ pub struct Removals {
 impl Simulator<'_> {
     /// Plans the removal of nodes. Every removal can be executed without the others.
     pub fn removals(&self, request: &RemovalRequest<'_>) -> Removals {
-        let mut all = Removals { terms: vec![Terms::default(); request.candidates.len()], ..Removals::default() };
+        let mut all =
+            Removals { terms: vec![Terms::default(); request.candidates.len()], ..Removals::default() };
         if request.candidates.is_empty() {
             return all;
         }
         let mut ledger = instance::ledger(self, request);
-        let Some(instance) = instance::extract(self, &mut ledger, request, &BTreeMap::new()) else { return all };
+        let Some(instance) = instance::extract(self, &mut ledger, request, &BTreeMap::new()) else {
+            return all;
+        };
         let is_zonal = instance.is_zonal;
         let parts = solve(instance, request.effort, !is_zonal);
         for part in &parts {
             all.work += part.solution.work + part.placement.work;
             for (place, free) in part.instance.places.iter().zip(&part.solution.free_values) {
-                let Some(terms) = place.candidate.map(|candidate| &mut all.terms[candidate]) else { continue };
+                let Some(terms) = place.candidate.map(|candidate| &mut all.terms[candidate]) else {
+                    continue;
+                };
                 terms.free_capacity_per_hour += free;
                 terms.pods_elsewhere_per_hour += place
                     .pods
@@ -112,7 +117,8 @@ impl Simulator<'_> {
         let mut removed: BTreeSet<usize> = BTreeSet::new();
         for part in &parts {
             let of_part = part.instance.places.iter().zip(&part.placement.is_removed);
-            removed.extend(of_part.filter(|(_, is_removed)| **is_removed).filter_map(|(one, _)| one.candidate));
+            removed
+                .extend(of_part.filter(|(_, is_removed)| **is_removed).filter_map(|(one, _)| one.candidate));
         }
         let removed: Vec<usize> = removed.into_iter().collect();
         let candidates: Vec<RemovalCandidate> = removed.iter().map(|one| request.candidates[*one]).collect();

@@ -49,9 +49,11 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
     let mut meanings: Vec<(Meaning, Content)> = Vec::new();
     let start = (0..rows).map(|class| start_column(instance, class, &mut meanings)).collect();
     // A little less than all pods, by class: with exact sums most pivots would change nothing.
-    let demand = instance.demand.iter().enumerate().map(|(class, count)| {
-        f64::from(*count) - 1e-6 * (1.0 + class as f64 / rows as f64)
-    });
+    let demand = instance
+        .demand
+        .iter()
+        .enumerate()
+        .map(|(class, count)| f64::from(*count) - 1e-6 * (1.0 + class as f64 / rows as f64));
     let mut master = Master::new(demand.collect(), instance.places.len(), start);
     let residents: Vec<Vec<(u32, f64)>> = instance
         .places
@@ -61,7 +63,11 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
     let cost_of = |place: usize| instance.places[place].price - instance.places[place].disruption_price;
     for place in 0..instance.places.len() {
         if instance.places[place].is_candidate() {
-            master.add(Column { set: Some(place as u32), cost: cost_of(place), entries: residents[place].clone() });
+            master.add(Column {
+                set: Some(place as u32),
+                cost: cost_of(place),
+                entries: residents[place].clone(),
+            });
             meanings.push((Meaning::Place(place), Content::new()));
         }
     }
@@ -182,8 +188,7 @@ fn contents(instance: &Instance, pricing: &Pricing<'_>) -> (Vec<Priced>, Vec<Pri
         .with_min_len(16)
         .map_init(Scratch::default, |scratch, one| {
             let before = scratch.work;
-            let priced =
-                if one < places { of_place(one, scratch) } else { of_kind(one - places, scratch) };
+            let priced = if one < places { of_place(one, scratch) } else { of_kind(one - places, scratch) };
             (priced, scratch.work - before)
         })
         .collect();
@@ -202,7 +207,8 @@ fn bound(
     residents: &[Vec<(u32, f64)>],
     cost_of: &dyn Fn(usize) -> f64,
 ) -> (f64, Vec<f64>) {
-    let ratios = of_kinds.iter().zip(&instance.kinds).map(|(((value, _), _), kind)| kind.price / value.max(1e-12));
+    let ratios =
+        of_kinds.iter().zip(&instance.kinds).map(|(((value, _), _), kind)| kind.price / value.max(1e-12));
     let factor = ratios.fold(1.0, f64::min);
     let demand: f64 =
         instance.demand.iter().zip(&pricing.values).map(|(count, value)| f64::from(*count) * value).sum();

@@ -19,7 +19,10 @@ pub(super) fn removals(instance: &Instance, placement: &Placement, values: &[f64
     let classes = instance.classes.len();
     let count_of = |place: usize| -> Vec<u32> {
         let mut count = vec![0; classes];
-        instance.places[place].pods.iter().for_each(|(class, pods)| count[*class as usize] = pods.len() as u32);
+        instance.places[place]
+            .pods
+            .iter()
+            .for_each(|(class, pods)| count[*class as usize] = pods.len() as u32);
         count
     };
     let used = |count: &[u32], need: &[u32]| -> f64 {
@@ -70,7 +73,11 @@ pub(super) fn removals(instance: &Instance, placement: &Placement, values: &[f64
         group.spare.iter_mut().zip(held).for_each(|(spare, held)| *spare = spare.saturating_sub(held));
         groups.push(group);
     }
-    let single = |(place, count): (usize, Vec<u32>)| Group { sources: vec![place], launches: Vec::new(), spare: count };
+    let single = |(place, count): (usize, Vec<u32>)| Group {
+        sources: vec![place],
+        launches: Vec::new(),
+        spare: count,
+    };
     groups.extend(free.into_iter().map(single));
     with_targets(instance, placement, groups)
 }
@@ -102,7 +109,10 @@ fn with_targets(instance: &Instance, placement: &Placement, groups: Vec<Group>) 
             }
             let launches = group.launches.iter().map(|launch| {
                 let (kind, content) = &placement.launches[*launch];
-                Launch { price_per_hour: instance.kinds[*kind].price, pods: content.iter().map(|(_, count)| count).sum() }
+                Launch {
+                    price_per_hour: instance.kinds[*kind].price,
+                    pods: content.iter().map(|(_, count)| count).sum(),
+                }
             });
             let mut candidates: Vec<usize> =
                 group.sources.iter().filter_map(|place| instance.places[*place].candidate).collect();

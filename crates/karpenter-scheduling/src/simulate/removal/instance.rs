@@ -129,7 +129,11 @@ impl Instance {
                 || classes.iter().any(|class| place.limits[*class] > 0)
         };
         let places = self.places.iter().filter(touches).map(|place| Place {
-            pods: place.pods.iter().map(|(class, pods)| (position[&(*class as usize)], pods.clone())).collect(),
+            pods: place
+                .pods
+                .iter()
+                .map(|(class, pods)| (position[&(*class as usize)], pods.clone()))
+                .collect(),
             limits: classes.iter().map(|class| place.limits[*class]).collect(),
             ..place.clone()
         });
@@ -226,16 +230,14 @@ pub(super) fn extract(
     for node in simulator.present(&nodes) {
         let position = simulator.position_of[node];
         let takes = receives[node] && !ledger.is_closed_to_movers(position);
-        let limits: Vec<u32> = behind
-            .iter()
-            .map(|class| if takes { accepted(ledger, *class, position) } else { 0 })
-            .collect();
+        let limits: Vec<u32> =
+            behind.iter().map(|class| if takes { accepted(ledger, *class, position) } else { 0 }).collect();
         let mut place = Place {
             node,
             free: vector(&ledger.free_before_plan(position)).map(|free| free.max(0)),
-            capacity: vector(&ledger.prepared.dimensions.amounts(
-                simulator.node(node).map(|node| &node.allocatable)?,
-            )),
+            capacity: vector(
+                &ledger.prepared.dimensions.amounts(simulator.node(node).map(|node| &node.allocatable)?),
+            ),
             candidate: None,
             price: 0.0,
             disruption_price: 0.0,
@@ -294,9 +296,12 @@ fn class_key(
         && data.spec.volumes.attachments.is_empty();
     // On new nodes a hostname spread may hold a share of its pods.
     let pools = ledger.problem.pools.iter().filter_map(|pool| pool.hostname_spread_share);
-    let share = pools.chain([ledger.options.hostname_spread_share]).map(|share| share.percent()).max().unwrap_or(0);
-    let caps = data.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself).map(|owned| {
-        match owned.kind {
+    let share =
+        pools.chain([ledger.options.hostname_spread_share]).map(|share| share.percent()).max().unwrap_or(0);
+    let caps =
+        data.owned.iter().filter(|owned| owned.is_hostname && owned.selects_itself).map(|owned| match owned
+            .kind
+        {
             GroupKind::Spread { max_skew, .. } => {
                 let counted = ledger.topology.group(owned.group).matched_total;
                 let part = (counted * u64::from(share)).div_ceil(100);
@@ -304,8 +309,7 @@ fn class_key(
             }
             GroupKind::AntiAffinity => 1,
             GroupKind::Affinity => u32::MAX,
-        }
-    });
+        });
     let cap = if data.spec.host_ports.is_empty() { caps.min().unwrap_or(u32::MAX) } else { 1 };
     let mut added = ledger.states.join(added, volume);
     if let Some(zone) = zone {

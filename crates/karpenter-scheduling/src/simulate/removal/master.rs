@@ -275,13 +275,10 @@ impl Master {
         let position = match leaving {
             Leaving::Position(position) => position,
             Leaving::Key(set) => {
-                let candidate = self.others[set]
-                    .iter()
-                    .copied()
-                    .max_by(|a, b| {
-                        let value = |position: &u32| self.values[*position as usize];
-                        value(a).total_cmp(&value(b)).then(b.cmp(a))
-                    });
+                let candidate = self.others[set].iter().copied().max_by(|a, b| {
+                    let value = |position: &u32| self.values[*position as usize];
+                    value(a).total_cmp(&value(b)).then(b.cmp(a))
+                });
                 match candidate {
                     None => {
                         // The only basic variable of its set: the entering one is the new key.
@@ -305,8 +302,7 @@ impl Master {
         }
         // The duals change by a multiple of the row that leaves.
         let factor = reduced / direction[position];
-        for (dual, value) in
-            self.duals.iter_mut().zip(&self.inverse[position * rows..(position + 1) * rows])
+        for (dual, value) in self.duals.iter_mut().zip(&self.inverse[position * rows..(position + 1) * rows])
         {
             *dual += factor * value;
         }
@@ -451,7 +447,8 @@ mod tests {
         for _ in 0..6 {
             for set in 0..sets {
                 let first = next(rows as u64) as u32;
-                let entries = vec![(first, 1.0 + next(3) as f64), ((first + 1) % rows as u32, 1.0 + next(4) as f64)];
+                let entries =
+                    vec![(first, 1.0 + next(3) as f64), ((first + 1) % rows as u32, 1.0 + next(4) as f64)];
                 master.add(Column { set: Some(set as u32), cost: 1.0 + next(9) as f64 / 2.0, entries });
             }
             let row = next(rows as u64) as u32;
@@ -466,7 +463,8 @@ mod tests {
         for seed in 0..200 {
             let (rows, sets) = (2 + seed as usize % 7, 1 + seed as usize % 23);
             let master = solved(seed, rows, sets);
-            let of_rows: f64 = master.duals.iter().zip(&master.demand).map(|(dual, demand)| dual * demand).sum();
+            let of_rows: f64 =
+                master.duals.iter().zip(&master.demand).map(|(dual, demand)| dual * demand).sum();
             let of_sets: f64 = (0..sets).map(|set| master.dual_of_set(set)).sum();
             let gap = (master.objective() - of_rows - of_sets).abs();
             assert!(gap < 1e-6, "seed {seed}: {} against {}", master.objective(), of_rows + of_sets);
@@ -484,11 +482,17 @@ mod tests {
                 column.entries.iter().for_each(|(row, count)| covered[*row as usize] += amount * count);
                 column.set.into_iter().for_each(|set| used[set as usize] += amount);
             }
-            assert!(covered.iter().zip(&master.demand).all(|(covered, demand)| covered + 1e-6 >= *demand), "seed {seed}");
+            assert!(
+                covered.iter().zip(&master.demand).all(|(covered, demand)| covered + 1e-6 >= *demand),
+                "seed {seed}"
+            );
             assert!(used.iter().all(|used| *used < 1.0 + 1e-6), "seed {seed}: {used:?}");
             for column in master.columns() {
                 let of_set = column.set.map_or(0.0, |set| master.dual_of_set(set as usize));
-                assert!(column.cost - master.value_of(&column.entries) - of_set > -1e-5, "seed {seed}: {column:?}");
+                assert!(
+                    column.cost - master.value_of(&column.entries) - of_set > -1e-5,
+                    "seed {seed}: {column:?}"
+                );
             }
             assert!((0..sets).all(|set| master.dual_of_set(set) < 1e-5), "seed {seed}");
         }

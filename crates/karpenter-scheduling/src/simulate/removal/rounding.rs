@@ -83,10 +83,15 @@ pub(super) fn round(instance: &Instance, solution: &Solution, is_final: bool) ->
 
 /// What a pod costs on new nodes full of its class.
 fn alone(instance: &Instance, class: usize) -> f64 {
-    let per_pod = (0..instance.kinds.len()).filter(|kind| instance.accepts(*kind, class)).filter_map(|kind| {
-        let full = copies(&instance.kinds[kind].free, &instance.classes[class].requests, instance.classes[class].cap);
-        (full > 0).then(|| instance.kinds[kind].price / f64::from(full))
-    });
+    let per_pod =
+        (0..instance.kinds.len()).filter(|kind| instance.accepts(*kind, class)).filter_map(|kind| {
+            let full = copies(
+                &instance.kinds[kind].free,
+                &instance.classes[class].requests,
+                instance.classes[class].cap,
+            );
+            (full > 0).then(|| instance.kinds[kind].price / f64::from(full))
+        });
     per_pod.fold(f64::MAX, f64::min).min(1e6)
 }
 
@@ -139,7 +144,8 @@ impl Builder<'_> {
             }) && free.iter().all(|free| *free >= 0)
         };
         let kinds = &self.instance.kinds;
-        let cheapest = (0..kinds.len()).filter(holds).min_by(|a, b| kinds[*a].price.total_cmp(&kinds[*b].price));
+        let cheapest =
+            (0..kinds.len()).filter(holds).min_by(|a, b| kinds[*a].price.total_cmp(&kinds[*b].price));
         cheapest.unwrap_or(kind)
     }
 
@@ -197,12 +203,16 @@ impl Builder<'_> {
             }
             for place in removed.iter().copied() {
                 let data = &self.instance.places[place];
-                let is_whole = data.pods.iter().all(|(class, pods)| self.left[*class as usize] >= pods.len() as u32);
+                let is_whole =
+                    data.pods.iter().all(|(class, pods)| self.left[*class as usize] >= pods.len() as u32);
                 if !self.placement.is_removed[place] || !is_whole {
                     continue;
                 }
-                let own: f64 =
-                    data.pods.iter().map(|(class, pods)| self.pricing.values[*class as usize] * pods.len() as f64).sum();
+                let own: f64 = data
+                    .pods
+                    .iter()
+                    .map(|(class, pods)| self.pricing.values[*class as usize] * pods.len() as f64)
+                    .sum();
                 let net = data.price - data.disruption_price;
                 self.leave(place, -1);
                 let value = self.best_for_place(place, &mut content);
@@ -257,7 +267,8 @@ impl Builder<'_> {
                 let back = wanted.min(taken[class]);
                 taken[class] -= back;
                 wanted -= back;
-                for (free, request) in self.free[other].iter_mut().zip(&self.instance.classes[class].requests) {
+                for (free, request) in self.free[other].iter_mut().zip(&self.instance.classes[class].requests)
+                {
                     *free += request * i64::from(back);
                 }
             }

@@ -152,7 +152,8 @@ fn merit(builder: &Builder<'_>, place: usize, is_closing: bool) -> f64 {
     }
     let data = &builder.instance.places[place];
     if is_closing {
-        let own = data.pods.iter().map(|(class, pods)| builder.pricing.values[*class as usize] * pods.len() as f64);
+        let own =
+            data.pods.iter().map(|(class, pods)| builder.pricing.values[*class as usize] * pods.len() as f64);
         return data.price - data.disruption_price - own.sum::<f64>();
     }
     builder.free[place][0] as f64 / (data.free[0] as f64 + 1.0)

@@ -33,7 +33,8 @@ pub(super) fn assign(
 ) -> BTreeMap<BoundAt, Zone> {
     let mut assigned = BTreeMap::new();
     let removed: BTreeSet<usize> = pods.iter().map(|pod| pod.node as usize).collect();
-    let positions = onto.iter().filter(|node| !removed.contains(node)).map(|node| simulator.position_of[*node]);
+    let positions =
+        onto.iter().filter(|node| !removed.contains(node)).map(|node| simulator.position_of[*node]);
     let stays = positions.filter(|position| !ledger.is_closed_to_movers(*position));
     let mut fitting = Fitting {
         nodes: stays.map(|position| (position, ledger.free_before_plan(position))).collect(),
@@ -50,7 +51,9 @@ pub(super) fn assign(
         let mut zonal = data.owned.iter().filter(|owned| !owned.is_hostname);
         let is_only = zonal.clone().count() == 1 && data.repelled_by.is_empty();
         match zonal.next() {
-            Some(owned) if is_only && owned.selects_itself && matches!(owned.kind, GroupKind::Spread { .. }) => {
+            Some(owned)
+                if is_only && owned.selects_itself && matches!(owned.kind, GroupKind::Spread { .. }) =>
+            {
                 let spread = spreads.entry(owned.group).or_insert_with(|| (variant, owned.key, Vec::new()));
                 spread.2.push((*pod, facts.domains[owned.key]));
             }
@@ -72,7 +75,9 @@ pub(super) fn assign(
             })
             .collect();
         let mut left: BTreeMap<usize, u32> = BTreeMap::new();
-        pods.iter().filter_map(|(_, domain)| *domain).for_each(|domain| *left.entry(domain).or_insert(0) += 1);
+        pods.iter()
+            .filter_map(|(_, domain)| *domain)
+            .for_each(|domain| *left.entry(domain).or_insert(0) += 1);
         let counted = &ledger.topology.group(group).matched;
         let mut counts: BTreeMap<usize, u32> = domains
             .iter()
@@ -83,7 +88,8 @@ pub(super) fn assign(
             let is_vacated = |domain: usize| {
                 quota.get(&domain).copied().unwrap_or(0) < left.get(&domain).copied().unwrap_or(0)
             };
-            let least = counts.iter().min_by_key(|(domain, count)| (**count, !is_vacated(**domain), **domain));
+            let least =
+                counts.iter().min_by_key(|(domain, count)| (**count, !is_vacated(**domain), **domain));
             let Some(domain) = least.map(|(domain, _)| *domain) else { break };
             *counts.entry(domain).or_insert(0) += 1;
             *quota.entry(domain).or_insert(0) += 1;
@@ -101,7 +107,8 @@ pub(super) fn assign(
             let is_left = |domain: &usize| quota.get(domain).is_some_and(|left| *left > 0);
             let fits = |domain: &usize| is_left(domain) && (zones.is_empty() || zones.contains(domain));
             let chosen = own.filter(fits).or_else(|| domains.iter().copied().find(fits));
-            let chosen = chosen.or_else(|| own.filter(is_left)).or_else(|| domains.iter().copied().find(is_left));
+            let chosen =
+                chosen.or_else(|| own.filter(is_left)).or_else(|| domains.iter().copied().find(is_left));
             if let Some(domain) = chosen {
                 quota.entry(domain).and_modify(|left| *left -= 1);
                 assigned.insert(pod, Zone { key, domain });
