@@ -1,15 +1,15 @@
-"""Stands before a simulator of AWS and makes it as unpleasant as AWS can be: throttling, failures, lost requests and
-answers, slowness, and answers in many small pages. What happens to which call is decided by a seed.
+"""A proxy in front of a simulator of AWS that injects faults: throttling, errors, lost requests and responses, slow responses,
+and responses in many small pages. The faults of each call depend on a seed.
 
     fault_proxy.py --upstream http://127.0.0.1:5000 --port 5001 --seed 1 [--throttle 0.1 ...] [--capture FILE]
 
---capture appends every request to a file, one JSON object a line, for wire_model.py to read. What moto has no answer for,
-stand_in.py gives; PUT /stand-in replaces parts of what there is. What EC2 refuses and moto takes is refused by
-ec2_rules.py; --hide makes it eventually consistent (consistency.py).
+--capture appends every request to a file for wire_model.py, one JSON object per line. stand_in.py responds to calls that moto
+does not implement; PUT /stand-in replaces parts of its state. ec2_rules.py rejects requests that EC2 would reject but moto
+accepts. --hide simulates eventual consistency (consistency.py).
 
-GET /faults answers, as JSON, how many calls had which fault; GET /callers, how many were signed by whom, for which region
-and service; GET /actions, how often each was called. PUT /refused takes the actions that are refused from now on, as
-{"ec2:DescribeSubnets": "UnauthorizedOperation"}. Nothing is known about what is behind besides the wire.
+GET /faults returns the number of calls by fault; GET /callers the number of calls by access key, region and service;
+GET /actions the number of calls by action; all as JSON. PUT /refused sets the actions that are rejected from now on, such as
+{"ec2:DescribeSubnets": "UnauthorizedOperation"}. The proxy uses only the wire protocol of the simulator.
 """
 
 import argparse
@@ -36,7 +36,7 @@ import stand_in
 import wire_model
 from aws_errors import XML_PROTOCOLS, refusal, throttling
 
-# What AWS sends for a page of these is a list in an element of this name.
+# Lists that AWS returns in pages, with the element name of the list.
 EC2_LISTS = {
     "DescribeInstanceTypes": "instanceTypeSet", "DescribeInstanceTypeOfferings": "instanceTypeOfferingSet",
     "DescribeSpotPriceHistory": "spotPriceHistorySet", "DescribeSubnets": "subnetSet",
@@ -44,21 +44,21 @@ EC2_LISTS = {
     "DescribeLaunchTemplates": "launchTemplates", "DescribeInstances": "reservationSet",
     "DescribeInstanceStatus": "instanceStatusSet",
 }
-# Few enough for several pages of everything, and not for hundreds.
+# Small enough for several pages of every list, large enough to avoid hundreds.
 PAGE_SIZES = {"DescribeInstanceTypes": 150, "DescribeInstanceTypeOfferings": 700, "DescribeSpotPriceHistory": 2000,
               "DescribeImages": 300}
 PAGE_SIZE = 2
 # Instance types and offerings do not change, and moto needs seconds to list them.
 CACHED_ACTIONS = {"DescribeInstanceTypes", "DescribeInstanceTypeOfferings"}
-# For stories that wait until all prices are known.
+# For scenarios that wait until all prices are read.
 PRICE_LISTS = {"GetProducts", "DescribeSpotPriceHistory"}
-# Without it moto lists fewer templates and gives no token for the rest.
+# Without it moto returns fewer templates and no token for the rest.
 MOTO_TEMPLATES_MAX = "200"
 IAM = "https://iam.amazonaws.com/doc/2010-05-08/"
 
 
 class Faults:
-    """Which fault a call gets, what has been dealt out, and the answers of which more pages are wanted."""
+    """Selects the fault of a call, records injected faults, and holds responses with further pages."""
 
     def __init__(self, ratios, seed):
         self.ratios, self.random = ratios, random.Random(seed)
@@ -66,7 +66,7 @@ class Faults:
         self.pages, self.cached, self.refused, self.lock = {}, {}, {}, threading.Lock()
         self.stand_in, self.captured_to = stand_in.StandIn(), None
         self.reserved = reserved_instances.ReservedInstances(self.stand_in)
-        # Data of the launch templates that were made, by name.
+        # Data of the created launch templates, by name.
         self.templates, self.consistency, self.buckets, self.page_size = {}, consistency.Consistency(0), None, None
 
     def deal(self, service, action):
@@ -139,7 +139,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.reply(*answer)
 
     def recognise(self, body):
-        """Service, action and, where requests are forms, their fields."""
+        """Service, action and, for form requests, their fields."""
         scope = re.search(r"Credential=([^/]*)/\d+/([^/]*)/([^/]*)/", self.headers.get("Authorization", ""))
         self.key, self.region, service = scope.groups() if scope else ("anonymous", "", "unsigned")
         with self.faults.lock:
@@ -153,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return service, f"{self.command} {self.path.split('?')[0]}", None
 
     def capture(self, service, body):
-        """The request as it came, also to the file if there is one."""
+        """Records the request, also in the file if there is one."""
         captured = {"service": service, "key": self.key, "region": self.region, "host": self.headers.get("Host", ""),
                     "method": self.command, "path": self.path, "target": self.headers.get("X-Amz-Target"),
                     "body": body.decode()}
@@ -163,7 +163,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return captured
 
     def answer(self, captured, form, body):
-        """From the stand-in, from pages that are left, or from moto; unless EC2 would refuse the request."""
+        """The response of the stand-in, of a pending page, or of moto; an error if EC2 would reject the request."""
         service, known = captured["service"], self.faults
         try:
             operation, asked, _ = wire_model.read(captured)
@@ -196,7 +196,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def forward(self, service, action, form, body):
         if action in CACHED_ACTIONS and form.get("DryRun") == "true":
-            # moto ignores DryRun and answers with the whole list, which can take longer than the caller's timeout.
+            # moto ignores DryRun and returns the whole list, which can take longer than the caller's timeout.
             return refusal(service, 412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
         if service == "ec2" and action == "CreateFleet":
             body = urllib.parse.urlencode(self.faults.reserved.form(action, form)).encode()
@@ -242,7 +242,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return status, headers, body
 
     def all_pages(self, form):
-        """The answer of moto to a call of EC2, with the items of all its pages."""
+        """The response of moto to an EC2 call, with the items of all pages."""
         status, headers, body = self.ask_moto(urllib.parse.urlencode(form).encode())
         token = re.search(rb"<nextToken>([^<]+)</nextToken>", body)
         if status != 200 or not token:
@@ -257,7 +257,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return status, headers, ElementTree.tostring(root)
 
     def cut(self, action, body, size, list_name, token_name, inner):
-        """The first page of an answer that is longer; the others are kept for those who ask."""
+        """The first page of a response; the other pages are kept for later requests."""
         root = ElementTree.fromstring(body)
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
         ElementTree.register_namespace("", space.strip("{}"))
@@ -295,7 +295,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return 200, [("Content-Type", "text/xml")], documents[0]
 
     def page(self, service, action, form):
-        """A further page, if that is what is asked for. It can be asked for again: answers may be lost."""
+        """A further page, if the request has a page token. The same page can be requested again, because a response may be lost."""
         token = (form or {}).get("NextToken") or (form or {}).get("Marker")
         if not token or service not in XML_PROTOCOLS:
             return None
@@ -318,7 +318,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def reset(self):
-        """Not a farewell, but a broken connection."""
+        """Breaks the connection without closing it properly."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.server.broken.add(self.connection)
@@ -339,7 +339,7 @@ class Server(http.server.ThreadingHTTPServer):
         return super().shutdown_request(request)
 
     def handle_error(self, request, client_address):
-        """Clients that have gone, and a simulator that has: both see the connection end. All else is a mistake here."""
+        """Connections that a client or the simulator closed are expected; all other errors are bugs."""
         if not isinstance(sys.exc_info()[1], (OSError, http.client.HTTPException)):
             super().handle_error(request, client_address)
 
@@ -370,7 +370,7 @@ def main():
         secure = Server(("127.0.0.1", int(port)), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        # Handshakes are the business of each connection's own thread.
+        # TLS handshakes happen in the thread of each connection.
         secure.socket = context.wrap_socket(secure.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=secure.serve_forever, daemon=True).start()
     Server(("127.0.0.1", given.port), Handler).serve_forever()

@@ -1,5 +1,6 @@
-"""EC2 as it is: for some seconds other calls do not know what was just made, and combinations are refused that the service model
-allows. No claim is lost, no instance is left without a claim, and a class that asks for what EC2 refuses harms no other."""
+"""EC2's eventual consistency, and rules beyond its service model: new objects are hidden from other calls for some seconds, and
+invalid combinations are rejected. No NodeClaim is lost, no instance is without a NodeClaim, and an EC2NodeClass with an
+invalid combination does not affect others."""
 
 import botocore.exceptions
 import boto3
@@ -19,7 +20,7 @@ def tags(count, prefix="key"):
     return [{"Key": f"{prefix}-{number}", "Value": ""} for number in range(count)]
 
 
-# What is wrong, data of the template, code. Every rule of ec2_rules.py about templates is broken once.
+# The error, the template data, the error code. Every rule of ec2_rules.py about templates is broken once.
 BAD_TEMPLATES = [
     ("groups at both places", {"SecurityGroupIds": ["sg-1"], "NetworkInterfaces": [interface()]}, "InvalidParameterCombination"),
     ("a device index twice", {"NetworkInterfaces": [interface(), interface()]}, "InvalidParameterValue"),
@@ -61,7 +62,7 @@ def code_of(call, **arguments):
 
 
 def check_rules(stage):
-    """The table refuses what it should; without this nothing below would mean anything."""
+    """Checks that each rule rejects invalid input, because the checks below depend on the rules."""
     ec2 = boto3.client("ec2", endpoint_url=stage.faults_at, region_name=REGION, aws_access_key_id="t",
                        aws_secret_access_key="t")
     for number, (what, data, code) in enumerate(BAD_TEMPLATES):
@@ -89,7 +90,7 @@ def fleet(template, target, overrides=1):
 
 
 def refused_pool(stage):
-    """A public address on several interfaces, which the rules for objects allow."""
+    """A public IP on several interfaces, which the schema of EC2NodeClass allows."""
     spec = {"associatePublicIPAddress": True, "networkInterfaces": [
         {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
         {"networkCardIndex": 1, "deviceIndex": 1, "interfaceType": "interface"}]}
@@ -104,7 +105,7 @@ def refused_pool(stage):
 
 
 def is_even(stage):
-    """Every instance has its claim, every claim its instance."""
+    """Checks that every instance has its NodeClaim and every NodeClaim its instance."""
     instances = sorted(one["InstanceId"] for one in stage.machines())
     claimed = sorted(claim.get("status", {}).get("providerID", "").rsplit("/", 1)[-1] for claim in stage.items("nodeclaims")
                      if claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "default")

@@ -30,11 +30,11 @@ PLACES = [
     ("GovCloud", "us-gov-west-1", None, {}),
     ("another region", "ap-south-1", "ap-south-1", {}),
 ]
-# Its names are not in the hosts file: they can be reached through the proxy only.
+# These host names are not in the hosts file: they are reachable only through the proxy.
 PROXIED = ("a proxy", "eu-west-1", "eu-central-1", {})
 # How long temporary credentials are valid.
 CREDENTIAL_SECONDS = 30
-# How long the Pod Identity agent does not answer; all its credentials expire meanwhile.
+# How long the Pod Identity agent does not respond; all its credentials expire in this time.
 AGENT_AWAY_SECONDS = CREDENTIAL_SECONDS + 5
 ROLE_ARN = "arn:aws:iam::123456789012:role/KarpenterController"
 POD_TOKEN = "pod-identity-token"
@@ -116,13 +116,13 @@ def serve(server):
 
 
 def captured(stage, begin=0):
-    """The requests from that one on."""
+    """The requests from this index on."""
     lines = stage.captured.read_text().splitlines() if stage.captured.exists() else []
     return [json.loads(line) for line in lines[begin:]]
 
 
 def called_hosts(stage, begin):
-    """By service, the hosts that were called."""
+    """The called hosts by service."""
     found = {}
     for one in captured(stage, begin):
         # The exchange of a web identity token is not signed.
@@ -132,7 +132,7 @@ def called_hosts(stage, begin):
 
 
 def signing_keys(stage, begin):
-    """The access keys that signed calls to EC2."""
+    """The access keys of signed calls to EC2."""
     return {one["key"] for one in captured(stage, begin) if one["service"] == "ec2"}
 
 
@@ -149,7 +149,7 @@ def kill_controller(stage):
 
 
 def run_place(stage, place, token, **environment):
-    """Runs a controller until it has called every service; by service, the hosts that it called."""
+    """Runs a controller until it has called every service; returns the called hosts by service."""
     what, region, _, own = place
     begin, expected = len(captured(stage)), endpoints(place)
     stage.account = {"AWS_REGION": region, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE_ARN,
@@ -180,14 +180,14 @@ def check_proxy(stage, token):
 
 
 def check_token_rotation(stage, token):
-    """Credentials of a web identity expire and are replaced, also after the token file was rotated."""
+    """Web identity credentials expire and are renewed, also after the token file was rotated."""
     begin = len(captured(stage))
     stage.stand_in(Identity={"token": token.read_text(), "seconds": CREDENTIAL_SECONDS})
     stage.account = {"AWS_REGION": REGION, "AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": ROLE_ARN,
                      "AWS_EC2_METADATA_DISABLED": "true"}
     stage.start_controller(DISABLE_LEADER_ELECTION="true")
     launch(stage, "web identity", lambda: len(signing_keys(stage, begin)) >= 2)
-    # From here on STS refuses the old token.
+    # From now on STS rejects the old token.
     token.write_text("eyJ.rotated-token.")
     stage.stand_in(Identity={"token": token.read_text(), "seconds": CREDENTIAL_SECONDS})
     known = signing_keys(stage, begin)
@@ -197,7 +197,7 @@ def check_token_rotation(stage, token):
 
 
 def check_agent(stage):
-    """The Pod Identity agent does not answer until all credentials have expired."""
+    """The Pod Identity agent does not respond until all credentials have expired."""
     begin = len(captured(stage))
     token = stage.folder / "pod-identity-token"
     token.write_text(POD_TOKEN)
@@ -221,7 +221,7 @@ def check_agent(stage):
 
 
 def launch(stage, name, is_done):
-    """One more pod on an instance of its own runs, and `is_done` holds."""
+    """Waits until one more pod runs on its own instance and `is_done` holds."""
     stage.apply_class_and_pool()
     stage.replicas += 1
     stage.inflate(stage.replicas, is_apart=True)

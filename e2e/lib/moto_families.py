@@ -1,6 +1,6 @@
-"""Images by alias, reservations, prices and zonal shift from AWS's answers to a running node: one pool each of Amazon
-Linux 2023, Bottlerocket and Windows, whose image ids are asked of SSM, and one that launches into a reservation. What the
-launch templates say is read back from EC2, and their user data as its own format has it."""
+"""AMI aliases, reservations, prices and zonal shifts, from the responses of AWS to a running node. There is a NodePool each for
+Amazon Linux 2023, Bottlerocket and Windows, whose AMI ids come from SSM, and one that launches into a reservation. The
+launch templates are read from EC2, and their user data is parsed and checked."""
 
 import base64
 import email
@@ -18,7 +18,7 @@ AWS = "karpenter.k8s.aws/"
 ENDPOINT, CA_BUNDLE, SERVICES = "https://cluster.example", "Y2VydGlmaWNhdGU=", "10.100.0.0/16"
 RESERVED_TYPE = "m5.4xlarge"
 SHIFTED_ZONE, SHIFTED_ZONE_ID = "us-west-2a", "usw2-az2"
-# Class, family's alias, operating system.
+# Class, AMI alias, operating system.
 FAMILIES = [("linux", "al2023", "linux"), ("bottle", "bottlerocket", "linux"), ("windows", "windows2022", "windows")]
 
 
@@ -30,13 +30,13 @@ def pool(name, capacity, types, system="linux"):
             "requirements": [requirement(key, *values) for key, values in requirements.items()],
             "taints": [{"key": "pool", "value": name, "effect": "NoSchedule"}],
             "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": name}}},
-        # moto's instances have other security groups than their launch template asks for.
+        # moto's instances do not have the security groups of their launch template.
         "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "Never",
                        "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}]}}}
 
 
 def pods(name, count):
-    """Each on a node of its own, counted as inflate's are."""
+    """Creates pods that need separate nodes and are counted like those of inflate."""
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"labelSelector": {"matchLabels": {"app": "inflate"}}, "topologyKey": "kubernetes.io/hostname"}]}}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"}, "spec": {
@@ -47,7 +47,7 @@ def pods(name, count):
 
 
 def template_data(stage, name):
-    """The data of a pool's launch templates, as EC2 has them."""
+    """The data of a NodePool's launch templates, as returned by EC2."""
     found = stage.ec2.describe_launch_templates(Filters=[{"Name": "tag:karpenter.sh/nodepool", "Values": [name]}])
     read = [stage.ec2.describe_launch_template_versions(LaunchTemplateName=one["LaunchTemplateName"])
             for one in found["LaunchTemplates"]]
@@ -91,7 +91,7 @@ def operations(stage):
 
 
 def check_prices(stage):
-    """Offerings cost what the price list says for Linux, shared; any other product of a type costs 1,000 $ more."""
+    """Offerings have the price of the product for Linux with shared tenancy; other products of a type cost 1,000 $ more."""
     info = stand_in.load_resource("ec2/resources/instance_types.json")[RESERVED_TYPE]
     wanted = stand_in.price(info)
 

@@ -1,5 +1,5 @@
-"""Every source of AWS credentials: whose signature the calls carry, for which region, and that
-nothing secret is in its log."""
+"""Every source of AWS credentials: checks the access key and region in the signatures of calls, and that the log contains no
+secret."""
 
 import datetime
 import http.server
@@ -9,7 +9,7 @@ import threading
 from moto_stage import NO_FAULTS, REGION
 
 ROLE_ARN = "arn:aws:iam::123456789012:role/KarpenterController"
-# Each is looked for in everything the controllers write.
+# Secrets that must not occur in the output of the controllers.
 SECRETS = {
     "static": "static/secret/WvJ1",
     "session": "session-token-of-the-environment-4fQz",
@@ -32,7 +32,7 @@ def credentials(key_id, secret, session):
 
 
 class Metadata(http.server.BaseHTTPRequestHandler):
-    """The agent of pod identities and the metadata service of a machine, as far as credentials go."""
+    """Serves credentials like the EKS Pod Identity agent and the EC2 metadata service."""
 
     refused = []
 
@@ -43,7 +43,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
-        # The service says how long its token lasts.
+        # The service returns the lifetime of its token.
         self.send_header("x-aws-ec2-metadata-token-ttl-seconds", "21600")
         self.end_headers()
         self.wfile.write(body)
@@ -75,7 +75,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 
 
 def identity(stage, _):
-    """One controller for every source, each until AWS has been called with the expected key and region."""
+    """Runs one controller per source until AWS was called with the expected key and region."""
     stage.start_account(1, *NO_FAULTS)
     stage.start_cluster()
     local = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
@@ -93,7 +93,7 @@ def identity(stage, _):
     machine = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata}
     nowhere = {"AWS_EC2_METADATA_DISABLED": "true"}
     here = {"AWS_REGION": REGION}
-    # What it is called, environment, arguments, and the signature of its calls to EC2: key and region.
+    # Name, environment, arguments, and the signature of its calls to EC2: key and region.
     table = [
         ("keys in the environment", {**static, **here, **nowhere}, [], "AKIDSTATIC", REGION),
         ("keys of a session", {**static, **here, **nowhere, "AWS_SESSION_TOKEN": SECRETS["session"]}, [],
@@ -103,12 +103,12 @@ def identity(stage, _):
         ("a role for the service account", {**web, **here, **nowhere}, [], "ASIA", REGION),
         ("a pod identity", {**pod, **here, **nowhere}, [], "AKIDPODIDENTITY", REGION),
         ("the machine's profile and region", machine, [], "AKIDMACHINE", REGION),
-        ("keys before the machine's profile", {**static, **machine}, [], "AKIDSTATIC", REGION),
+        ("keys before the instance profile", {**static, **machine}, [], "AKIDSTATIC", REGION),
     ]
     for what, environment, arguments, key, region in table:
         before = stage.faults("callers")
         stage.account = {**common, **environment}
-        # Not the files of the user who runs this.
+        # Not the AWS configuration of the user who runs this.
         stage.start_controller(*arguments, DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                                AWS_SHARED_CREDENTIALS_FILE="/dev/null", LOG_LEVEL="debug")
 
@@ -117,26 +117,26 @@ def identity(stage, _):
             return {who.split(" ", 2)[0] + " " + who.split(" ", 2)[1]
                     for who, count in callers.items() if count > before.get(who, 0) and who.endswith(" ec2")}
 
-        # Until there is something to read in the log, too.
+        # Also waits for the log.
         stage.until(f"AWS is called with {what}", 120, lambda: new_callers() and
                     "discovered cluster" in stage.logs(f"karpenter-{stage.controllers:03d}"))
         found = new_callers()
         assert all(who.startswith(key) and who.endswith(" " + region) for who in found), (what, found)
         stage.kill_controller()
 
-    # No credentials at all: logged, and the process stays.
+    # No credentials: logged, and the process continues.
     stage.account = {**common, **here, **nowhere}
     stage.start_controller(DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                            AWS_SHARED_CREDENTIALS_FILE="/dev/null")
     last = f"karpenter-{stage.controllers:03d}"
     stage.until("missing credentials are logged", 60, lambda: "no usable credentials" in stage.logs(last))
     stage.kill_controller()
-    # No region either: it cannot begin.
+    # No region: the process cannot start.
     stage.account = {**common, **static, **nowhere}
     stage.start_controller(DISABLE_LEADER_ELECTION="true", AWS_CONFIG_FILE="/dev/null",
                            AWS_SHARED_CREDENTIALS_FILE="/dev/null")
     last = f"karpenter-{stage.controllers:03d}"
-    stage.until("a missing region is logged", 60, lambda: "give --region or AWS_REGION" in stage.logs(last)
+    stage.until("a missing region is logged", 60, lambda: "set --region or AWS_REGION" in stage.logs(last)
                 and stage.controller.poll() not in (None, 0))
 
     assert not Metadata.refused, Metadata.refused

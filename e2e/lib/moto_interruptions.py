@@ -1,5 +1,5 @@
-"""Every kind of message about instances, sent through EventBridge: the rules are those of `bootstrap aws`, so what
-they let through, what arrives in the queue and what is made of it are tried together."""
+"""Every kind of interruption message, sent through EventBridge with the rules of `bootstrap aws`: tests the rules, the queue and
+the reaction of the controller together."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ PODS = 6
 
 
 def route(stage):
-    """The rules of the stack, to the queue that is there."""
+    """Adds the EventBridge rules of the stack to the existing queue."""
     events = boto3.Session("test", "test", region_name=REGION).client("events", endpoint_url=stage.endpoint)
     printed = subprocess.run([stage.binary, "bootstrap", "aws", "--cluster", CLUSTER, "-o", "cloudformation"], check=True,
                           capture_output=True, text=True).stdout
@@ -50,7 +50,7 @@ def interruptions(stage, begin, leave_nothing):
     send("AWS Health Event", health("EC2", sick), source="aws.health")
     send("EC2 Capacity Reservation Instance Interruption Warning", {"instance-id": reserved})
     send("EC2 Instance Rebalance Recommendation", {"instance-id": advised})
-    # Read, and nothing is done; not even let through.
+    # Messages that must be ignored, and events that no rule forwards.
     send("EC2 Instance State-change Notification", {"instance-id": spared, "state": "running"})
     send("AWS Health Event", health("RDS", spared), source="aws.health")
     lost = {spot, stopped, sick, reserved}

@@ -1,4 +1,4 @@
-"""awslabs' LogParserForKarpenter on the log of a run: what it makes of the life of every node."""
+"""Runs awslabs' LogParserForKarpenter on the log of a run, and checks its result for every node."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import sys
 MODULE = "github.com/awslabs/LogParserForKarpenter@61d321d60040"
 CANNOT_RUN_HERE = 77
 
-# Columns of every node, and those that depend on why it was deleted.
+# The columns of every node, and those that depend on the reason of its deletion.
 OF_EVERY_NODE = (
     "Createdtime", "Nodepool", "Instancetypes", "Launchedtime", "Providerid", "Instancetype", "Zone", "Capacitytype",
     "Registeredtime", "K8snodename", "Initializedtime", "Annotationtime", "Annotation", "Tainttime", "Taint", "Deletedtime")
@@ -21,7 +21,7 @@ OF_INTERRUPTED = ("Interruptiontime", "Interruptionkind")
 
 
 def find_program(given):
-    """The program that is given, or one that Go builds from its module."""
+    """The given program, or one that Go builds from its module."""
     if given != "build":
         return pathlib.Path(given).resolve()
     if not shutil.which("go"):
@@ -36,18 +36,18 @@ def find_program(given):
 
 
 def parse(program, log):
-    """The records that the program prints, by the names of nodeclaims."""
+    """The records that the program prints, by NodeClaim."""
     said = subprocess.run([program, log], check=True, capture_output=True, text=True)
     assert "error" not in said.stderr.lower(), said.stderr
     print(said.stdout, end="")
     names, *rows = csv.reader(said.stdout.splitlines())
-    # Every name has the number of its column at the end, in brackets.
+    # Every column name ends with its number in brackets.
     names = [name.partition("[")[0] for name in names]
     return {row[0]: dict(zip(names, row, strict=True)) for row in rows}
 
 
 def log_parser_story(stage, program, interrupt, leave_nothing):
-    """Three nodes are launched, one is interrupted and replaced, and all are deleted once their pods are gone."""
+    """Three nodes are launched, one is interrupted and replaced, and all are deleted once their pods are deleted."""
     stage.start_controller()
     stage.apply_class_and_pool()
     # With a grace period nodeclaims are annotated. Of a command the program keeps the last node only: one node each.

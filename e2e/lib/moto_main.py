@@ -19,7 +19,7 @@ from moto_stage import CLUSTER, NO_FAULTS, REGION, Stage
 from moto_throttling import throttling
 from moto_wire import check_requests, wire
 
-# Faults cost retries, and the worst of them a round of garbage collection.
+# Faults cost retries, and the worst of them a run of garbage collection.
 PATIENCE_WITH_FAULTS = 3
 
 
@@ -31,7 +31,7 @@ def interruption(instance_id):
 
 
 def begin(stage, given):
-    """Without a seed the proxy only captures requests and remembers what takes moto long to answer."""
+    """Without a seed the proxy only captures requests, and caches responses that moto computes slowly."""
     if given.faults is None:
         stage.start_account(given.seed, *NO_FAULTS)
     else:
@@ -41,7 +41,7 @@ def begin(stage, given):
 
 def leave_nothing(stage, patience):
     stage.inflate(0)
-    stage.until("no machines are left", 180 * patience, lambda: not stage.machines() and stage.has_none("nodeclaims"))
+    stage.until("no instances are left", 180 * patience, lambda: not stage.machines() and stage.has_none("nodeclaims"))
     stage.kubectl("delete", "nodepool", "default")
     stage.kubectl("delete", "ec2nodeclass", "default", "--wait=false")
     stage.until(
@@ -67,13 +67,13 @@ def granted(stage):
 
 
 def check_permissions(stage):
-    """Whatever went over the wire is something that the policies allow."""
+    """Every captured request must be allowed by the policies."""
     called = set()
     for call in stage.faults("actions"):
         service, action = call.split(":", 1)
         if (service, action) == ("eks", f"GET /clusters/{CLUSTER}"):
             action = "DescribeCluster"
-        # Deleting in batches takes the permission to delete.
+        # DeleteMessageBatch needs the permission of DeleteMessage.
         called.add(f"{service}:{action.removesuffix('Batch')}")
     allowed = granted(stage)
     print(f"{len(called)} different calls, {len(allowed)} actions are granted")
@@ -82,7 +82,7 @@ def check_permissions(stage):
 
 
 def life(stage, given):
-    """Ten pods get machines, one of them is interrupted, and nothing is left at the end."""
+    """Ten pods get instances, one instance is interrupted, and all instances are terminated at the end."""
     patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
     begin(stage, given)
     stage.start_controller()
@@ -150,16 +150,16 @@ def family_story(stage, _):
 
 
 def has_started(stage, environment):
-    """One that gave up on an AWS out of order is started again, as the kubelet would."""
+    """Restarts a controller that exited because of AWS errors, as the kubelet would."""
     if stage.controller.poll() is not None:
         stage.start_controller(**environment)
-    # Where there is an election, it works only once the lease of the one before has run out.
+    # With leader election, it starts work only after the lease of the previous process has expired.
     words = "acquired leader lease" if stage.is_real else "starting karpenter"
     return words in stage.logs(f"karpenter-{stage.controllers:03d}")
 
 
 def crashes(stage, given):
-    """The controller is killed at random moments while machines come and go."""
+    """The controller is killed at random times while instances are launched and terminated."""
     patience = 1 if given.faults is None else PATIENCE_WITH_FAULTS
     chance = random.Random(given.seed)
     begin(stage, given)
@@ -181,7 +181,7 @@ def crashes(stage, given):
         if round_number % 3 == 0:
             for claim in stage.items("nodeclaims")[:2]:
                 stage.kubectl("delete", "nodeclaim", claim["metadata"]["name"], "--wait=false")
-        # Every fifth is killed while it starts; the others while they work, which takes them a few seconds.
+        # Every fifth is killed during its start, the others after some seconds of work.
         pause = chance.random() * 8
         if round_number % 5:
             stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)
@@ -193,7 +193,7 @@ def crashes(stage, given):
         stage.kill_controller()
         print(f"round {round_number} of {given.crashes}: {replicas} pods, killed after {pause:.1f} s, "
               f"{len(stage.machines())} machines, {len(stage.items('nodeclaims'))} claims", flush=True)
-        # Every fourth time everything must come to rest before the next blow.
+        # Every fourth time the cluster must be stable before the next kill.
         if round_number % 4 == 0:
             stage.start_controller(**alone)
             stage.until("it has started", 180 * patience, lambda: has_started(stage, alone), is_printed=False)

@@ -1,5 +1,5 @@
-"""Whatever is missing, forbidden or wrong: each shows in the class that it concerns and in one line of the log that says
-what to do, harms no other class, and is forgotten once it is put right."""
+"""Missing AWS resources, denied calls and invalid settings: each error appears in the conditions of its EC2NodeClass and in one
+log line with the fix, does not affect other classes, and disappears when it is corrected."""
 
 import json
 
@@ -9,7 +9,7 @@ DENIED = "UnauthorizedOperation"
 
 
 def logged_errors(stage, name):
-    """The errors of the last controller that are about a class."""
+    """The errors of the last controller about a class."""
     lines = stage.logs(f"karpenter-{stage.controllers:03d}").splitlines()
     parsed = [json.loads(line) for line in lines if line.startswith("{")]
     return [line for line in parsed if line["level"] == "ERROR" and line.get("nodeclass") == name]
@@ -22,7 +22,7 @@ def refusals(stage, _):
     stage.apply(stage.node_class("good"))
     stage.until("a class is ready", 120, lambda: stage.condition("good", "Ready")[0].startswith("True"))
 
-    # Name, what is wrong with it, and how that shows: condition, status and reason, some words of the message.
+    # Name, invalid setting, and the expected condition, status, reason and part of the message.
     table = [
         ("no-subnet", {"subnetSelectorTerms": [{"tags": {"no-such": "tag"}}]}, "SubnetsReady",
          "False SubnetsNotFound", "SubnetSelector did not match any Subnets"),
@@ -57,7 +57,7 @@ def refusals(stage, _):
     stage.until("all of them are ready once they are put right", 120, lambda: all(
         stage.condition(name, "Ready")[0].startswith("True") for name, *_ in table))
 
-    # What may not be asked: classes that are ready stay so, new ones wait until it may.
+    # Denied calls: ready classes stay ready, new classes wait for the permission.
     forbidden = [
         ("subnets", {"ec2_DescribeSubnets": DENIED}, "SubnetsReady", "Unknown SubnetsResolutionFailed"),
         ("groups", {"ec2_DescribeSecurityGroups": DENIED}, "SecurityGroupsReady",
@@ -81,11 +81,11 @@ def refusals(stage, _):
         print(f"{name}: {lines[0]['error']}: {lines[0]['what-to-do']}")
         assert stage.condition("good", "Ready")[0].startswith("True"), stage.condition("good", "Ready")
         stage.refuse()
-        # A refusal is remembered for half an hour, but not for another spec.
+        # A failed dry run is cached for half an hour, but not for another spec.
         stage.apply(stage.node_class(name, userData=f"#!/bin/sh\n# {name}\n"))
         stage.until(f"{name} may be used again", 150, lambda name=name: stage.condition(name, "Ready")[0].startswith("True"))
 
-    # A missing queue is asked for again and again, logged once, and used once it exists.
+    # A missing queue is retried, logged once, and used once it exists.
     stage.kill_controller()
     stage.queue = "later"
     stage.start_controller(DISABLE_LEADER_ELECTION="true")

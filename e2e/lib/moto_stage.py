@@ -1,4 +1,4 @@
-"""What the stories of e2e/moto need: an AWS account in moto, a cluster, machines that join it, and a controller that can
+"""The environment of e2e/moto: an AWS account in moto, a cluster, instances that join it, and a controller that can
 be killed. Nothing is checked here."""
 
 import concurrent.futures
@@ -19,7 +19,7 @@ REGION = "us-west-2"
 CLUSTER = "moto"
 IMAGE_ARCH = "x86_64"
 HERE = pathlib.Path(__file__).parent
-# Where the API server lists them.
+# API paths of the kinds.
 PATHS = {"pods": "/api/v1/pods", "nodes": "/api/v1/nodes", "events": "/api/v1/events", "nodeclaims":
          "/apis/karpenter.sh/v1/nodeclaims", "ec2nodeclasses": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"}
 JOINS_AT_ONCE = 16
@@ -52,9 +52,9 @@ class Stage:
         self.controllers = 0
         self.queue = CLUSTER
         self.replicas = 0
-        # What every controller has in its environment besides the account.
+        # The environment of every controller, besides the account.
         self.environment = {}
-        # Where the proxy writes every request to.
+        # The file to which the proxy writes every request.
         self.captured = self.folder / "requests.jsonl"
 
     # --- processes ---------------------------------------------------------------------------------------------------
@@ -78,12 +78,12 @@ class Stage:
             subprocess.run([HERE.parent / "down", "--folder", self.control_plane], check=False)
 
     def logs(self, name):
-        """What all processes of a name have written."""
+        """The logs of all processes of a name."""
         found = sorted(self.folder.glob(f"{name}*.log"))
         return "\n".join(log.read_text() for log in found)
 
     def until(self, what, seconds, check, is_printed=True, is_joining=True):
-        """Waits until check() answers something true; instances join the cluster meanwhile unless they shall not."""
+        """Waits until check() returns a true value; in the meantime instances join the cluster, unless disabled."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             if is_joining:
@@ -102,7 +102,7 @@ class Stage:
     # --- the account -------------------------------------------------------------------------------------------------
 
     def start_account(self, faults_seed=None, *fault_arguments):
-        """Starts moto, with the fault proxy before it for the controller if a seed is given."""
+        """Starts moto; with a seed, also the fault proxy between the controller and moto."""
         port = free_port()
         endpoint = f"http://127.0.0.1:{port}"
         self.endpoint = endpoint
@@ -153,20 +153,20 @@ class Stage:
             return json.load(answer)
 
     def refuse(self, **actions):
-        """What the proxy refuses from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
+        """The calls that the proxy rejects from now on: `ec2_DescribeSubnets="UnauthorizedOperation"`."""
         refused = json.dumps({name.replace("_", ":", 1): code for name, code in actions.items()}).encode()
         request = urllib.request.Request(f"{self.faults_at}/refused", data=refused, method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             pass
 
     def stand_in(self, **parts):
-        """What there is besides moto's account, by the names of stand_in.py."""
+        """Sets the state of stand_in.py, by its names."""
         request = urllib.request.Request(f"{self.faults_at}/stand-in", data=json.dumps(parts).encode(), method="PUT")
         with urllib.request.urlopen(request, timeout=30):
             pass
 
     def all_instances(self, **arguments):
-        """Those that are terminated as well."""
+        """All instances, including terminated ones."""
         pages = self.ec2.get_paginator("describe_instances").paginate(**arguments)
         return [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
 
@@ -190,7 +190,7 @@ class Stage:
         self.until("the cluster answers", 60, lambda: self.kubeconfig.exists()
                    and self.kubectl("get", "nodes").returncode == 0)
         port = free_port()
-        # Cheaper than a process for each request.
+        # Faster than a process per request.
         self.api_at = f"http://127.0.0.1:{port}"
         self.start("api", ["kubectl", "--kubeconfig", str(self.kubeconfig), "proxy", "--port", str(port)])
         self.until("the API server's proxy answers", 30, lambda: self.api("GET", PATHS["nodes"]) is not None, is_printed=False,
@@ -204,7 +204,7 @@ class Stage:
         return subprocess.run(command, input=stdin, capture_output=True, text=True)
 
     def api(self, method, path, body=None):
-        """The API server's answer; None if it refused or cannot be reached."""
+        """The response of the API server; None if it is an error or the server cannot be reached."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(self.api_at + path, json.dumps(body).encode() if body else None,
                                          {"Content-Type": kind}, method=method)
@@ -215,11 +215,11 @@ class Stage:
             return None
 
     def items(self, kind):
-        """None are listed where the API server did not answer."""
+        """The items of a list; empty if the API server did not respond."""
         return (self.api("GET", PATHS[kind]) or {"items": []})["items"]
 
     def has_none(self, kind):
-        """Whether the API server answered that there are none."""
+        """Whether the API server returned an empty list."""
         answer = self.api("GET", PATHS[kind])
         return answer is not None and not answer["items"]
 
@@ -240,7 +240,7 @@ class Stage:
             raise
 
     def boot(self):
-        """Instances that run join the cluster, as their user data would have them do."""
+        """Registers Nodes for running instances, as their user data would."""
         if not self.api_at:
             return
         claims = [claim for claim in self.items("nodeclaims") if claim.get("status", {}).get("providerID")
@@ -304,7 +304,7 @@ class Stage:
                 }},
                 "disruption": {
                     "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s",
-                    # moto's machines have other security groups than their launch template asks for.
+                    # moto's instances do not have the security groups of their launch template.
                     "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}],
                 },
             },
@@ -317,7 +317,7 @@ class Stage:
         return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
     def inflate(self, replicas, is_apart=False):
-        """So many pods; apart from each other, each wants a machine of its own."""
+        """Creates this number of pods; with `is_apart`, each needs its own node."""
         spec = {"terminationGracePeriodSeconds": 0, "containers": [
             {"name": "inflate", "image": "pause", "resources": {"requests": {"cpu": "1"}}},
         ]}
@@ -345,7 +345,7 @@ class Stage:
         )
 
     def start_upstream(self, program, **environment):
-        """Upstream's controller in place of ours."""
+        """Starts upstream's controller instead of ours."""
         self.controller = self.start("upstream", [program], **{
             **self.account, "KUBECONFIG": str(self.kubeconfig), "CLUSTER_NAME": CLUSTER, "LOG_LEVEL": "debug",
             "CLUSTER_ENDPOINT": "https://cluster.example", "INTERRUPTION_QUEUE": self.queue, "METRICS_PORT":
@@ -359,6 +359,6 @@ class Stage:
             return answer.read().decode().splitlines()
 
     def kill_controller(self):
-        """Without warning."""
+        """Kills the controller with SIGKILL."""
         self.controller.kill()
         self.controller.wait()

@@ -1,6 +1,6 @@
-"""EC2's request throttling at scale: the pools' nodes are launched and then removed while every action of EC2 has a token
-bucket (buckets.py). No claim is lost, no instance is leaked, every pod runs. Calls and refused calls are counted by action;
-with --upstream the same load runs with upstream's controller, and the counts stand side by side."""
+"""EC2's request throttling at scale: the nodes of the NodePools are launched and then removed while every action of EC2 has a
+token bucket (buckets.py). No NodeClaim is lost, no instance is leaked, and every pod runs. Calls and throttled calls are
+counted by action; with --upstream the same load runs with upstream's controller, and one table shows both counts."""
 
 import collections
 import time
@@ -13,12 +13,12 @@ import buckets
 from moto_stage import NO_FAULTS, REGION, Stage, requirement
 
 POOLS = 20
-# One pod fills one instance of these types.
+# One pod fills one instance of these instance types.
 INSTANCE_TYPES = ("m5.large", "m5a.large", "m6i.large")
 POD_CPU = "1500m"
-# As EC2 serves them: the proxy's small pages would count as calls.
+# Page sizes as in EC2: the proxy's small pages would increase the number of calls.
 PAGE_SIZE = 1000
-# Between the last running pod and the removal, so that what is polled is part of the counts.
+# Time between the last running pod and the removal, so that polling is part of the counts.
 REST_SECONDS = 60
 LAUNCH_SECONDS_MAX = 1800
 REMOVAL_SECONDS_MAX = 1800
@@ -32,7 +32,7 @@ def pool(number):
     return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": {
         "template": {"metadata": {"labels": {"pool": name}}, "spec": spec},
         "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "5s",
-                       # moto's instances have other security groups than their launch template asks for.
+                       # moto's instances do not have the security groups of their launch template.
                        "budgets": [{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "100%"}]}}}
 
 
@@ -46,12 +46,12 @@ def deployment(number, replicas):
 
 
 def replicas_of(number, nodes):
-    """The nodes, evenly over the pools."""
+    """The nodes, distributed evenly over the NodePools."""
     return nodes // POOLS + (number < nodes % POOLS)
 
 
 def check_buckets(stage, share):
-    """More calls than a bucket holds are refused; without this, a load without refused calls would mean nothing."""
+    """Checks that more calls than a bucket holds are throttled; otherwise a run without throttled calls would prove nothing."""
     once = botocore.config.Config(retries={"total_max_attempts": 1})
     ec2 = boto3.client("ec2", endpoint_url=stage.faults_at, region_name=REGION, aws_access_key_id="t",
                        aws_secret_access_key="t", config=once)
@@ -64,12 +64,12 @@ def check_buckets(stage, share):
             taken += 1
     except botocore.exceptions.ClientError as error:
         assert error.response["Error"]["Code"] == "RequestLimitExceeded", error
-    # At most what was in the bucket, and what came in meanwhile.
+    # At most the tokens in the bucket plus those added in the meantime.
     assert int(size) <= taken <= size + rate * (time.monotonic() - began) + 1, f"{taken} calls were taken"
 
 
 def counts(stage):
-    """Calls by action, and those of them that were refused for want of a token."""
+    """Calls by action, and the number of throttled ones."""
     calls, refused = collections.Counter(), collections.Counter()
     for action, count in stage.faults("actions").items():
         service, name = action.split(":", 1)
@@ -81,7 +81,7 @@ def counts(stage):
 
 
 def run_load(stage, nodes, share, start):
-    """Launches and removes the nodes; the seconds of each phase, calls by action and refused calls by action."""
+    """Launches and removes the nodes; returns the seconds of each phase, calls by action and throttled calls by action."""
     stage.start_account(1, *NO_FAULTS, "--buckets", str(share), "--page-size", str(PAGE_SIZE))
     check_buckets(stage, share)
     before_load = counts(stage)
@@ -107,7 +107,7 @@ def run_load(stage, nodes, share, start):
 
 
 def check_claims(stage, nodes):
-    """One claim for each instance, and no instance beside them, now or before."""
+    """Checks that each instance had exactly one NodeClaim and that there were no other instances."""
     claims = stage.items("nodeclaims")
     claimed = sorted(one.get("status", {}).get("providerID", "").rsplit("/", 1)[-1] for one in claims)
     running = sorted(one["InstanceId"] for one in stage.machines())
@@ -117,7 +117,7 @@ def check_claims(stage, nodes):
 
 
 def check_controller(stage, nodes):
-    """No claim was given up and replaced by another."""
+    """Checks that no NodeClaim was deleted and replaced."""
     created = sum(float(line.rsplit(" ", 1)[1]) for line in stage.metrics()
                   if line.startswith("karpenter_nodeclaims_created_total{"))
     assert created == nodes, f"{created:g} claims were created for {nodes} pods"

@@ -1,4 +1,4 @@
-"""What goes over the wire: every request of a story is checked against the service models, and for every case of
+"""Checks requests on the wire: every request of a scenario against the service models, and for every case of
 wire_cases.py the requests that launch are compared with those that upstream's controller sends.
 
 wire_expected.json holds upstream's. `--wire-record PROGRAM` writes it: the program is upstream's controller, built from
@@ -19,13 +19,13 @@ CA_BUNDLE = "Y2VydGlmaWNhdGU="
 
 
 def requests(stage):
-    """Everything that was captured so far, with what is wrong about it."""
+    """The captured requests, with their errors."""
     lines = stage.captured.read_text().splitlines() if stage.captured.exists() else []
     return [(json.loads(line)["service"], *wire_model.read(json.loads(line))) for line in lines]
 
 
 def check_requests(stage):
-    """Every request of this stage's controllers is one that its service would take."""
+    """Checks that every request of the controllers is valid for its service."""
     seen, wrong = collections.Counter(), collections.Counter()
     for service, operation, _, faults in requests(stage):
         seen[f"{service}:{operation}"] += 1
@@ -75,29 +75,29 @@ def start(stage, given, dns, network, gates):
         stage.start_upstream(given.wire_record, **environment)
     else:
         stage.start_controller(**environment)
-    # Fleets carry prices as priorities; until these are read, both controllers use their built-in ones.
+    # Fleets contain prices as priorities; until prices are read, both controllers use their built-in ones.
     stage.until("all prices are read", 120, lambda: has_prices(stage), is_printed=False)
 
 
 def has_prices(stage):
-    """On-demand prices are two lists: shared and bare metal."""
+    """On-demand prices come in two lists: shared tenancy and bare metal."""
     ended = stage.faults()
     return ended.get("GetProducts last page", 0) >= 2 and ended.get("DescribeSpotPriceHistory last page", 0) >= 1
 
 
 def names_of(stage):
-    """Words for the ids that moto makes up."""
+    """Placeholders for the ids that moto generates."""
     subnets = {one["SubnetId"]: f"subnet of {one['AvailabilityZone']}" for one in stage.ec2.describe_subnets()["Subnets"]}
     groups = {one["GroupId"]: f"group {one['GroupName']}" for one in stage.ec2.describe_security_groups()["SecurityGroups"]}
     return {**subnets, **groups}
 
 
 def run_cluster(given, dns, network, gates, cases):
-    """What was launched for each case, as values that can be compared."""
+    """The launch of each case, as comparable values."""
     stage = Stage(given.binary)
     try:
         start(stage, given, dns, network, gates)
-        # A prefix, so that a name is no other word.
+        # A prefix, so that a name does not match other text.
         named = {f"case-{name}": one for name, one in cases.items()}
         stage.apply(*[node_class(stage, name, one) for name, one in named.items()],
                     *[pool(name, one) for name, one in named.items()],

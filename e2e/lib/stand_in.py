@@ -18,7 +18,7 @@ PAGE_SIZE = 2
 PRODUCTS_PER_PAGE = 100
 AMAZON = "602401143452"
 
-# Parameters that hold images: of Amazon Linux, Bottlerocket and Windows, by Kubernetes version, variant and release.
+# SSM parameters with AMI ids: of Amazon Linux, Bottlerocket and Windows, by Kubernetes version, variant and release.
 AL2023 = r"/aws/service/eks/optimized-ami/[\d.]+/amazon-linux-2023/(?P<arch>x86_64|arm64)/(standard|nvidia|neuron)/[\w.-]+/image_id"
 AL2 = r"/aws/service/eks/optimized-ami/[\d.]+/amazon-linux-2(?P<variant>-arm64|-gpu|)/[\w.-]+/image_id"
 BOTTLEROCKET = r"/aws/service/bottlerocket/aws-k8s-[\d.]+(-nvidia)?/(?P<arch>x86_64|arm64)/[\w.-]+/image_id"
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def key_until(ends):
-    """The id of a key that says itself when it ends."""
+    """An access key id that contains its expiry time."""
     return f"ASIAUNTIL{int(ends):011d}"
 
 
@@ -42,7 +42,7 @@ def is_expired(key):
 
 
 def write(service, operation, result):
-    """Status, headers and body of an answer."""
+    """Status, headers and body of a response."""
     model = get_service_model(service).operation_model(operation)
     protocol = model.service_model.metadata["protocol"]
     said = get_serializer_class(service, protocol)(model).serialize(result)
@@ -52,7 +52,7 @@ def write(service, operation, result):
 
 
 def page(items, parameters, name, size=PAGE_SIZE, token="NextToken"):
-    """The part of a list that is asked for, and where the next begins."""
+    """The requested page of a list, and the token of the next one."""
     begin = int(parameters.get(token, "page-0").removeprefix("page-"))
     more = {token: f"page-{begin + size}"} if begin + size < len(items) else {}
     return {name: items[begin:begin + size], **more}
@@ -76,7 +76,7 @@ def fits(item, filters, fields):
 
 
 class StandIn:
-    """What there is besides moto's account; PUT /stand-in of the proxy replaces parts of it."""
+    """The state besides moto's account; PUT /stand-in of the proxy replaces parts of it."""
 
     def __init__(self):
         self.there = {"CapacityReservations": [], "PlacementGroups": [], "ZonalShifts": []}
@@ -86,7 +86,7 @@ class StandIn:
         self.there.update(parts)
 
     def answer(self, service, operation, parameters):
-        """None where moto knows better."""
+        """The response, or None if moto answers the request."""
         service = "sts" if service == "unsigned" else service
         known = getattr(self, f"{service.replace('-', '_')}_{operation}", None)
         result = known(parameters) if known else None
@@ -132,7 +132,7 @@ class StandIn:
             raise Refused(400, "ParameterNotFound", f"{name} does not exist")
         parts = found.groupdict()
         arch = parts.get("arch") or ("arm64" if parts.get("variant") == "-arm64" else "x86_64")
-        # The same for every version of Kubernetes, so that what was recorded with one holds for another.
+        # Equal for every Kubernetes version, so that recordings are valid for other versions.
         plain = re.sub(r"1\.\d\d", "1.xx", name)
         image_id = "ami-" + hashlib.sha256(plain.encode()).hexdigest()[:17]
         self.images[image_id] = {
@@ -161,7 +161,7 @@ class StandIn:
     # --- credentials -------------------------------------------------------------------------------------------------
 
     def sts_AssumeRoleWithWebIdentity(self, asked):
-        """Credentials for as long as the story says, and only for the token that holds now."""
+        """Credentials with the configured lifetime, only for the current token."""
         identity = self.there.get("Identity")
         if not identity:
             return None
@@ -182,7 +182,7 @@ class StandIn:
 
 
 def price(info):
-    """Dollars an hour, by what a type has; not AWS's."""
+    """Dollars per hour, computed from vCPUs and memory; not AWS's prices."""
     accelerators = sum(one.get("Count", 0) for kind in ("GpuInfo", "InferenceAcceleratorInfo", "NeuronInfo")
                        for many in info.get(kind, {}).values() if isinstance(many, list) for one in many)
     cpus, gib = info["VCpuInfo"]["DefaultVCpus"], info["MemoryInfo"]["SizeInMiB"] / 1024
@@ -190,7 +190,7 @@ def price(info):
 
 
 def products():
-    """Every type's price for Linux; and, at prices that would show, for Windows, for reservations and dedicated."""
+    """The Linux price of every instance type, and very different prices for Windows, reservations and dedicated tenancy."""
     listed = []
     for name, info in load_resource("ec2/resources/instance_types.json").items():
         is_metal = info.get("BareMetal", False)

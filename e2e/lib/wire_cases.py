@@ -1,8 +1,8 @@
 """The classes, pools and pods whose requests e2e/moto --wire compares with upstream's, case by case.
 
-A case is what differs from the simplest one: `spec` of the EC2NodeClass, `types` its pool may use, `requirements` of the
-pool besides, `pool` (labels, taints), `requests` of the pod. Clusters differ in address family and feature gates; each
-starts its own controller.
+A case states only its differences from the simplest case: `spec` of the EC2NodeClass, `types` and further `requirements` of the
+NodePool, `pool` (labels, taints), `requests` of the pod. Clusters differ in address family and feature gates; each has its
+own controller.
 """
 
 AWS = "karpenter.k8s.aws/"
@@ -27,7 +27,7 @@ DISK = {"volumeSize": "100Gi", "volumeType": "gp3", "iops": 6000, "throughput": 
 
 
 def alias(family, **spec):
-    """A class by alias; its family follows from it."""
+    """A class with an alias, which determines the AMI family."""
     return {"amiSelectorTerms": [{"alias": f"{family}@latest"}], "amiFamily": None, "userData": None, **spec}
 
 
@@ -36,7 +36,7 @@ def disks(*mappings):
 
 
 def interfaces(*kinds):
-    """Interface types, one to a card; cards after the first have their interface at device 1."""
+    """Interface types, one per network card; from the second card on the device index is 1."""
     return {"networkInterfaces": [{"networkCardIndex": card, "deviceIndex": int(card > 0), "interfaceType": kind}
                                   for card, kind in enumerate(kinds)]}
 
@@ -51,7 +51,7 @@ def reservation(number, instance_type, **more):
     }
 
 
-# One id and one type each: upstream gives a claim for a type all of the type's reservations.
+# One id and one instance type each: upstream gives a NodeClaim all reservations of its instance type.
 RESERVATIONS = [
     reservation(1, "m5.4xlarge"), reservation(2, "c5.4xlarge", InstanceMatchCriteria="open"),
     reservation(3, "p5.48xlarge", ReservationType="capacity-block", EndDateType="limited",
@@ -168,7 +168,7 @@ IPV6_CASES = {
 }
 OPEN_CASES = {"open-on-demand": case(), "open-spot": case(capacity=SPOT)}
 
-# Name, address of the cluster's DNS, its service range, feature gates, cases.
+# Name, address of the cluster DNS, service CIDR, feature gates, cases.
 CLUSTERS = [
     ("ipv4", "10.100.0.10", {"serviceIpv4Cidr": "10.100.0.0/16", "ipFamily": "ipv4"}, "", IPV4_CASES),
     ("ipv6", "fd30:1c53:5f8a::a", {"serviceIpv6Cidr": "fd30:1c53:5f8a::/108", "ipFamily": "ipv6"}, "", IPV6_CASES),

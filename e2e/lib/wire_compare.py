@@ -1,5 +1,5 @@
-"""Requests as values that can be compared: ids, names and tokens that differ from run to run have placeholders, lists
-whose order means nothing are sorted, user data is decoded and read."""
+"""Converts requests to comparable values: ids, names and tokens that differ between runs become placeholders, lists whose order
+has no meaning are sorted, and user data is decoded and parsed."""
 
 import base64
 import email
@@ -20,7 +20,7 @@ def tags_of(parameters):
 
 
 def launches(read_requests):
-    """By class, what was launched last: the fleet, with each template's own request in place of its name."""
+    """By class, the last launch: the CreateFleet request, with each template's request in place of its name."""
     templates, fleets = {}, {}
     for operation, parameters in read_requests:
         if operation == "CreateLaunchTemplate":
@@ -38,7 +38,7 @@ def launches(read_requests):
 
 
 def dry_runs(read_requests):
-    """By class, the requests that only ask whether they may be made."""
+    """The dry run requests by class."""
     asked = {}
     for operation, parameters in read_requests:
         if parameters.get("DryRun") and tags_of(parameters).get(CLASS_TAG):
@@ -47,7 +47,7 @@ def dry_runs(read_requests):
 
 
 def in_any_subnet(parameters):
-    """Permission is asked for in one subnet, whichever."""
+    """The dry run may use any subnet."""
     if "NetworkInterfaces" not in parameters:
         return parameters
     interfaces = [{**one, "SubnetId": "<any>"} if "SubnetId" in one else one for one in parameters["NetworkInterfaces"]]
@@ -55,7 +55,7 @@ def in_any_subnet(parameters):
 
 
 def normal(value, names):
-    """`names` maps ids of this run to words that mean the same in every run."""
+    """`names` maps the ids of this run to placeholders that are equal in every run."""
     if isinstance(value, dict):
         if set(value) == {"Key", "Value"} and value["Key"] in ("karpenter.sh/nodeclaim", "Name"):
             return {"Key": value["Key"], "Value": re.sub(r"-[a-z0-9]{5,}$", "-<suffix>", value["Value"])}
@@ -79,7 +79,7 @@ def normal_member(key, value, names):
 
 
 def user_data(text):
-    """As values, however they are spelled: a TOML document, the parts of a MIME message, or just text."""
+    """User data as a value, independent of its spelling: a TOML document, the parts of a MIME archive, or text."""
     raw = base64.b64decode(text)
     text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
     if text.startswith("MIME-Version:"):
@@ -92,7 +92,7 @@ def user_data(text):
 
 
 def with_sorted_lists(text):
-    """Upstream's lists in arguments of the kubelet are in the order of a Go map."""
+    """Sorts lists in kubelet arguments, which upstream prints in the order of a Go map."""
     return re.sub(r'="([^"]*)"', lambda found: '="' + ",".join(sorted(found.group(1).split(","))) + '"', text)
 
 
@@ -103,7 +103,7 @@ def content(part):
 
 
 def leaves(value, path=""):
-    """Every scalar under its path."""
+    """All scalars by path."""
     if isinstance(value, dict) and value:
         return {leaf: scalar for key, part in value.items() for leaf, scalar in leaves(part, f"{path}.{key}").items()}
     if isinstance(value, list) and value:
@@ -112,7 +112,7 @@ def leaves(value, path=""):
 
 
 def compact(launched):
-    """For a file: the leaves of one case, and of the others only what differs from it."""
+    """For a file: the leaves of one case, and for the others the differences from it."""
     flat = {name: leaves(without_name(one, name)) for name, one in launched.items()}
     base = flat["custom"]
     others = {name: {path: one.get(path, ABSENT) for path in sorted(one.keys() | base.keys())
@@ -121,18 +121,18 @@ def compact(launched):
 
 
 def expanded(kept):
-    """The leaves of every case, from what compact() made."""
+    """The leaves of every case, from the result of compact()."""
     every = {name: {**kept["base"], **other} for name, other in kept["cases"].items()}
     return {name: {path: value for path, value in one.items() if value != ABSENT} for name, one in every.items()}
 
 
 def without_name(value, name):
-    """The case's own name is its class's and its pool's."""
+    """Replaces the name of the case, which its class and its NodePool have."""
     return json.loads(json.dumps(value).replace(f"case-{name}", "<case>"))
 
 
 def differences(expected, found):
-    """Between the leaves of two values: lines that say what is missing, too much or different."""
+    """Compares the leaves of two values: one line for each missing, additional or different one."""
     said = []
     for path in sorted(expected.keys() | found.keys()):
         if path not in found:

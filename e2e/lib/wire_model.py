@@ -1,10 +1,10 @@
-"""Reads requests to AWS off the wire by the service models of botocore, and checks them against these models: parameters
-that do not exist, values of another type, required members that are missing, enums, ranges, lengths and patterns.
+"""Parses captured requests to AWS with the service models of botocore and checks them: unknown parameters, values of another
+type, missing required members, enums, ranges, lengths and patterns.
 
     operation, parameters, faults = wire_model.read(captured)
 
-`captured` is what the fault proxy writes with --capture: service, method, path, target, body. `faults` is a list of texts,
-empty for a request that the service would not refuse for its form.
+`captured` is what the fault proxy writes with --capture: service, method, path, target, body. `faults` is the list of errors; it
+is empty for a valid request.
 """
 
 import base64
@@ -17,7 +17,7 @@ import urllib.parse
 
 import botocore.session
 
-# Services are found by the name in the signature; a request without one asks STS to exchange a token.
+# Services are found by the name in the signature; a request without a signature asks STS to exchange a token.
 UNSIGNED = "sts"
 
 
@@ -27,7 +27,7 @@ def model(service):
 
 
 def read(captured):
-    """Operation, parameters by the model's names, and what is wrong with them."""
+    """Operation, parameters by the model's names, and errors."""
     service = model(captured["service"])
     protocol = service.metadata["protocol"]
     if protocol in ("ec2", "query"):
@@ -59,7 +59,7 @@ def read_form(service, captured, protocol):
 
 
 def member_name(name, shape, protocol):
-    """How a member is called in a form."""
+    """The name of a member in a form."""
     if protocol == "ec2":
         called = shape.serialization.get("queryName")
         if called:
@@ -70,7 +70,7 @@ def member_name(name, shape, protocol):
 
 
 def form_value(shape, prefix, unread, protocol):
-    """The value at a prefix, taken out of what is unread; None if nothing is there."""
+    """Removes and returns the value at a prefix from the unread parameters; None if there is none."""
     if prefix and not any(key == prefix or key.startswith(prefix + ".") for key in unread):
         return None
     if shape.type_name == "structure":
@@ -95,7 +95,7 @@ def form_value(shape, prefix, unread, protocol):
 
 
 def from_text(shape, text):
-    """A typed value, or the text itself where it is none of that type."""
+    """The value with its type, or the text if it does not have that type."""
     kind = shape.type_name
     if kind in ("integer", "long") and re.fullmatch(r"-?\d+", text):
         return int(text)
@@ -136,7 +136,7 @@ def read_rest(service, captured):
 
 
 def check(shape, value, where):
-    """What is wrong with a value, all the way down."""
+    """The errors of a value and everything in it."""
     if shape is None:
         return [f"{where} takes no parameters, has {sorted(value)}"] if value else []
     kind = shape.type_name
@@ -202,7 +202,7 @@ def in_range(shape, number, where):
 
 @functools.cache
 def compiled(pattern):
-    """Models are written for another engine; what this one cannot read is not checked."""
+    """The models use another regular expression syntax; patterns that Python cannot compile are not checked."""
     try:
         return re.compile(pattern) if pattern else None
     except re.error:

@@ -1,4 +1,4 @@
-# Which cluster: what is given outright, else what the states of other stacks say, else what AWS says of the cluster's name.
+# The cluster: from variables, else from the state files of other stacks, else from AWS by the name of the cluster.
 
 locals {
   reads_eks_state     = var.backend_s3_bucket_name != "" && var.eks_s3_key != "" && var.region != ""
@@ -16,7 +16,7 @@ locals {
       oidc_provider_url = var.eks_oidc_provider_url
     } : name => try(coalesce(value, lookup(local.eks_state, var.state_outputs[name], "")), "")
   }
-  # Asked only if something is missing, so that those who give everything need no permission for it.
+  # Read only if a variable is missing, so that no permission is needed if all are set.
   asks_for_cluster = anytrue([for name in ["endpoint", "ca_data", "oidc_provider_url"] : nonsensitive(local.given[name] == "")])
 
   eks_cluster_name                       = local.given.cluster_name
@@ -24,7 +24,7 @@ locals {
   eks_cluster_certificate_authority_data = local.given.ca_data != "" ? local.given.ca_data : data.aws_eks_cluster.this[0].certificate_authority[0].data
   eks_auth_token                         = var.eks_auth_token != "" ? var.eks_auth_token : data.aws_eks_cluster_auth.this[0].token
 
-  # Without its scheme, as trust policies name it. A cluster whose provider was never made has none to ask for.
+  # Without the scheme, as in trust policies. A cluster without an OIDC provider has none.
   eks_oidc_provider_url = trimprefix(
     local.given.oidc_provider_url != "" ? local.given.oidc_provider_url : try(data.aws_eks_cluster.this[0].identity[0].oidc[0].issuer, ""),
     "https://",
@@ -45,7 +45,7 @@ data "aws_partition" "this" {
   lifecycle {
     precondition {
       condition     = local.eks_cluster_name != ""
-      error_message = "The state of the EKS stack has no output ${var.state_outputs.cluster_name}: say in state_outputs what it is called there, or give eks_cluster_name."
+      error_message = "The state of the EKS stack has no output ${var.state_outputs.cluster_name}: set its name in state_outputs, or set eks_cluster_name."
     }
     precondition {
       condition     = length(local.eks_cluster_name) <= 46

@@ -50,7 +50,7 @@ resource "aws_iam_role_policy_attachment" "node" {
   policy_arn = "arn:${local.partition}:iam::aws:policy/${each.value}"
 }
 
-# For node classes that name a profile, and for objects of the old API; v1 classes may name the role instead.
+# For node classes with spec.instanceProfile and for the v1alpha5 API; v1 node classes may have spec.role instead.
 resource "aws_iam_instance_profile" "node" {
   name = local.instance_profile_name
   role = aws_iam_role.node.name

@@ -3,7 +3,7 @@ locals {
   queue_arn  = "arn:${local.partition}:sqs:${local.region}:${local.account}:${local.queue_name}"
 
   events = {
-    # Of all that AWS says about its health, what is planned for machines.
+    # Of the AWS Health events, only scheduled changes of EC2 instances.
     health = {
       source      = ["aws.health"]
       detail-type = ["AWS Health Event"]

@@ -1,12 +1,12 @@
 locals {
   chart_folder = "${path.module}/../../charts"
   release_name = var.helm_release_name != "" ? var.helm_release_name : "karpenter"
-  # A repository knows charts by their names; without one, the chart is the folder beside this module.
+  # A repository has charts by name; without one, the chart is the folder next to this module.
   chart = var.helm_chart_name != "" ? var.helm_chart_name : var.helm_repository_url != "" ? "karpenter" : "${local.chart_folder}/karpenter"
-  # A chart of one's own brings its CRDs, but never those of the old API; ours are a release, so that they are upgraded.
+  # A custom chart includes its CRDs, but not those of the v1alpha5 API; ours are a separate release, so that they are upgraded.
   installs_crds = var.legacy_api || (var.helm_chart_name == "" && var.helm_repository_url == "")
 
-  # The caution of every guide: Karpenter must not run on nodes that it could take away.
+  # Karpenter must not run on nodes that it manages.
   off_own_nodes = [
     { key = "karpenter.sh/nodepool", operator = "DoesNotExist" },
     { key = "karpenter.sh/provisioner-name", operator = "DoesNotExist" },
@@ -32,14 +32,14 @@ locals {
       requiredDuringSchedulingIgnoredDuringExecution = { nodeSelectorTerms = local.terms }
     })
   })))
-  # Helm deletes what a release brought, and with a pool go its machines.
+  # Helm deletes the objects of a release, and the deletion of a NodePool terminates its instances.
   kept_manifests = [
     for manifest in var.manifests : try(merge(manifest, { metadata = merge(manifest.metadata, {
       annotations = merge(try(manifest.metadata.annotations, {}), { "helm.sh/resource-policy" = "keep" })
     }) }), manifest)
   ]
   manifests = jsondecode(var.on_destroy == "keep" ? jsonencode(local.kept_manifests) : jsonencode(var.manifests))
-  # A list, or the {} that stands for none.
+  # A list, or {} for none.
   tolerations = [for toleration in flatten([var.tolerations]) : toleration if length(toleration) > 0]
 
   own_values = merge(
@@ -60,7 +60,7 @@ locals {
       legacyApi    = { enabled = var.legacy_api }
       extraObjects = local.manifests
     },
-    # What is not given is left to the chart.
+    # Unset variables have the defaults of the chart.
     {
       for key, value in {
         controller   = { for key, image in { image = { repository = var.image_repository, tag = var.image_tag } } : key => image if image.repository != "" }
@@ -72,7 +72,7 @@ locals {
   )
 }
 
-# A file of a module for the original names its chart, and that chart would be installed.
+# Variables for a module of upstream's Karpenter name upstream's chart, which would be installed.
 check "chart_of_the_original" {
   assert {
     condition     = length(regexall("public\\.ecr\\.aws/karpenter|charts\\.karpenter\\.sh", var.helm_repository_url)) == 0
@@ -91,8 +91,8 @@ resource "helm_release" "crds" {
   values           = [yamlencode({ legacy = var.legacy_api, keep = var.on_destroy == "keep" })]
 }
 
-# Destroyed in the opposite order: machines first, then the controller that drains them, and only then the role, the profile and
-# the entry that their kubelets live by. Without them nodes become NotReady.
+# Destroyed in the opposite order: instances first, then the controller that drains them, and then the role, the instance profile
+# and the access entry, without which the kubelets lose access and nodes become NotReady.
 resource "helm_release" "karpenter" {
   name             = local.release_name
   namespace        = var.namespace

@@ -1,5 +1,5 @@
-# What the module is called with. The first part has the names and defaults that this module's users have in their files; the
-# second is ours.
+# The variables of the module. The first part has the names and defaults of an existing module, so that its users can keep their
+# files; the second part is ours.
 
 variable "project" {
   description = "code name of the project; added as a tag to all resources"

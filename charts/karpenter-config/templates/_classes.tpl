@@ -1,4 +1,4 @@
-{{/* Which node templates there are, and what both forms of the API say of them. */}}
+{{/* The node templates, and what they have in common in both API versions. */}}
 
 {{/* The name of a template: (dict "key" "gpuDefaultNodeTemplate" "values" its values) */}}
 {{- define "karpenter-config.className" -}}
@@ -6,7 +6,7 @@
 {{- .values.name | default (get $names .key) -}}
 {{- end -}}
 
-{{/* The family of images in small letters: (dict "values" a template's values "default" "al2") */}}
+{{/* The AMI family in lower case: (dict "values" a template's values "default" "al2") */}}
 {{- define "karpenter-config.family" -}}
 {{- $family := .values.amiFamily | default "" -}}
 {{- if not $family -}}

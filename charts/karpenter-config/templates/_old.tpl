@@ -1,10 +1,10 @@
-{{/* Objects of the old API, from what _pools.tpl and _classes.tpl found. */}}
+{{/* v1alpha5 objects, from the results of _pools.tpl and _classes.tpl. */}}
 
 {{- define "karpenter-config.awsNodeTemplate" -}}
 {{- $values := .class.values -}}
 {{- $family := include "karpenter-config.family" (dict "values" $values "default" "al2") -}}
 {{- if $values.amiSelectorTerms -}}
-{{- fail (printf "%s.amiSelectorTerms: the old API has none; use amiFamily, or apiVersion v1" .class.key) -}}
+{{- fail (printf "%s.amiSelectorTerms: not in the v1alpha5 API; use amiFamily, or apiVersion v1" .class.key) -}}
 {{- end -}}
 {{- $context := dict "root" .root "values" $values "key" .class.key "family" $family "isGpu" .class.isGpu -}}
 {{- $spec := dict "amiFamily" ($values.amiFamily | default "AL2") -}}

@@ -1,9 +1,9 @@
 {{/*
-Which pools there are. Each is {name, spec, disruption}, with the spec in the words of the old API; _v1.tpl puts them into
-those of today. Values of today's names (defaultNodePool, gpuNodePool, ...) stand for the pool of the older name.
+The pools: each is {name, spec, disruption}, with the spec in the form of the v1alpha5 API; _v1.tpl converts it to v1. Values
+with current names (defaultNodePool, gpuNodePool, ...) replace the pool with the older name.
 */}}
 
-{{/* consolidation wins over the time to live, as JSON. */}}
+{{/* consolidation has priority over ttlSecondsAfterEmpty, as JSON. */}}
 {{- define "karpenter-config.emptying" -}}
 {{- if (.consolidation | default dict).enabled -}}
 {{- dict "consolidation" (dict "enabled" true) | toJson -}}

@@ -1,15 +1,15 @@
 {{/*
-User data of a node template: what the user gave, and before it what puts the SOCI snapshotter beneath containerd. Each
-family of images is told in its own way; the scripts are in files/soci, with their settings on top.
+User data of a node template: the parts that configure the SOCI snapshotter of containerd, then the user data of the values.
+The configuration depends on the AMI family; the scripts are in files/soci, with their settings prepended.
 The context is (dict "root" $ "values" a template's values "key" its path "family" f "isGpu" bool).
 */}}
 
-{{/* "true" or nothing. */}}
+{{/* "true" or empty. */}}
 {{- define "karpenter-config.hasSoci" -}}
 {{- if kindIs "invalid" .values.enableSoci | ternary .root.Values.soci.enabled .values.enableSoci -}}true{{- end -}}
 {{- end -}}
 
-{{/* The user's part; charts of today say "default" where this one says nothing. Scripts for GPUs are none of Bottlerocket's. */}}
+{{/* The user data of the values; "default" means none, as in the current chart of TrueFoundry. Scripts for GPUs do not apply to Bottlerocket. */}}
 {{- define "karpenter-config.ownUserData" -}}
 {{- if not (or (eq (.values.userData | default "") "default") (and .isGpu (eq .family "bottlerocket") (hasPrefix "#!" (.values.userData | default "" | trim)))) -}}
 {{- .values.userData | default "" -}}
@@ -43,7 +43,7 @@ The context is (dict "root" $ "values" a template's values "key" its path "famil
 {{- $settings := include "karpenter-config.sociBottlerocket" .root.Values.soci.parallel | fromToml -}}
 {{- $given := $own | default "" | fromToml -}}
 {{- if $given.Error -}}
-{{- fail (printf "%s.userData: not TOML, which Bottlerocket needs: %s" .key $given.Error) -}}
+{{- fail (printf "%s.userData: Bottlerocket needs TOML: %s" .key $given.Error) -}}
 {{- end -}}
 {{- merge $given $settings | toToml -}}
 {{- else -}}
@@ -56,13 +56,13 @@ The context is (dict "root" $ "values" a template's values "key" its path "famil
 {{- if ne $soci.install "ami" -}}
 {{- range $arch := list "amd64" "arm64" -}}
 {{- if not (index $soci.sha256 $arch) -}}
-{{- fail (printf "soci.sha256.%s must be set: the checksum of soci-snapshotter-%s-linux-%s.tar.gz (or soci.install=ami, if the machine image has the program)" $arch $soci.version $arch) -}}
+{{- fail (printf "soci.sha256.%s must be set: the checksum of soci-snapshotter-%s-linux-%s.tar.gz (or soci.install=ami, if the AMI has the snapshotter)" $arch $soci.version $arch) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The top of both scripts. */}}
+{{/* The beginning of both scripts. */}}
 {{- define "karpenter-config.sociSettings" -}}
 {{- $soci := .root.Values.soci -}}
 #!/bin/bash
@@ -116,7 +116,7 @@ discard_unpacked_layers = {{ .parallel.discardUnpackedLayers }}
 {{- end }}
 {{- end -}}
 
-{{/* Bottlerocket's settings, as TOML; numbers below zero mean "no limit" and are left out. */}}
+{{/* Bottlerocket's settings, as TOML; negative numbers mean "no limit" and are omitted. */}}
 {{- define "karpenter-config.sociBottlerocket" -}}
 [settings.container-runtime]
 snapshotter = "soci"
@@ -138,8 +138,8 @@ max-concurrent-unpacks = {{ int .maxConcurrentUnpacks }}
 {{- end -}}
 
 {{/*
-Parts of our own and the user's after them. One script alone needs no envelope. A user's part that is in an envelope
-already keeps it, and ours go in front.
+The chart's parts, then the user data of the values. A single script is not wrapped in a MIME archive. If the user data is
+a MIME archive already, the chart's parts are prepended to its parts.
 */}}
 {{- define "karpenter-config.mime" -}}
 {{- $parts := .parts -}}

@@ -1,6 +1,6 @@
 {{/*
-Pools by the names that the chart this one follows has today. A key that is given makes its pool, unless it says
-enabled: false (or create: false); what it leaves out is filled from here.
+Pools with the names of TrueFoundry's current chart. A key that is set creates its pool, unless it has enabled: false (or
+create: false); missing fields get the defaults below.
 */}}
 
 {{- define "karpenter-config.todaysDefaults" -}}
@@ -66,7 +66,7 @@ critical:
   nodeclass: {create: true, name: critical-node-template, rootVolumeSize: 100Gi, extraTags: {}, amiFamily: "", userData: ""}
 {{- end -}}
 
-{{/* One of them with its defaults, as JSON. Helm's own merging would take `false` for a value that is not there. */}}
+{{/* One pool with its defaults, as JSON. Helm's own merge would treat `false` as missing. */}}
 {{- define "karpenter-config.todaysValues" -}}
 {{- $defaults := include "karpenter-config.todaysDefaults" . | fromYaml -}}
 {{- $values := merge (index $defaults .key) $defaults.common -}}
@@ -88,7 +88,7 @@ critical:
 {{- $families := $values.instanceFamilies -}}
 {{- $sizes := $values.instanceSizes -}}
 {{- $categories := kindIs "map" $values.instanceCategories | ternary (dict) (dict "allowed" $values.instanceCategories) -}}
-{{- /* What is allowed and what is not stands for families, and in Auto Mode only: elsewhere the chart this one follows does not read it. */ -}}
+{{- /* The map of allowed categories applies in Auto Mode only; TrueFoundry's chart ignores it otherwise. */ -}}
 {{- if and (kindIs "map" $values.instanceCategories) (include "karpenter-config.isAutoMode" .root) -}}
 {{- $categories = $values.instanceCategories -}}
 {{- if $categories.allowed }}{{ $families = omit $families "allowed" }}{{ end -}}
@@ -126,7 +126,7 @@ critical:
 {{- if not $taints }}{{ $taints = list (dict "key" $key "value" $values.role "effect" "NoSchedule") }}{{ end -}}
 {{- end -}}
 {{- $spec := dict "requirements" $requirements "providerRef" (dict "name" $class) "weight" (int $values.weight) -}}
-{{- /* The chart this one follows says nothing, so that v1's default counts, 30 days; where nothing is said here, nodes stay. */ -}}
+{{- /* TrueFoundry's chart leaves the field out, so that v1's default of 30 days applies; here nodes without a value do not expire. */ -}}
 {{- if not (include "karpenter-config.isAutoMode" .root) }}{{ $_ := set $spec "ttlSecondsUntilExpired" 2592000 }}{{ end -}}
 {{- with $labels }}{{ $_ := set $spec "labels" . }}{{ end -}}
 {{- with $taints }}{{ $_ := set $spec "taints" . }}{{ end -}}
@@ -142,7 +142,7 @@ critical:
 {{- end -}}
 {{- end -}}
 
-{{/* What NVIDIA's operator has to bring to a machine: nothing that the image has already. */}}
+{{/* The components that NVIDIA's GPU operator installs: not those that the AMI has already. */}}
 {{- define "karpenter-config.gpuOperatorLabels" -}}
 {{- if eq (include "karpenter-config.family" (dict "values" . "default" "al2023")) "bottlerocket" -}}
 nvidia.com/gpu.deploy.container-toolkit: "false"

@@ -1,10 +1,10 @@
 {{/*
-Objects of v1, from what _pools.tpl and _classes.tpl found: the same result as `karpenter convert` of the old form, but for
-the family of images (AL2023 unless one is named) and encrypted volumes. What the old API left to defaults is written out,
-because those of v1 are others: nodes would expire after 30 days and containers could not reach the metadata service.
+v1 objects, from the results of _pools.tpl and _classes.tpl: as `karpenter convert` of the v1alpha5 objects, except for the AMI
+family (AL2023 by default) and encrypted volumes. Defaults of the v1alpha5 API are explicit, because those of v1 differ: nodes
+would expire after 30 days, and containers could not reach the metadata service.
 */}}
 
-{{/* What EKS does not leave to anybody in Auto Mode (images, user data, volumes, metadata service) is not in its classes. */}}
+{{/* The node classes of EKS Auto Mode have no AMIs, user data, volumes and metadata options. */}}
 {{- define "karpenter-config.nodeClass" -}}
 {{- $values := .class.values -}}
 {{- $karpenter := .root.Values.karpenter -}}
@@ -36,7 +36,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- $_ := set $spec "amiSelectorTerms" $values.amiSelectorTerms -}}
 {{- with $values.amiFamily }}{{ $_ := set $spec "amiFamily" . }}{{ end -}}
 {{- else if has $family (list "ubuntu" "custom") -}}
-{{- fail (printf "%s.amiFamily: %s has no images of its own in v1; set %s.amiSelectorTerms" .class.key $values.amiFamily .class.key) -}}
+{{- fail (printf "%s.amiFamily: %s has no AMI alias in v1; set %s.amiSelectorTerms" .class.key $values.amiFamily .class.key) -}}
 {{- else -}}
 {{- $_ := set $spec "amiSelectorTerms" (list (dict "alias" (printf "%s@latest" $family))) -}}
 {{- end -}}
@@ -51,7 +51,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- end -}}
 {{- end -}}
 
-{{/* What the old API would have added when the object was stored. A label counts as said. */}}
+{{/* The defaults that the v1alpha5 webhook would have added. A label counts as a requirement. */}}
 {{- define "karpenter-config.defaultedRequirements" -}}
 {{- $requirements := list -}}
 {{- $said := list -}}
@@ -89,7 +89,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- $given := .pool.disruption | default .root.Values.disruption -}}
 {{- if $given -}}
 {{- $disruption = merge (dict) (omit $given "expireAfter") $disruption -}}
-{{- /* v1beta1's name, which the chart this one follows had for half a year. */ -}}
+{{- /* v1beta1's name, which TrueFoundry's chart had for half a year. */ -}}
 {{- if eq $disruption.consolidationPolicy "WhenUnderutilized" }}{{ $_ := set $disruption "consolidationPolicy" "WhenEmptyOrUnderutilized" }}{{ end -}}
 {{- else -}}
 {{- $_ := set $disruption "budgets" (list (dict "nodes" "100%" "reasons" (list "Empty" "Underutilized")) (dict "nodes" "0" "reasons" (list "Drifted"))) -}}
@@ -106,7 +106,7 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- end -}}
 {{- end -}}
 {{- if $spec.provider -}}
-{{- fail "karpenter.defaultProvisionerSpec.provider: v1 has no such field; describe the machines in karpenter.defaultNodeTemplate and name it in providerRef" -}}
+{{- fail "karpenter.defaultProvisionerSpec.provider: v1 has no such field; put the settings into karpenter.defaultNodeTemplate and refer to it in providerRef" -}}
 {{- end -}}
 {{- $class := required "karpenter.defaultProvisionerSpec.providerRef.name must be set" ($spec.providerRef | default dict).name -}}
 {{- if $spec.kubeletConfiguration }}{{ $class = printf "%s-%s" $class .pool.name }}{{ end -}}
@@ -118,13 +118,13 @@ because those of v1 are others: nodes would expire after 30 days and containers 
 {{- $requirements := include "karpenter-config.defaultedRequirements" (dict "requirements" $spec.requirements "labels" $labels) | fromJsonArray -}}
 {{- $expire := "Never" -}}
 {{- if not (kindIs "invalid" $spec.ttlSecondsUntilExpired) }}{{ $expire = include "karpenter-config.duration" $spec.ttlSecondsUntilExpired }}{{ end -}}
-{{- /* Where v1beta1 had it. */ -}}
+{{- /* As in v1beta1. */ -}}
 {{- with (.pool.disruption | default .root.Values.disruption | default dict).expireAfter }}{{ $expire = . }}{{ end -}}
 {{- $machine := dict "nodeClassRef" (dict "group" "karpenter.k8s.aws" "kind" "EC2NodeClass" "name" $class) "expireAfter" $expire "requirements" $requirements -}}
 {{- if include "karpenter-config.isAutoMode" .root -}}
 {{- range $requirements }}{{ $_ := set . "key" (replace "karpenter.k8s.aws/instance-" "eks.amazonaws.com/instance-" .key) }}{{ end -}}
 {{- $_ := set $machine "nodeClassRef" (dict "group" "eks.amazonaws.com" "kind" "NodeClass" "name" $class) -}}
-{{- /* No node of EKS's lives for ever. */ -}}
+{{- /* Nodes of EKS Auto Mode always expire. */ -}}
 {{- if eq $expire "Never" }}{{ $_ := unset $machine "expireAfter" }}{{ end -}}
 {{- end -}}
 {{- range $list := list "taints" "startupTaints" -}}

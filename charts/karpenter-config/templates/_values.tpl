@@ -1,11 +1,11 @@
-{{/* Small things: how values become text, and pieces of the API that both forms share. */}}
+{{/* Helpers: conversion of values into strings, and parts that both API versions share. */}}
 
-{{/* A number, a boolean or a text as a text. Whole numbers of a values file are floats, and would be written 1e+06. */}}
+{{/* Converts a number, boolean or string into a string. Integers of a values file are floats, which would be rendered as 1e+06. */}}
 {{- define "karpenter-config.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ printf "%.0f" . }}{{- else -}}{{ toString . }}{{- end -}}
 {{- end -}}
 
-{{/* A map with all its values as texts, as JSON. */}}
+{{/* A map with all values as strings, as JSON. */}}
 {{- define "karpenter-config.texts" -}}
 {{- $texts := dict -}}
 {{- range $key, $value := . -}}
@@ -16,7 +16,7 @@
 {{- toJson $texts -}}
 {{- end -}}
 
-{{/* Seconds as v1 writes a duration. */}}
+{{/* Converts seconds into a duration as in v1. */}}
 {{- define "karpenter-config.duration" -}}
 {{- $seconds := int64 . -}}
 {{- if and $seconds (eq (mod $seconds 3600) 0) -}}{{ div $seconds 3600 }}h
@@ -38,7 +38,7 @@
 {{- toJson $requirements -}}
 {{- end -}}
 
-{{/* The key that a label of the early days has today. */}}
+{{/* The current key of a deprecated label. */}}
 {{- define "karpenter-config.labelKey" -}}
 {{- $renamed := dict "failure-domain.beta.kubernetes.io/zone" "topology.kubernetes.io/zone" "failure-domain.beta.kubernetes.io/region" "topology.kubernetes.io/region" "beta.kubernetes.io/arch" "kubernetes.io/arch" "beta.kubernetes.io/os" "kubernetes.io/os" "beta.kubernetes.io/instance-type" "node.kubernetes.io/instance-type" -}}
 {{- range list "family" "size" "cpu" "memory" "gpu.name" "gpu.manufacturer" "gpu.count" "gpu.memory" -}}
@@ -47,17 +47,17 @@
 {{- get $renamed . | default . -}}
 {{- end -}}
 
-{{/* "true" for a label (by its key of today) that v1 does not know, and refuses. */}}
+{{/* "true" for a label (by its current key) that v1 rejects. */}}
 {{- define "karpenter-config.isGone" -}}
 {{- if has . (list "karpenter.k8s.aws/instance-pods" "karpenter.k8s.aws/instance-accelerator-memory" "karpenter.k8s.aws/instance-ami-id") -}}true{{- end -}}
 {{- end -}}
 
-{{/* "true" for a tag that v1 sets itself, and refuses. */}}
+{{/* "true" for a tag that v1 rejects because Karpenter sets it. */}}
 {{- define "karpenter-config.isReservedTag" -}}
 {{- if or (hasPrefix "kubernetes.io/cluster" .) (has . (list "eks:eks-cluster-name" "karpenter.sh/nodepool" "karpenter.sh/nodeclaim" "karpenter.k8s.aws/ec2nodeclass")) -}}true{{- end -}}
 {{- end -}}
 
-{{/* What v1 refuses of the values, and is therefore left out, as a JSON list of texts. */}}
+{{/* The values that are omitted because v1 rejects them, as a JSON list of strings. */}}
 {{- define "karpenter-config.leftOut" -}}
 {{- $found := list -}}
 {{- $spec := .Values.karpenter.defaultProvisionerSpec -}}
@@ -81,12 +81,12 @@
 {{- required "cluster.name must be set" .Values.cluster.name -}}
 {{- end -}}
 
-{{/* Whether the objects are for the Karpenter that EKS runs in Auto Mode, which has classes and labels of its own: "true" or nothing. */}}
+{{/* Whether the objects are for EKS Auto Mode, which has its own node class kind and labels: "true" or empty. */}}
 {{- define "karpenter-config.isAutoMode" -}}
 {{- if (.Values.karpenter.eksAutoMode | default dict).enabled -}}true{{- end -}}
 {{- end -}}
 
-{{/* Whether the old API is asked for: "true" or nothing. */}}
+{{/* Whether apiVersion is v1alpha5: "true" or empty. */}}
 {{- define "karpenter-config.isOld" -}}
 {{- if eq .Values.apiVersion "v1alpha5" -}}true{{- end -}}
 {{- end -}}

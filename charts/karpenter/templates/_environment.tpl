@@ -1,12 +1,12 @@
 {{/*
-Whether a boolean is true. Helm's --set-string and Argo CD's forceString make texts of them, and every text but the empty one
-counts as true in a template: {{ if include "karpenter.isOn" value }}
+Whether a boolean is true. Helm's --set-string and Argo CD's forceString turn booleans into strings, and every non-empty string
+is true in a template: {{ if include "karpenter.isOn" value }}
 */}}
 {{- define "karpenter.isOn" -}}
 {{- if has (toString .) (list "1" "t" "T" "TRUE" "true" "True") -}}true{{- end -}}
 {{- end -}}
 
-{{/* One variable; none for a value that is not set: (list $ "NAME" value) */}}
+{{/* One environment variable; nothing if the value is not set: (list $ "NAME" value) */}}
 {{- define "karpenter.variable" -}}
 {{- $value := index . 2 -}}
 {{- if and (not (kindIs "invalid" $value)) (ne (toString $value) "") }}
@@ -15,7 +15,7 @@ counts as true in a template: {{ if include "karpenter.isOn" value }}
 {{- end }}
 {{- end -}}
 
-{{/* Gates by the names that the process knows; the argument is a map with the keys of values.yaml. */}}
+{{/* Feature gates by the names of the controller option; the argument is a map with the keys of values.yaml. */}}
 {{- define "karpenter.gates" -}}
 {{- $texts := list -}}
 {{- range $name, $on := . -}}

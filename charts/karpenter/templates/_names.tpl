@@ -1,10 +1,10 @@
-{{/* What things are called, and what is written on all of them. */}}
+{{/* Names, labels and annotations of all objects. */}}
 
 {{- define "karpenter.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* A release that already says karpenter is not called karpenter twice. */}}
+{{/* If the release name contains "karpenter", the chart name is not appended. */}}
 {{- define "karpenter.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -43,7 +43,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Charts before 0.26 had the whole image as one text. */}}
+{{/* Charts before 0.26 had the image as one string. */}}
 {{- define "karpenter.image" -}}
 {{- $image := .Values.controller.image -}}
 {{- if kindIs "string" $image -}}

@@ -1,4 +1,4 @@
-{{/* Affinity and spreading of values.yaml; terms that select no pods get the selector of these pods. */}}
+{{/* Affinity and topology spread from values.yaml; terms without a selector get the selector of the controller's pods. */}}
 
 {{- define "karpenter.selected" -}}
 {{- $term := deepCopy .term -}}
@@ -9,8 +9,8 @@
 {{- end -}}
 
 {{/*
-Says "no" unless every way to place the pods keeps them off nodes of Karpenter's. Terms are alternatives, and a list of one's own
-takes the place of the chart's.
+Returns "no" unless every node selector term excludes nodes that Karpenter manages. Terms are alternatives, and a list in the
+values replaces the chart's.
 */}}
 {{- define "karpenter.staysOffItsNodes" -}}
 {{- $node := (.Values.affinity | default dict).nodeAffinity | default dict -}}

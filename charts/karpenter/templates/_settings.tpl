@@ -1,7 +1,7 @@
 {{/*
-Values of older charts, and what became of them. Every row: the old path, the path of today (empty: nothing takes its
-place), and for those without a place, why. Those marked legacy count where the old kinds are served (globalsettings.yaml).
-An old value counts where the one of today was left at its default, so a file that has both says what it means today.
+Values of older charts. Each row has the old path, the current path (empty: no replacement) and, without a replacement, the
+reason. Rows with legacy apply if the v1alpha5 API is served (globalsettings.yaml). An old value is used only if the current
+value has its default, so that in a file with both the current value wins.
 */}}
 {{- define "karpenter.oldValues" -}}
 - {old: settings.aws.clusterName, new: settings.clusterName}
@@ -30,17 +30,17 @@ An old value counts where the one of today was left at its default, so a file th
 - {old: settings.aws.tags, legacy: true, why: "put tags into spec.tags of each EC2NodeClass"}
 - {old: settings.aws.enablePodENI, why: "pod ENIs are always reported"}
 - {old: settings.aws.enableENILimitedPodDensity, legacy: true, why: "set spec.kubelet.maxPods of the EC2NodeClass"}
-- {old: settings.aws.nodeNameConvention, why: "nodes have the name that the cloud gives them"}
-- {old: settings.aws.assumeRoleARN, why: "give the service account the role itself"}
-- {old: settings.aws.assumeRoleDuration, why: "give the service account the role itself"}
-- {old: settings.assumeRoleARN, why: "give the service account the role itself"}
-- {old: settings.assumeRoleDuration, why: "give the service account the role itself"}
-- {old: settings.featureGates.driftEnabled, legacy: true, why: "drift of NodePools is always on, a disruption budget can hold it back"}
-- {old: settings.featureGates.drift, legacy: true, why: "drift of NodePools is always on, a disruption budget can hold it back"}
-- {old: webhook, why: "there is no webhook: the CRDs hold the rules"}
+- {old: settings.aws.nodeNameConvention, why: "nodes have the name that EC2 assigns"}
+- {old: settings.aws.assumeRoleARN, why: "give the role to the service account"}
+- {old: settings.aws.assumeRoleDuration, why: "give the role to the service account"}
+- {old: settings.assumeRoleARN, why: "give the role to the service account"}
+- {old: settings.assumeRoleDuration, why: "give the role to the service account"}
+- {old: settings.featureGates.driftEnabled, legacy: true, why: "drift of NodePools is always on, a disruption budget can limit it"}
+- {old: settings.featureGates.drift, legacy: true, why: "drift of NodePools is always on, a disruption budget can limit it"}
+- {old: webhook, why: "there is no webhook: the CRDs contain the rules"}
 {{- end -}}
 
-{{/* The value at a path, as JSON; nothing if there is none: (dict "values" $.Values "path" "a.b") */}}
+{{/* The value at a path, as JSON; empty if there is none: (dict "values" $.Values "path" "a.b") */}}
 {{- define "karpenter.valueAt" -}}
 {{- $at := .values -}}
 {{- $found := true -}}
@@ -71,7 +71,7 @@ An old value counts where the one of today was left at its default, so a file th
 {{- toJson $seen -}}
 {{- end -}}
 
-{{/* The defaults of today's values that an old one may stand in for. */}}
+{{/* The defaults of the current values that an old value may replace. */}}
 {{- define "karpenter.replaceable" -}}
 settings: {clusterName: "", clusterEndpoint: "", clusterCABundle: "", isolatedVPC: false, vmMemoryOverheadPercent: 0.075,
   reservedENIs: "0", interruptionQueue: "", defaultInstanceProfile: "", batchMaxDuration: 10s, batchIdleDuration: 1s}
@@ -81,7 +81,7 @@ logOutputPaths: [stdout]
 logErrorOutputPaths: [stderr]
 {{- end -}}
 
-{{/* Settings and logging with old values put in their places, as JSON. */}}
+{{/* Settings and logging with old values at their current paths, as JSON. */}}
 {{- define "karpenter.effective" -}}
 {{- $effective := dict "settings" (deepCopy .Values.settings) -}}
 {{- range $key := list "logLevel" "logFormat" "logOutputPaths" "logErrorOutputPaths" -}}

@@ -14,7 +14,7 @@ pub use ec2_node_class::{
 };
 pub use node_pool::{NODE_POOL_HASH_VERSION, node_pool_hash};
 
-/// The hash of a string with the same function, for generated names.
+/// The hash of a string with the hash function of NodePools and EC2NodeClasses; used in generated names.
 pub fn text_hash(text: &str) -> u64 {
     structural::hash_text(text)
 }

@@ -70,7 +70,7 @@ impl Table {
 #[derive(Debug)]
 struct Inner {
     revision: u64,
-    /// For kinds without changes, the history is complete after this revision.
+    /// The history of a kind without recorded changes is complete after this revision.
     floor: u64,
     tables: BTreeMap<StorageId, Table>,
 }

@@ -1,5 +1,6 @@
-//! What the SDK for Go honours and this one does not, or only by ending the process: the certificates of AWS_CA_BUNDLE, and
-//! how often a call is tried. Each is read from the environment, or else from the profile of the shared configuration.
+//! Settings that the AWS SDK for Go supports and the SDK for Rust does not, or not without ending the process:
+//! AWS_CA_BUNDLE, and the number of attempts. Each is read from the environment, or else from the profile of the
+//! shared configuration.
 
 use std::path::Path;
 
@@ -19,14 +20,14 @@ const RETRY_MODE: Setting = Setting { variable: "AWS_RETRY_MODE", key: "retry_mo
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// The same setting in the environment and in a profile.
+/// A setting with its environment variable and its key in a profile.
 #[derive(Clone, Copy)]
 struct Setting {
     variable: &'static str,
     key: &'static str,
 }
 
-/// A value and where it was found.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
     place: String,
@@ -35,12 +36,12 @@ struct Found {
 
 #[derive(Debug)]
 pub(crate) struct Configured {
-    /// Certificates in PEM that are trusted in place of the system's.
+    /// CA certificates in PEM, used instead of the system's.
     pub(crate) ca_bundle: Option<Vec<u8>>,
     pub(crate) retry: RetryConfig,
 }
 
-/// A profile that cannot be read is no profile here; the SDK reports it where it looks for credentials.
+/// A profile that cannot be read counts as absent; the SDK reports the error when it looks for credentials.
 pub(crate) async fn read() -> Result<Configured, ConnectError> {
     let profiles = load(&Fs::real(), &Env::real(), &Default::default(), None).await.ok();
     let found = |setting: Setting| find(setting, std::env::var(setting.variable).ok(), profiles.as_ref());
@@ -68,9 +69,9 @@ fn find(setting: Setting, variable: Option<String>, profiles: Option<&ProfileSet
     profiles.get(setting.key).map(|value| Found { place, value: value.to_owned() })
 }
 
-/// Those certificates of a bundle that can be used, as in Go; there must be one.
+/// The valid certificates of a bundle, as in Go; at least one is required.
 fn certificates(bundle: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let text = str::from_utf8(bundle).map_err(|_| "the file is no text")?;
+    let text = str::from_utf8(bundle).map_err(|_| "the file is not valid UTF-8")?;
     let mut usable = String::new();
     for block in text.split(BEGIN).skip(1) {
         let Some((body, _)) = block.split_once(END) else { continue };
@@ -84,7 +85,7 @@ fn certificates(bundle: &[u8]) -> Result<Vec<u8>, &'static str> {
     if usable.is_empty() { Err("the file holds no certificate in PEM") } else { Ok(usable.into_bytes()) }
 }
 
-/// By default three attempts in the mode `standard`, as in Go.
+/// The default is three attempts in the mode `standard`, as in Go.
 fn retry(attempts: Option<Found>, mode: Option<Found>) -> Result<RetryConfig, ConnectError> {
     let mut config = RetryConfig::standard();
     if let Some(Found { place, value }) = mode {
@@ -96,7 +97,7 @@ fn retry(attempts: Option<Found>, mode: Option<Found>) -> Result<RetryConfig, Co
     }
     if let Some(Found { place, value }) = attempts {
         config = match value.parse() {
-            // Without a limit.
+            // 0 means no limit.
             Ok(0) => config.with_max_attempts(u32::MAX),
             Ok(attempts) => config.with_max_attempts(attempts),
             Err(_) => return Err(ConnectError::MaxAttempts { place, value }),
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_mode_are_those_that_are_configured() {
+    fn retry_attempts_and_mode_follow_configuration() {
         for (attempts, mode, expected) in [
             ("", "", (3, RetryMode::Standard)),
             ("7", "", (7, RetryMode::Standard)),
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_has_priority_over_the_profile_and_an_empty_value_is_none() {
+    fn environment_has_priority_over_profile_and_empty_values_count_as_absent() {
         let setting = MAX_ATTEMPTS;
         assert_eq!(find(setting, Some("5".to_owned()), None).map(|found| found.value).as_deref(), Some("5"));
         assert_eq!(find(setting, Some(String::new()), None), None);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bundle_without_a_usable_certificate_is_refused() {
+    fn bundle_without_valid_certificate_is_rejected() {
         assert!(certificates(b"").is_err());
         assert!(certificates(b"no certificates here").is_err());
         assert!(certificates(format!("{BEGIN}\nbm90aGluZw==\n{END}\n").as_bytes()).is_err());

@@ -1,4 +1,4 @@
-//! Small conversions that every service needs.
+//! Conversions shared by all services.
 
 use aws_smithy_async::future::pagination_stream::PaginationStream;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -15,7 +15,7 @@ pub(crate) fn timestamp(time: Option<DateTime>) -> Option<Timestamp> {
     Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
 }
 
-/// A time that EC2 writes as text.
+/// Parses a time that EC2 returns as text.
 pub(crate) fn parsed_timestamp(text: Option<String>) -> Option<Timestamp> {
     text?.parse().ok()
 }
@@ -27,7 +27,7 @@ pub(crate) fn date_time(time: Timestamp) -> DateTime {
     )
 }
 
-/// Numbers of things are never negative, whatever the wire's type can hold.
+/// Counts are never negative, although the type in the response allows it.
 pub(crate) fn count(number: Option<i32>) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
 }
@@ -36,7 +36,7 @@ pub(crate) fn size(number: Option<i64>) -> u64 {
     number.and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
 }
 
-/// Everything on all pages.
+/// Collects the items of all pages.
 pub(crate) async fn all_pages<P, E, T>(
     mut pages: PaginationStream<Result<P, SdkError<E, HttpResponse>>>,
     items: impl Fn(P) -> Vec<T>,

@@ -1,4 +1,4 @@
-//! EC2: what is asked, and how. What requests and answers look like is in the files below.
+//! Implements the EC2 calls. Requests and responses are converted in the modules below.
 
 mod fleets;
 mod instances;
@@ -33,7 +33,7 @@ const SPOT_PRODUCTS: [&str; 2] = ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"];
 
 pub(crate) struct SdkEc2(pub(crate) Client);
 
-/// A dry run is asked once: whether it would be allowed does not change by asking again.
+/// Dry runs are not retried: the result of an authorization check would be the same.
 fn without_retries() -> aws_sdk_ec2::config::Builder {
     Config::builder().retry_config(RetryConfig::disabled())
 }
@@ -50,7 +50,7 @@ fn tag_filters(tags: &[TagFilter]) -> impl Iterator<Item = Filter> {
     })
 }
 
-/// Empty lists are not sent: EC2 takes them for something that fits nothing.
+/// Empty lists are not sent, because EC2 treats them as a filter that matches nothing.
 fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
     Some(list).filter(|list| !list.is_empty())
 }
@@ -202,7 +202,7 @@ impl Ec2 for SdkEc2 {
                 .set_capacity_reservation_ids(unless_empty(query.ids.clone()))
                 .set_filters(Some(filters));
             let pages = call.into_paginator();
-            // EC2 refuses a page size next to ids.
+            // EC2 rejects a page size together with ids.
             let pages = if query.ids.is_empty() { pages.page_size(PER_PAGE) } else { pages };
             let convert = |page: Vec<_>| page.into_iter().map(places::capacity_reservation).collect();
             all_pages(pages.send(), |page| convert(page.capacity_reservations.unwrap_or_default())).await
@@ -256,7 +256,7 @@ impl Ec2 for SdkEc2 {
                 .launch_template_data(launch_templates::launch_template_data(&request.data))
                 .set_tag_specifications(tag_specifications(&[own_tags]));
             let answer = call.send().await.map_err(aws_error)?;
-            let missing = || AwsError::new("", "EC2 told nothing about the launch template it made");
+            let missing = || AwsError::new("", "EC2 returned no launch template after creation");
             answer.launch_template.map(launch_templates::launch_template).ok_or_else(missing)
         })
     }
@@ -298,7 +298,7 @@ impl Ec2 for SdkEc2 {
                 .set_instance_ids(unless_empty(query.ids.clone()))
                 .set_filters(unless_empty(filters));
             let pages = call.into_paginator();
-            // EC2 refuses a page size next to ids.
+            // EC2 rejects a page size together with ids.
             let pages = if query.ids.is_empty() { pages.page_size(PER_PAGE) } else { pages };
             let found = all_pages(pages.send(), |page| page.reservations.unwrap_or_default()).await?;
             let machines =
@@ -347,7 +347,7 @@ impl Ec2 for SdkEc2 {
     }
 }
 
-/// What EC2 says to a dry run that would be allowed; simulators may just say yes.
+/// EC2's response to an authorized dry run; simulators may return success.
 fn dry_run_ok() -> AwsError {
     AwsError::new("DryRunOperation", "the request would have succeeded")
 }

@@ -1,4 +1,4 @@
-//! EKS.
+//! Implements the EKS calls.
 
 use aws_sdk_eks::Client;
 use karpenter_aws::api::eks::{Cluster, Eks};
@@ -13,7 +13,7 @@ impl Eks for SdkEks {
         Box::pin(async move {
             let answer = self.0.describe_cluster().name(name).send().await.map_err(aws_error)?;
             let missing =
-                || AwsError::new("ResourceNotFoundException", format!("EKS told nothing about {name}"));
+                || AwsError::new("ResourceNotFoundException", format!("EKS returned no cluster {name}"));
             let cluster = answer.cluster.ok_or_else(missing)?;
             let network = cluster.kubernetes_network_config;
             let authority = cluster.certificate_authority;

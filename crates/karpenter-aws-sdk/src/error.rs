@@ -1,6 +1,6 @@
-//! What the SDK's errors come to: AWS's code and message, or that no answer came and why.
+//! Converts errors of the SDK: AWS's code and message, or the reason why there was no response.
 //!
-//! Messages of AWS and of our own transport are handed on; requests, headers and credentials never are.
+//! Messages of AWS and of the HTTP client are included; requests, headers and credentials never are.
 
 use std::error::Error;
 
@@ -10,9 +10,9 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use karpenter_aws::api::AwsError;
 
-/// The longest message that is handed on, in characters.
+/// The maximum length of a message, in characters.
 const MESSAGE_MAX: usize = 2_000;
-/// What follows is a riddle for `sts:DecodeAuthorizationMessage`, thousands of letters long.
+/// After this marker follows an encoded text for `sts:DecodeAuthorizationMessage`, thousands of characters long.
 const ENCODED: &str = "Encoded authorization failure message:";
 
 pub(crate) fn aws_error<E>(error: SdkError<E, HttpResponse>) -> AwsError
@@ -31,7 +31,7 @@ where
             let status = answer.raw().status().as_u16();
             AwsError::with_status(
                 "",
-                format!("AWS answered something unreadable, with status {status}"),
+                format!("AWS returned an invalid response with status {status}"),
                 status,
             )
         }
@@ -57,13 +57,13 @@ fn is_about_credentials(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// An error and what caused it, outermost first, each once.
+/// The messages of an error and its causes, outermost first, without duplicates.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        if !texts.iter().any(|told| told.contains(&text)) {
+        if !texts.iter().any(|earlier| earlier.contains(&text)) {
             texts.push(text);
         }
         next = error.source();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_riddles_are_left_out() {
+    fn encoded_authorization_messages_are_omitted() {
         let message =
             format!("You are not authorized to perform this operation. {ENCODED} {}", "x".repeat(9_000));
         assert_eq!(shortened(&message), "You are not authorized to perform this operation.");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_tells_each_cause_once() {
+    fn error_chain_has_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("outer: inner")]
         struct Outer(#[source] std::io::Error);

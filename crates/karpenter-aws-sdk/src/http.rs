@@ -1,8 +1,8 @@
-//! The HTTP client of all AWS calls: TLS, the certificates that are trusted, and the proxy that each request goes through.
+//! The HTTP client of all AWS calls: TLS, trusted CA certificates and proxy.
 //!
-//! One TLS stack for the whole process: rustls with ring, as the Kubernetes client has it. The SDK's own default would
-//! bring a second crypto library, written in C. Trusted are the certificates of the system (or of SSL_CERT_FILE), or else
-//! those of AWS_CA_BUNDLE alone, as in the SDK for Go.
+//! The process has one TLS stack, rustls with ring, which the Kubernetes client uses too; the SDK's default would add
+//! a second crypto library in C. Trusted are the CA certificates of the system (or of SSL_CERT_FILE), or only those
+//! of AWS_CA_BUNDLE, as in the SDK for Go.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use karpenter_cluster::proxy::ProxyRules;
 
 use crate::ConnectError;
 
-/// `ca_bundle`: certificates in PEM that are trusted in place of the system's.
+/// `ca_bundle`: CA certificates in PEM, used instead of the system's.
 pub(crate) fn client(
     rules: &ProxyRules,
     ca_bundle: Option<Vec<u8>>,
@@ -49,7 +49,7 @@ fn proxy_config(proxy: &Uri) -> Result<ProxyConfig, ConnectError> {
     ProxyConfig::all(proxy.clone()).map_err(|_| ConnectError::ProxyScheme { scheme: scheme.to_owned() })
 }
 
-/// With a pool of connections and all requests through one proxy, or none.
+/// A client with a connection pool, and optionally a proxy for all requests.
 fn hyper_client(tls: &TlsContext, proxy: ProxyConfig) -> SharedHttpClient {
     let tls = tls.clone();
     Builder::new().build_with_connector_fn(move |settings, components| {
@@ -61,25 +61,25 @@ fn hyper_client(tls: &TlsContext, proxy: ProxyConfig) -> SharedHttpClient {
     })
 }
 
-/// The route that a request takes.
+/// The proxy of a request, if any.
 fn proxy_for<'a>(rules: &'a ProxyRules, target: &str) -> Option<&'a Uri> {
     let target: Uri = target.parse().ok()?;
     if is_of_this_instance(&target) { None } else { rules.proxy_for(&target) }
 }
 
-/// Addresses that every instance answers itself: the metadata service, and the agents that hand out credentials of a
-/// container or a pod. What a proxy would get there is its own.
+/// Addresses that are local to an instance, container or pod and must not be reached through a proxy: the metadata
+/// service and the credential agents.
 fn is_of_this_instance(target: &Uri) -> bool {
     let host = target.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     match host.parse() {
         Ok(IpAddr::V4(ip)) => ip.is_link_local(),
-        // Those of EC2 begin with fd00:ec2.
+        // EC2's IPv6 addresses begin with fd00:ec2.
         Ok(IpAddr::V6(ip)) => ip.segments()[..2] == [0xfd00, 0xec2] || ip.is_unicast_link_local(),
         Err(_) => false,
     }
 }
 
-/// Several clients behind one, chosen by the URL of each request.
+/// Several clients behind one, selected by the URL of each request.
 #[derive(Debug)]
 struct Routed<T> {
     rules: Arc<ProxyRules>,
@@ -118,7 +118,7 @@ mod tests {
     fn metadata_and_credentials_of_this_instance_bypass_every_proxy() {
         let rules =
             ProxyRules::from_variables(|name| name.ends_with("_PROXY").then(|| "proxy:3128".to_owned()));
-        // NO_PROXY of these variables names the proxy itself.
+        // NO_PROXY contains the host of the proxy itself.
         for (target, is_proxied) in [
             ("https://ec2.us-west-2.amazonaws.com/", true),
             ("http://ec2.us-west-2.amazonaws.com/", true),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn proxy_that_aws_calls_cannot_use_is_an_error() {
+    fn unsupported_proxy_scheme_is_an_error() {
         let rules =
             ProxyRules::from_variables(|name| (name == "HTTPS_PROXY").then(|| "socks5://proxy".to_owned()));
         let error = client(&rules, None).expect_err("SOCKS");

@@ -1,4 +1,4 @@
-//! IAM: instance profiles.
+//! Implements the IAM calls.
 
 use aws_sdk_iam::Client;
 use aws_sdk_iam::types::Tag;
@@ -18,7 +18,7 @@ impl Iam for SdkIam {
             answer
                 .instance_profile
                 .map(profile)
-                .ok_or_else(|| AwsError::new("NoSuchEntity", "IAM told nothing"))
+                .ok_or_else(|| AwsError::new("NoSuchEntity", "IAM returned no instance profile"))
         })
     }
 
@@ -43,7 +43,7 @@ impl Iam for SdkIam {
             answer
                 .instance_profile
                 .map(profile)
-                .ok_or_else(|| AwsError::new("NoSuchEntity", "IAM told nothing"))
+                .ok_or_else(|| AwsError::new("NoSuchEntity", "IAM returned no instance profile"))
         })
     }
 

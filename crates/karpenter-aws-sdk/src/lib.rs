@@ -1,7 +1,8 @@
-//! The calls of `karpenter_aws::api` on the wire, by the official SDK.
+//! Implements the traits of `karpenter_aws::api` with the AWS SDK.
 //!
-//! The only crate that knows a type of the SDK; everything outside sees our own vocabulary. Signing, retries, pages and
-//! timeouts are settled here. Nothing is decided: an answer is handed on as it came, an error by its code.
+//! The only crate that depends on the SDK; its types do not appear in the public API. Signing, retries, pagination
+//! and timeouts are configured here. No decisions are made: responses are returned unchanged, and errors are
+//! classified by code.
 
 mod configured;
 mod convert;
@@ -29,34 +30,34 @@ use karpenter_cluster::proxy::ProxyRules;
 use crate::measure::Measure;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longer than the longest poll of a queue.
+/// Longer than the longest long poll of SQS.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
-/// All tries of a call together.
+/// Limits all attempts of a call together.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 
-/// How to reach AWS.
+/// Configuration of the clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Empty: AWS_REGION, the profile's region, or that of the instance this runs on.
+    /// Empty: AWS_REGION, the profile's region, or the region of the instance metadata.
     pub region: String,
-    /// Told to AWS with every call, as `karpenter.sh-<version>`.
+    /// Part of the user agent, as `karpenter.sh-<version>`.
     pub version: String,
 }
 
-/// AWS in a region.
+/// The AWS clients of a region.
 #[derive(Clone)]
 pub struct Connected {
     pub apis: AwsApis,
     pub region: String,
-    /// What is counted about the calls.
+    /// Metrics of the calls.
     pub calls: CallMetrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     #[error(
-        "no region: give --region or AWS_REGION; outside EC2, or where the metadata service cannot be reached, it \
-         cannot be found by itself"
+        "no region: set --region or AWS_REGION; without access to the EC2 metadata service the region \
+         cannot be detected"
     )]
     NoRegion,
     #[error("{place}: {value:?} is no number of attempts; valid: a whole number, 0 for no limit")]
@@ -79,14 +80,14 @@ impl ConnectError {
     }
 }
 
-/// Finds region and credentials by the SDK's usual chain: environment, web identity, profiles (SSO, assumed roles and
-/// processes among them), the container's or the instance's own. Credentials are fetched with the first call, and again
-/// before they expire. Proxies, trusted certificates and retries are those that the environment asks for.
+/// Loads region and credentials with the SDK's default chain: environment, web identity, profiles (with SSO, assumed
+/// roles and processes), container, instance. Credentials are fetched with the first call and renewed before they
+/// expire. Proxies, CA certificates and retries follow the environment.
 pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
     let configured = configured::read().await?;
     let proxies = ProxyRules::from_environment();
     for variable in proxies.ignored_variables() {
-        tracing::warn!(variable, "ignoring proxy, the value is no URL and no host with a port");
+        tracing::warn!(variable, "ignoring proxy, the value is neither a URL nor a host with a port");
     }
     let http = http::client(&proxies, configured.ca_bundle)?;
     let timeouts = TimeoutConfig::builder()
@@ -111,7 +112,7 @@ pub async fn connect(settings: &Settings) -> Result<Connected, ConnectError> {
     Ok(Connected { apis: apis(&config, &region, &calls), region, calls })
 }
 
-/// The clients of all services, each call measured.
+/// The clients of all services, with metrics for each call.
 fn apis(config: &SdkConfig, region: &str, calls: &CallMetrics) -> AwsApis {
     let measure = Measure(calls.clone());
     macro_rules! client {

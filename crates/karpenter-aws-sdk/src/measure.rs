@@ -1,5 +1,4 @@
-//! Measures calls: how long each took, try by try, and what came back. What is told about them is upstream's, and
-//! [`CallMetrics`]' business.
+//! Measures each call and its attempts: duration and status. [`CallMetrics`] has the metrics.
 
 use std::time::Instant;
 
@@ -14,11 +13,11 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 use karpenter_aws::call_metrics::{CallMetrics, CallRecord};
 
-/// Sees every call of a client from its beginning to its end, and changes nothing.
+/// Observes every call of a client without changing it.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure(pub(crate) CallMetrics);
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug, Clone)]
 struct InFlight {
     since: Instant,
@@ -30,7 +29,7 @@ impl Storable for InFlight {
     type Storer = StoreReplace<Self>;
 }
 
-/// Zero: no answer came.
+/// 0 without a response.
 fn status(context: &FinalizerInterceptorContextRef<'_>) -> u16 {
     context.response().map_or(0, |response| response.status().as_u16())
 }
@@ -118,7 +117,7 @@ mod tests {
         </Message></Error></Errors><RequestID>r</RequestID></Response>";
     const SUBNETS: &str = "<DescribeSubnetsResponse><subnetSet/></DescribeSubnetsResponse>";
 
-    /// Gives these answers, one per connection, in their order.
+    /// Serves these responses, one per connection, in order.
     async fn answer(listener: TcpListener, answers: Vec<(&'static str, &'static str)>) {
         for (status, body) in answers {
             let (mut connection, _) = listener.accept().await.expect("a call");
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_tried_again_is_one_request_and_several_attempts() {
+    async fn retried_call_is_one_request_and_several_attempts() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let cloud = tokio::spawn(answer(listener, vec![("503 Busy", BUSY), ("200 OK", SUBNETS)]));
@@ -161,11 +160,11 @@ mod tests {
         assert!(found.is_empty());
         cloud.await.expect("both were asked for");
 
-        // Nobody answers any more.
-        let error = apis.ec2.describe_subnets(&query).await.expect_err("nobody is there");
+        // The server is gone.
+        let error = apis.ec2.describe_subnets(&query).await.expect_err("no server");
         assert!(error.is_transient(), "{error}");
-        let told = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
-        // Requests and attempts; three of the latter come to nothing.
-        assert_eq!([with_call("200"), with_call("503"), with_call("0")], [(1, 1), (0, 1), (1, 3)]);
+        let counts = |code: &str| calls.counts("EC2", "DescribeSubnets", code);
+        // Calls and attempts; three attempts have no response.
+        assert_eq!([counts("200"), counts("503"), counts("0")], [(1, 1), (0, 1), (1, 3)]);
     }
 }

@@ -1,4 +1,4 @@
-//! The price list, which is served from a few regions only.
+//! Implements the Price List calls; only few regions have an endpoint.
 
 use aws_sdk_pricing::Client;
 use aws_sdk_pricing::types::{Filter, FilterType};

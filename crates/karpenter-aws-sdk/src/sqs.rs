@@ -1,4 +1,4 @@
-//! SQS.
+//! Implements the SQS calls.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, MessageSystemAttributeName};
@@ -8,7 +8,7 @@ use karpenter_aws::api::{AwsError, AwsFuture};
 
 use crate::error::aws_error;
 
-/// The most that SQS deletes at once.
+/// SQS's maximum number of messages per delete.
 const BATCH_MAX: usize = 10;
 
 pub(crate) struct SdkSqs(pub(crate) Client);
@@ -17,7 +17,7 @@ impl Sqs for SdkSqs {
     fn get_queue_url<'a>(&'a self, queue_name: &'a str) -> AwsFuture<'a, String> {
         Box::pin(async move {
             let answer = self.0.get_queue_url().queue_name(queue_name).send().await.map_err(aws_error)?;
-            answer.queue_url.ok_or_else(|| AwsError::new("QueueDoesNotExist", "SQS told no address"))
+            answer.queue_url.ok_or_else(|| AwsError::new("QueueDoesNotExist", "SQS returned no queue URL"))
         })
     }
 

@@ -1,4 +1,4 @@
-//! SSM.
+//! Implements the SSM calls.
 
 use aws_sdk_ssm::Client;
 use karpenter_aws::api::ssm::Ssm;

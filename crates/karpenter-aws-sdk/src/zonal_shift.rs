@@ -1,4 +1,4 @@
-//! ARC zonal shift.
+//! Implements the ARC zonal shift calls.
 
 use aws_sdk_arczonalshift::Client;
 use aws_sdk_arczonalshift::types::AppliedStatus;

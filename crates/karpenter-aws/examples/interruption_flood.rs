@@ -1,6 +1,6 @@
-//! How long a flood of interruption messages takes, from the queue to the last claim, in one process: an in-process
-//! queue and API server, a claim and a node per message, a third each of spot interruptions, state changes and health
-//! events.
+//! Measures how long a burst of interruption messages takes, from the queue to the last deleted NodeClaim: in-process
+//! queue and API server, one NodeClaim and node per message, one third each of spot interruptions, state changes and
+//! health events.
 //!
 //!     cargo run --release -p karpenter-aws --features fake --example interruption_flood [MESSAGES]
 
@@ -32,15 +32,15 @@ use serde_json::{Value, json};
 const QUEUE: &str = "flood";
 const AT_ONCE: usize = 64;
 
-struct Nobody;
+struct NoFeedback;
 
-impl Feedback for Nobody {
+impl Feedback for NoFeedback {
     fn mark_spot_unavailable(&self, _: &str, _: &str) {}
 
     fn mark_reservation_exhausted(&self, _: &str) {}
 }
 
-/// Knows its class, and nothing else.
+/// A provider that has only a node class kind.
 struct Cloud;
 
 fn nothing<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
@@ -143,7 +143,7 @@ async fn define_kinds(client: &Client) -> Result<()> {
 async fn main() -> Result<()> {
     let messages: usize = match std::env::args().nth(1) {
         None => 15_000,
-        Some(text) => text.parse().context("the number of messages is no number")?,
+        Some(text) => text.parse().context("the number of messages is not a number")?,
     };
     let clock = Clock::system();
     let client = Client::new(ApiServer::new(Config::default()), "default");
@@ -163,7 +163,7 @@ async fn main() -> Result<()> {
 
     let context = Context::new(client.clone(), stores.clone(), Arc::new(Cloud), clock);
     let shutdown = Shutdown::default();
-    let handler = Handler::new(context, Arc::new(Nobody));
+    let handler = Handler::new(context, Arc::new(NoFeedback));
     let receivers = InterruptionQueue::new(handler, aws.apis().sqs, QUEUE, shutdown.clone());
     let keys = Queue::default();
     receivers.watch(&keys);

@@ -1,4 +1,4 @@
-//! How long it takes to find out what a class can buy: all types, six zones, three ways to buy.
+//! Measures how long the resolution of instance types takes: all types, six zones, three capacity types.
 //!
 //! `cargo run --release -p karpenter-aws --features fake --example type_resolution`
 
@@ -47,14 +47,14 @@ async fn main() {
         eprintln!("{error}");
         return;
     }
-    println!("taking in what EC2 sells   {:>9.3} ms", millis(start.elapsed()));
+    println!("storing the discovery      {:>9.3} ms", millis(start.elapsed()));
 
     let class = class();
     let first = timed("cold", &types, &class, || types.forget("bench")).await;
     let offering_count: usize = first.iter().map(|one| one.offerings.len()).sum();
     timed("warm", &types, &class, || {}).await;
     let mut number = 0;
-    timed("one pool found empty", &types, &class, || {
+    timed("one offering unavailable", &types, &class, || {
         number += 1;
         let pool = UnavailableOffering {
             instance_type: first[number % first.len()].name.to_string(),
@@ -75,7 +75,7 @@ async fn main() {
     println!("{} types, {offering_count} offerings", first.len());
 }
 
-/// The median and the worst of several rounds, each after a change.
+/// Median and maximum of several runs, each after a change.
 async fn timed(
     what: &str,
     types: &InstanceTypes,
@@ -85,7 +85,7 @@ async fn timed(
     let mut times = Vec::new();
     let mut last = Arc::default();
     for _ in 0..ROUNDS {
-        // Letting go of what was made before is somebody else's time.
+        // Dropping the previous result is not measured.
         drop(std::mem::take(&mut last));
         change();
         let start = Instant::now();
@@ -102,7 +102,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// A class in all zones that has a reservation of every type in every zone: no real one has as much.
+/// A class in all zones with a reservation of every instance type in every zone, more than any real class.
 fn class() -> EC2NodeClass {
     let zones = catalog().zones(REGION);
     let mut class = EC2NodeClass::default();

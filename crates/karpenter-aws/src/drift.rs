@@ -121,7 +121,7 @@ pub enum Comparison {
     Drifted(Drift),
     Same,
     /// The instance runs in a reservation that the class no longer selects. The cached instance may be outdated,
-    /// because reserved instances can become on-demand: EC2 must be asked.
+    /// because reserved instances can become on-demand: query EC2.
     ReadFresh,
 }
 

@@ -1,8 +1,8 @@
 //! Detects instances that EC2 reports as impaired or for which it has scheduled an event.
 //!
-//! EC2 is asked every minute. A failed status check counts after two minutes; a scheduled event counts immediately,
-//! because it is about the host. Checks of EBS volumes are ignored, because it is unknown whether a node depends on
-//! the volume. [`crate::interruption`] has the reaction.
+//! The controller queries EC2 every minute. A failed status check counts after two minutes; a scheduled event counts
+//! immediately, because it is about the host. Checks of EBS volumes are ignored, because it is unknown whether a node
+//! depends on the volume. [`crate::interruption`] deletes the NodeClaims.
 //!
 //! Upstream: `pkg/providers/instancestatus`
 

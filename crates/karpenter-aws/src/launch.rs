@@ -550,7 +550,7 @@ fn addresses_needed(candidates: &[Candidate<'_>], capacity_type: &str, zone: &st
     there.map(|candidate| candidate.instance_type.capacity.get(PODS)).min().unwrap_or(0)
 }
 
-/// A reservation that stands for all of the launch: after [`filter`] all are of one kind.
+/// The first reservation of the launch. After [`filter`] all reservations of a launch are of one type.
 fn first_reservation(launch: &Launch<'_>) -> Option<Reservation> {
     if launch.capacity_type != labels::CAPACITY_TYPE_RESERVED {
         return None;

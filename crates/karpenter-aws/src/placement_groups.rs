@@ -44,9 +44,9 @@ pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
 /// The partition to launch into: the lowest that the NodeClaim's requirement allows. `None`, so that EC2 chooses, if
 /// several are allowed and the requirement excludes none. Launch template and NodeClaim label must both use this
 /// result.
-pub fn launch_partition(group: &aws::PlacementGroup, wanted: Option<&Requirement>) -> Option<u32> {
-    let wanted = wanted?;
-    let mut allowed = group.partitions().filter(|number| wanted.has(&number.to_string())).peekable();
+pub fn launch_partition(group: &aws::PlacementGroup, required: Option<&Requirement>) -> Option<u32> {
+    let required = required?;
+    let mut allowed = group.partitions().filter(|number| required.has(&number.to_string())).peekable();
     let lowest = *allowed.peek()?;
     let partition_count = group.partitions().count();
     let has_choice = partition_count > 1 && allowed.count() == partition_count;

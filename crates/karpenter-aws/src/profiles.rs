@@ -3,7 +3,7 @@
 //!
 //! The name is derived from class and role, so that creation is idempotent: a lost response, a conflict or a crash
 //! leaves no orphan. Another role gets another profile, because running instances keep theirs.
-//! [`crate::garbage_collection`] deletes unused profiles; this module tells it which ones are too new to be deleted.
+//! [`crate::garbage_collection`] deletes unused profiles; this module returns those that are too new to be deleted.
 //!
 //! Upstream: `pkg/providers/instanceprofile/instanceprofile.go`
 

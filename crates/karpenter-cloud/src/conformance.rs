@@ -280,7 +280,7 @@ async fn check_reboot(world: &mut World<'_>) -> Verdict {
         let is_missing = matches!(&answer, Err(CloudError::RebootNotImplemented));
         ensure(RULE, answer.is_err(), || "it was accepted".to_owned())?;
         ensure("reboots that repair policies need are implemented", !(is_asked_for && is_missing), || {
-            "a repair policy has the action RebootNode".to_owned()
+            "a repair policy has the action RebootNode, and reboots are not implemented".to_owned()
         })?;
     }
     Ok(())

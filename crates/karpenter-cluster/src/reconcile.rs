@@ -1,8 +1,8 @@
-//! Runs a controller: keys that may need work wait in an ordered queue, each is reconciled by one task at a time, and
-//! is looked at again after a failure, at a deadline it named, or when something about it changed.
+//! Runs a controller, like controller-runtime: keys wait in an ordered queue, each key is reconciled by one task at a
+//! time, and is requeued after a failure, at a time that the controller chose, or when its object changed.
 //!
-//! The order is that in which keys became dirty; nothing depends on hashing or on a random number. What a controller
-//! decides is its own business: the harness knows keys only.
+//! Keys are processed in the order in which they became dirty; nothing depends on hashing or randomness. The queue
+//! knows only keys; what is reconciled is up to the controller.
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::store::ObjectKey;
 
-/// When a key should be looked at again although nothing about it changed.
+/// When to reconcile a key again without a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requeue {
     No,
@@ -29,7 +29,7 @@ pub enum Requeue {
 }
 
 impl Requeue {
-    /// The earlier of two wishes.
+    /// The earlier of the two.
     pub fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
@@ -44,13 +44,13 @@ impl From<Option<Duration>> for Requeue {
     }
 }
 
-/// One kind of work, done key by key.
+/// A controller that reconciles keys.
 pub trait Reconcile: Send + Sync + 'static {
-    /// Compares what is with what should be, and takes the next steps. Must be repeatable.
+    /// Compares the actual with the desired state of the key and writes what differs. Must be idempotent.
     fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = kube::Result<Requeue>> + Send;
 }
 
-/// Tells everything that runs in a cluster to stop.
+/// The signal to stop all controllers. Clones share the signal.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     sender: Arc<watch::Sender<bool>>,
@@ -83,28 +83,28 @@ impl<R: Reconcile> Reconcile for Arc<R> {
     }
 }
 
-/// Counts what happens to the keys of a queue. Called while the queue is locked.
+/// Metrics of a queue. Called while the queue is locked.
 pub trait Measure: Debug + Send + Sync {
-    /// A key that was not in the queue has become ready.
+    /// A key was added that was not in the queue.
     fn added(&self);
-    /// A key is to be reconciled again after a failure, or at a deadline that its pass named.
+    /// A key was requeued after a failure, or for a later time.
     fn requeued(&self);
-    /// A pass begins, so long after its key was added.
+    /// A pass began; `waited` is the time since its key was added.
     fn started(&self, waited: Duration);
-    /// A pass is over.
+    /// A pass ended.
     fn finished(&self, took: Duration);
 }
 
-/// Passes that have begun and are not over.
+/// The passes in progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InProgress {
-    /// How long they have taken, all together.
+    /// The sum of their durations so far.
     pub total: Duration,
-    /// How long the first of them has taken.
+    /// The duration of the longest so far.
     pub longest: Duration,
 }
 
-/// Keys that wait for their controller. Clones share the queue.
+/// The queue of a controller. Clones share the queue.
 #[derive(Debug, Clone, Default)]
 pub struct Queue {
     shared: Arc<Shared>,
@@ -168,7 +168,7 @@ impl QueueState {
         }
     }
 
-    /// The next key to work on. Its deadline is forgotten: the work will name a new one.
+    /// Takes the next key. Its scheduled requeue is removed, because the pass sets a new one.
     fn take(&mut self) -> Option<ObjectKey> {
         let key = self.ready.pop_front()?;
         let (added, now) = (self.dirty.remove(&key), Instant::now());
@@ -192,7 +192,7 @@ impl QueueState {
         }
     }
 
-    /// Adds the key again after its pass.
+    /// Requeues the key after its pass.
     fn requeue_at(&mut self, key: ObjectKey, at: Instant) {
         if let Some(measure) = &self.measure {
             measure.requeued();
@@ -201,18 +201,18 @@ impl QueueState {
     }
 }
 
-/// How long changes gather before work on them starts, where it may wait.
-const SETTLE: Duration = Duration::from_millis(10);
-/// The longest pause between two tries of the same key.
+/// How long [`Queue::add_debounced`] collects changes.
+const DEBOUNCE: Duration = Duration::from_millis(10);
+/// The longest back-off of a key.
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
-const BACK_OFF_FIRST: Duration = Duration::from_millis(5);
+const BACK_OFF_MIN: Duration = Duration::from_millis(5);
 
 fn back_off(failures: u32) -> Duration {
-    BACK_OFF_FIRST.saturating_mul(1u32 << failures.min(16)).min(BACK_OFF_MAX)
+    BACK_OFF_MIN.saturating_mul(1u32 << failures.min(16)).min(BACK_OFF_MAX)
 }
 
 impl Queue {
-    /// A queue whose keys are counted.
+    /// A queue with metrics.
     pub fn measured(measure: Arc<dyn Measure>) -> Self {
         let queue = Self::default();
         queue.state().measure = Some(measure);
@@ -225,21 +225,21 @@ impl Queue {
         }
     }
 
-    /// Adds the key a moment later, so that many changes at once make one piece of work. For what is costly to look
-    /// at and changes with each of its many parts.
+    /// Adds the key after a short delay, so that many changes cause one pass. For keys that are expensive to
+    /// reconcile and depend on many objects.
     pub fn add_debounced(&self, key: ObjectKey) {
         if !self.state().dirty.contains_key(&key) {
-            self.add_at(key, Instant::now() + SETTLE);
+            self.add_at(key, Instant::now() + DEBOUNCE);
         }
     }
 
-    /// Adds the key when tokio's clock reaches `at`, or earlier if it asked for that before.
+    /// Adds the key when tokio's clock reaches `at`, or earlier if it is already scheduled for an earlier time.
     pub fn add_at(&self, key: ObjectKey, at: Instant) {
         self.state().add_at(key, at);
         self.shared.changed.notify_one();
     }
 
-    /// How many keys wait for a worker right now; those with a deadline that is still to come do not count.
+    /// The number of keys that are ready. Keys that are scheduled for later do not count.
     pub fn len(&self) -> usize {
         self.state().ready.len()
     }
@@ -263,7 +263,7 @@ impl Queue {
     }
 }
 
-/// Works on the queue until told to stop, on up to `workers` different keys at once.
+/// Reconciles the keys of the queue until shutdown, up to `workers` different keys concurrently.
 pub async fn run<R: Reconcile>(work: Arc<R>, queue: Queue, workers: usize, clock: Clock, shutdown: Shutdown) {
     let mut running = FuturesUnordered::new();
     loop {

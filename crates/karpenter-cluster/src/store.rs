@@ -1,9 +1,10 @@
-//! One shared, ordered copy of the objects of a kind, fed by a watch.
+//! A store: the shared, ordered in-memory copy of the objects of a kind, kept current by a watch. What an informer is
+//! in client-go.
 //!
-//! A process holds one store per kind and every controller reads the same one. A store holds what the server said
-//! last, plus what this process wrote and the watch has not shown yet ([`Store::apply`]), so a controller that
-//! created a pod counts it at once. Objects are readings: parts that nobody here looks at are dropped before they are
-//! kept, so they must never be written back whole.
+//! A process has one store per kind, which all controllers share. The store holds what the watch delivered, plus what
+//! this process wrote and the watch has not delivered yet ([`Store::apply`]), so that a controller sees its own
+//! writes at once. Fields that no controller reads are removed before an object is stored, so a stored object must
+//! never be written back as a whole.
 
 mod consistent_list;
 pub mod protobuf;
@@ -28,7 +29,7 @@ use tokio::task::JoinHandle;
 use self::untyped::{AnyObject, IndexEntries, ObjectMap, typed};
 use self::watch_failure::{WatchFailure, WatchFailures};
 
-/// Namespace and name of an object; the namespace is empty for what belongs to none.
+/// Namespace and name of an object; the namespace is empty for cluster-scoped objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     pub namespace: String,
@@ -58,19 +59,19 @@ impl std::fmt::Display for ObjectKey {
     }
 }
 
-/// What a store has to know of an object of its kind.
+/// How a store reads the metadata of its kind, and which parts it keeps.
 pub struct KindSpec<K> {
     pub key: fn(&K) -> ObjectKey,
-    /// 0 if it has none.
+    /// The resource version; 0 if it has none.
     pub version: fn(&K) -> u64,
     pub uid: fn(&K) -> Option<&str>,
     pub is_deleting: fn(&K) -> bool,
-    /// Drops who wrote which field.
+    /// Removes `managedFields`.
     pub strip: Trim<K>,
-    /// Whether the newer one differs from the older only in what nobody looks at, such as its version. Then it is kept
-    /// and nobody is told: heartbeats are most of what happens in a large cluster.
+    /// Whether two versions differ only in fields that no controller reads, such as the resource version. The newer
+    /// one is stored, but observers are not notified: heartbeats are most of the changes in a large cluster.
     pub is_equivalent: fn(&K, &K) -> bool,
-    /// Lets the newer one share with the older what they have in common.
+    /// Lets the newer version share equal parts with the older one.
     pub reuse_shared_parts: fn(&mut K, &K),
 }
 
@@ -83,7 +84,7 @@ impl<K> Clone for KindSpec<K> {
 impl<K> Copy for KindSpec<K> {}
 
 impl<K: Resource> KindSpec<K> {
-    /// As the metadata say.
+    /// For kinds with Kubernetes metadata.
     pub fn of_objects() -> Self {
         Self {
             key: |object| ObjectKey::of(object.meta()),
@@ -100,7 +101,7 @@ impl<K: Resource> KindSpec<K> {
     }
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug)]
 pub enum Change<K> {
     Applied { old: Option<Arc<K>>, new: Arc<K> },
@@ -117,7 +118,7 @@ impl<K> Clone for Change<K> {
 }
 
 impl<K> Change<K> {
-    /// The object as it is now, or as it was last.
+    /// The current object, or the last version of a deleted one.
     pub fn object(&self) -> &Arc<K> {
         match self {
             Self::Applied { new, .. } => new,
@@ -125,7 +126,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// The object before and after the change: one of them, or both.
+    /// The versions before and after the change.
     pub fn both(&self) -> impl Iterator<Item = &Arc<K>> {
         let (old, new) = match self {
             Self::Applied { old, new } => (old.as_ref(), Some(new)),
@@ -139,13 +140,13 @@ impl<K> Change<K> {
     }
 }
 
-/// The values under which an index finds an object.
+/// The index values of an object.
 pub type IndexValues<K> = fn(&K) -> Vec<String>;
-/// Drops what nobody here reads.
+/// Removes fields that no controller reads.
 pub type Trim<K> = fn(&mut K);
 type Observer<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
 
-/// A handle to the shared copy; clones share it.
+/// A handle to a store. Clones share the store.
 pub struct Store<K> {
     shared: Arc<Shared<K>>,
 }
@@ -176,23 +177,23 @@ struct State<K> {
     objects: ObjectMap,
     indexes: Vec<Index<K>>,
     subscribers: Vec<mpsc::UnboundedSender<Change<K>>>,
-    /// The newest version that the watch has shown: whatever is older and absent is gone for good.
+    /// The newest resource version of the watch: an absent object with an older version is deleted.
     seen_version: u64,
-    listing: Option<Listing>,
+    list_in_progress: Option<ListInProgress>,
 }
 
-/// A list under way.
+/// A list in progress.
 #[derive(Default)]
-struct Listing {
+struct ListInProgress {
     listed: BTreeSet<ObjectKey>,
     newest: u64,
-    /// What this process wrote meanwhile, with its version: the list may have been made before.
+    /// Objects that this process wrote during the list, with their versions. The list may be older.
     written: BTreeMap<ObjectKey, u64>,
 }
 
-impl Listing {
-    /// Whether an object that is kept is missing in the list, and not only because it is newer.
-    fn lacks(&self, key: &ObjectKey) -> bool {
+impl ListInProgress {
+    /// Whether a stored object is missing in the list although it is not newer than the list.
+    fn is_missing(&self, key: &ObjectKey) -> bool {
         !self.listed.contains(key) && self.written.get(key).is_none_or(|version| *version <= self.newest)
     }
 }
@@ -201,12 +202,12 @@ impl<K> Store<K>
 where
     K: Resource + Clone + Debug + Send + Sync + 'static,
 {
-    /// An empty store that somebody else feeds with [`Store::handle`] or [`Store::apply`].
+    /// An empty store; the caller fills it with [`Store::handle`] or [`Store::apply`].
     pub fn empty(trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
         Self::of(KindSpec::of_objects(), trim, indexes)
     }
 
-    /// A store of all objects of the kind in the cluster, with the task that feeds it.
+    /// A store of all objects of the kind in the cluster, with the task of its watch.
     pub fn watch(
         client: &Client,
         trim: Trim<K>,
@@ -221,7 +222,7 @@ where
 }
 
 impl<K: Send + Sync + 'static> Store<K> {
-    /// An empty store of whatever is not kept as it comes from the server.
+    /// An empty store of a type that is converted from the API object.
     pub fn of(kind: KindSpec<K>, trim: Trim<K>, indexes: &[(&'static str, IndexValues<K>)]) -> Self {
         let indexes = indexes
             .iter()
@@ -233,7 +234,7 @@ impl<K: Send + Sync + 'static> Store<K> {
             indexes,
             subscribers: Vec::new(),
             seen_version: 0,
-            listing: None,
+            list_in_progress: None,
         };
         let shared = Shared {
             state: Mutex::new(state),
@@ -246,7 +247,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Starts the task that feeds it with all objects of a kind in the cluster, as `keep` keeps them.
+    /// Starts the watch of a kind; `keep` converts each object to the stored type.
     pub fn watch_into<R>(
         self,
         client: &Client,
@@ -259,15 +260,14 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.watch_resource_into(client, &ApiResource::erase::<R>(&R::DynamicType::default()), keep)
     }
 
-    /// The same with a kind that has no type of its own.
+    /// Like [`Self::watch_into`], for a kind without a Rust type.
     pub fn watch_resource_into<R: DeserializeOwned + Send + 'static>(
         self,
         client: &Client,
         resource: &ApiResource,
         mut keep: impl FnMut(R) -> K + Send + 'static,
     ) -> (Self, JoinHandle<()>) {
-        // One object after the other, as the server has them at hand: many times faster than page by page, and neither
-        // side holds a page.
+        // A streamed list is many times faster than a paged one, and neither side holds a whole page.
         let streamed = raw_object::streamed(&consistent_list::without_version(client), resource);
         let paged = raw_object::paged(client, resource);
         let store = self.clone();
@@ -280,12 +280,12 @@ impl<K: Send + Sync + 'static> Store<K> {
         (self, task)
     }
 
-    /// Takes in everything that a watch reports until the watch ends. Failures are retried by the stream itself.
+    /// Applies the events of a watch until the stream ends. The stream retries failures itself.
     pub async fn apply_events(self, events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send) {
         self.apply_events_until(events, |_| false).await;
     }
 
-    /// The same until a failure that trying again would not help.
+    /// Like [`Self::apply_events`], but returns at a failure for which `is_permanent` is true.
     async fn apply_events_until(
         &self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
@@ -295,52 +295,52 @@ impl<K: Send + Sync + 'static> Store<K> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    // Every attempt to list begins with a word, whatever becomes of it.
+                    // `Init` only says that a list begins, so it does not end a failure.
                     if !matches!(event, Event::Init) {
-                        self.shared.watch_failures.over();
+                        self.shared.watch_failures.clear();
                     }
                     self.handle(event);
                 }
                 Err(error) if is_permanent(&error) => return,
-                Err(error) => self.shared.watch_failures.note(&error, !self.is_synced()),
+                Err(error) => self.shared.watch_failures.record(&error, !self.is_synced()),
             }
         }
     }
 
-    /// Calls `listener` with every failure of the watch, and with the last one if it is not over.
+    /// Calls `listener` with the current failure of the watch, if any, and with every later one.
     pub fn on_watch_failure(&self, listener: impl Fn(&WatchFailure) + Send + Sync + 'static) {
-        self.shared.watch_failures.listen(Arc::new(listener));
+        self.shared.watch_failures.add_listener(Arc::new(listener));
     }
 
-    /// What keeps the watch from working right now.
+    /// The current failure of the watch.
     pub fn watch_failure(&self) -> Option<WatchFailure> {
         self.shared.watch_failures.last()
     }
 
-    /// Takes in one event of a watch.
+    /// Applies an event of a watch.
     pub fn handle(&self, event: Event<K>) {
         let mut changes = Vec::new();
         let kind = self.shared.kind;
         let complete = matches!(event, Event::InitDone);
         match event {
-            Event::Init => self.state().listing = Some(Listing::default()),
+            Event::Init => self.state().list_in_progress = Some(ListInProgress::default()),
             Event::InitApply(mut object) => {
                 self.prepare(&mut object);
                 let mut state = self.state();
                 let version = (kind.version)(&object);
-                if let Some(listing) = &mut state.listing {
-                    listing.listed.insert((kind.key)(&object));
-                    listing.newest = listing.newest.max(version);
+                if let Some(list_in_progress) = &mut state.list_in_progress {
+                    list_in_progress.listed.insert((kind.key)(&object));
+                    list_in_progress.newest = list_in_progress.newest.max(version);
                 }
                 state.seen_version = state.seen_version.max(version);
                 changes.extend(state.put(object));
             }
             Event::InitDone => {
                 let mut state = self.state();
-                if let Some(listing) = state.listing.take() {
+                if let Some(list_in_progress) = state.list_in_progress.take() {
                     let known = state.objects.keys().into_iter();
-                    for key in known.filter(|key| listing.lacks(key)) {
-                        changes.extend(state.take(&key));
+                    for key in known.filter(|key| list_in_progress.is_missing(key)) {
+                        changes.extend(state.remove(&key));
                     }
                 }
             }
@@ -355,11 +355,11 @@ impl<K: Send + Sync + 'static> Store<K> {
                 let version = (kind.version)(&object);
                 state.seen_version = state.seen_version.max(version);
                 let key = (kind.key)(&object);
-                // A namesake that this process has already made anew stays.
+                // A newer object of the same name, created by this process, stays.
                 let replaced =
                     state.find(&key.namespace, &key.name).is_some_and(|kept| (kind.version)(&kept) > version);
                 if !replaced {
-                    changes.extend(state.take(&key));
+                    changes.extend(state.remove(&key));
                 }
             }
         }
@@ -369,7 +369,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         }
     }
 
-    /// Takes in the server's answer to a write of this process. Ignored if the store already knows better.
+    /// Applies the response to a write of this process, unless the store has a newer version.
     pub fn apply(&self, mut object: K) {
         self.prepare(&mut object);
         let change = {
@@ -381,25 +381,25 @@ impl<K: Send + Sync + 'static> Store<K> {
             if !known && version <= state.seen_version && version > 0 {
                 return;
             }
-            // A deletion that ended at once answers with the object; only the watch knows that it is gone.
+            // The response to an immediate deletion contains the object; only the watch shows that it is gone.
             if !known && (kind.is_deleting)(&object) {
                 return;
             }
-            if let Some(listing) = &mut state.listing {
-                listing.written.insert(key, version);
+            if let Some(list_in_progress) = &mut state.list_in_progress {
+                list_in_progress.written.insert(key, version);
             }
             state.put(object)
         };
         self.notify_observers(&change.into_iter().collect::<Vec<_>>());
     }
 
-    /// Forgets an object that this process deleted for good, unless it has been made anew meanwhile.
+    /// Removes an object that this process deleted, unless a new object of that name exists.
     pub fn forget(&self, namespace: &str, name: &str, uid: Option<&str>) {
         let change = {
             let mut state = self.state();
             match state.find(namespace, name) {
                 Some(kept) if uid.is_none() || (self.shared.kind.uid)(&kept) == uid => {
-                    state.take(&ObjectKey::new(namespace, name))
+                    state.remove(&ObjectKey::new(namespace, name))
                 }
                 _ => None,
             }
@@ -427,7 +427,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         all.iter().filter_map(typed).collect()
     }
 
-    /// What the index finds under a value, by namespace and name. Nothing if there is no such index.
+    /// The objects with this value in the index, by namespace and name. Empty if there is no such index.
     pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         let found: Vec<AnyObject> = {
             let state = self.state();
@@ -445,20 +445,20 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.len() == 0
     }
 
-    /// Everything present, then each change, in order. Ends only with the store.
+    /// Returns all present objects, then each change in order. Ends only with the store.
     pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Change<K>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = self.state();
         for new in state.objects.all().iter().filter_map(typed) {
-            // The receiver is still in our hands.
+            // The receiver has not been dropped.
             let _ = sender.send(Change::Applied { old: None, new });
         }
         state.subscribers.push(sender);
         receiver
     }
 
-    /// Calls `observer` with everything present and then with each change, soon after it happened, on the task that
-    /// brought it. Changes of one object may overtake each other, so an observer should only note what to look at.
+    /// Calls `observer` with all present objects and then with each change, on the task that applied it. Changes of
+    /// one object may be delivered out of order, so an observer should only enqueue keys.
     pub fn observe(&self, observer: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let observer: Observer<K> = Arc::new(observer);
         self.shared.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer.clone());
@@ -467,7 +467,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         }
     }
 
-    /// The newest version of the kind that the watch has shown.
+    /// The newest resource version that the watch delivered.
     pub fn revision(&self) -> u64 {
         self.state().seen_version
     }
@@ -476,15 +476,15 @@ impl<K: Send + Sync + 'static> Store<K> {
         *self.shared.synced.borrow()
     }
 
-    /// Waits until the first list has been taken in.
+    /// Waits until the first list is complete.
     pub async fn synced(&self) {
         let mut synced = self.shared.synced.subscribe();
         // The sender lives as long as this handle.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Whether the server does not stream what is there: it is too old or was told not to, and says so at once; or its
-    /// storage cannot tell when all has been sent, and it says so in the stream.
+    /// Whether the server does not support streamed lists: it is too old or the feature is disabled, and it rejects
+    /// the request; or its storage does not support progress notifications, and it says so in the stream.
     fn is_not_streamed(&self, error: &watcher::Error) -> bool {
         match error {
             watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
@@ -520,7 +520,7 @@ impl<K: Send + Sync + 'static> State<K> {
         typed(self.objects.get(namespace, name)?)
     }
 
-    /// Keeps the object unless a newer version is kept already.
+    /// Stores the object unless a newer version is stored.
     fn put(&mut self, mut object: K) -> Option<Change<K>> {
         let key = (self.kind.key)(&object);
         let old = self.find(&key.namespace, &key.name);
@@ -547,7 +547,7 @@ impl<K: Send + Sync + 'static> State<K> {
         Some(change)
     }
 
-    fn take(&mut self, key: &ObjectKey) -> Option<Change<K>> {
+    fn remove(&mut self, key: &ObjectKey) -> Option<Change<K>> {
         let old = typed(&self.objects.remove(key)?)?;
         self.unindex(key, &old);
         let change = Change::Deleted { old };
@@ -566,7 +566,7 @@ impl<K: Send + Sync + 'static> State<K> {
     }
 }
 
-/// For kinds of which every part is kept.
+/// Keeps all fields.
 pub fn keep_all<K>(_: &mut K) {}
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ impl Stores {
         let by_controller_only: [(&'static str, IndexValues<ReplicaSet>); 1] =
             [(BY_CONTROLLER, by_controller::<ReplicaSet>)];
         let stores = Self {
-            pods: keep(
+            pods: register(
                 Store::watch(
                     client,
                     trim_pod,
@@ -61,29 +61,32 @@ impl Stores {
                 ),
                 &mut tasks,
             ),
-            nodes: keep(Store::watch(client, trim_node, &[]), &mut tasks),
-            namespaces: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            service_accounts: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            deployments: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            replica_sets: keep(Store::watch(client, keep_all, &by_controller_only), &mut tasks),
-            stateful_sets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            daemon_sets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            controller_revisions: keep(
+            nodes: register(Store::watch(client, trim_node, &[]), &mut tasks),
+            namespaces: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            service_accounts: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            deployments: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            replica_sets: register(Store::watch(client, keep_all, &by_controller_only), &mut tasks),
+            stateful_sets: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            daemon_sets: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            controller_revisions: register(
                 Store::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<ControllerRevision>)]),
                 &mut tasks,
             ),
-            jobs: keep(Store::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]), &mut tasks),
-            cron_jobs: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            budgets: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            claims: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            volumes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            storage_classes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            attachments: keep(
+            jobs: register(
+                Store::watch(client, keep_all, &[(BY_CONTROLLER, by_controller::<Job>)]),
+                &mut tasks,
+            ),
+            cron_jobs: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            budgets: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            claims: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            volumes: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            storage_classes: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            attachments: register(
                 Store::watch(client, keep_all, &[(BY_NODE_AND_VOLUME, by_node_and_volume)]),
                 &mut tasks,
             ),
-            csi_nodes: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            leases: keep(Store::watch(client, keep_all, &[]), &mut tasks),
+            csi_nodes: register(Store::watch(client, keep_all, &[]), &mut tasks),
+            leases: register(Store::watch(client, keep_all, &[]), &mut tasks),
         };
         (stores, tasks)
     }
@@ -111,7 +114,7 @@ impl Stores {
     }
 }
 
-fn keep<K>((store, task): (Store<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Store<K> {
+fn register<K>((store, task): (Store<K>, JoinHandle<()>), tasks: &mut Vec<JoinHandle<()>>) -> Store<K> {
     tasks.push(task);
     store
 }

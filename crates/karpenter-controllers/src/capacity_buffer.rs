@@ -1,6 +1,7 @@
-//! Capacity buffers: what their references lead to, and how many pods they stand for.
+//! CapacityBuffers: resolves the reference to a pod template or workload and the number of virtual pods.
 //!
-//! Writes status only. Provisioning reads it and keeps the room. Upstream: pkg/controllers/capacitybuffer.
+//! Writes only the status; provisioning reads it and plans the virtual pods.
+//! Upstream: pkg/controllers/capacitybuffer.
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +30,9 @@ use serde_json::json;
 use crate::context::Context;
 use crate::stores::{Stores, listed};
 
-/// A buffer is looked at again this often, in case nobody tells.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(30);
-/// Somebody else wrote the buffer at the same time.
+/// How often a buffer is reconciled without a change.
+const RECHECK_PERIOD: Duration = Duration::from_secs(30);
+/// Retry after a conflict with a concurrent write.
 const CONFLICT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub struct CapacityBuffers {
@@ -56,32 +57,32 @@ impl CapacityBuffers {
     }
 }
 
-/// Whether a buffer stands for the same pods as before: what became of them is not its wish.
+/// Whether a buffer requires the same virtual pods as before, regardless of the result of planning them.
 pub(crate) fn asks_for_same_pods(old: &CapacityBuffer, new: &CapacityBuffer) -> bool {
-    let wish = |buffer: &CapacityBuffer| {
+    let requested = |buffer: &CapacityBuffer| {
         let status = buffer.status.clone().unwrap_or_default();
         let ready = status.conditions.into_iter().find(|one| one.type_ == READY_FOR_PROVISIONING);
         (status.replicas, status.pod_template_generation, ready.map(|one| (one.status, one.reason)))
     };
-    old.metadata.generation == new.metadata.generation && wish(old) == wish(new)
+    old.metadata.generation == new.metadata.generation && requested(old) == requested(new)
 }
 
-/// Calls `tell` with every buffer that refers to an object whose wishes changed.
+/// Calls `notify` with every buffer that refers to an object whose spec changed.
 pub(crate) fn observe_referenced_objects(
     stores: &Stores,
-    tell: impl Fn(&CapacityBuffer) + Clone + Send + Sync + 'static,
+    notify: impl Fn(&CapacityBuffer) + Clone + Send + Sync + 'static,
 ) {
     let Some(buffers) = &stores.capacity_buffers else { return };
-    referred(stores.pod_templates.as_ref(), buffers, tell.clone(), "PodTemplate");
-    referred(stores.deployments.as_ref(), buffers, tell.clone(), "Deployment");
-    referred(stores.stateful_sets.as_ref(), buffers, tell.clone(), "StatefulSet");
-    referred(stores.replica_sets.as_ref(), buffers, tell, "ReplicaSet");
+    observe_referenced(stores.pod_templates.as_ref(), buffers, notify.clone(), "PodTemplate");
+    observe_referenced(stores.deployments.as_ref(), buffers, notify.clone(), "Deployment");
+    observe_referenced(stores.stateful_sets.as_ref(), buffers, notify.clone(), "StatefulSet");
+    observe_referenced(stores.replica_sets.as_ref(), buffers, notify, "ReplicaSet");
 }
 
-fn referred<K>(
+fn observe_referenced<K>(
     store: Option<&Store<K>>,
     buffers: &Store<CapacityBuffer>,
-    tell: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
+    notify: impl Fn(&CapacityBuffer) + Send + Sync + 'static,
     kind: &'static str,
 ) where
     K: Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -98,7 +99,7 @@ fn referred<K>(
         let object = &**change.object();
         for buffer in buffers.list_in(namespace_of(object)) {
             if is_reference_to(&buffer, kind, name_of(object)) {
-                tell(&buffer);
+                notify(&buffer);
             }
         }
     });
@@ -142,14 +143,14 @@ impl Reconcile for CapacityBuffers {
         let resolved = buffers::resolve(&buffer, stores);
         let new = decide_status(&buffer, &resolved, self.context.clock.now());
         match write_status(&self.context, &buffer, &new).await {
-            Ok(()) => Ok(Requeue::After(LOOK_AGAIN_AFTER)),
+            Ok(()) => Ok(Requeue::After(RECHECK_PERIOD)),
             Err(error) if is_conflict(&error) => Ok(Requeue::After(CONFLICT_RETRY_AFTER)),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The status a buffer should have.
+/// The desired status of a buffer.
 pub fn decide_status(
     buffer: &CapacityBuffer,
     resolved: &Result<Resolved, Unresolved>,
@@ -176,7 +177,7 @@ pub fn decide_status(
     status
 }
 
-/// Sets a condition as Kubernetes does it everywhere: the time moves only with the status.
+/// Sets a condition. Its transition time changes only with its status.
 pub(crate) fn set_condition(
     status: &mut CapacityBufferStatus,
     buffer: &CapacityBuffer,
@@ -202,7 +203,7 @@ pub(crate) fn set_condition(
     }
 }
 
-/// Writes what differs, refused with a conflict if the buffer has changed since it was read.
+/// Patches the changed fields of the status. Fails with a conflict if the buffer changed since it was read.
 pub(crate) async fn write_status(
     context: &Context,
     buffer: &CapacityBuffer,
@@ -225,7 +226,7 @@ pub(crate) async fn write_status(
     }
 }
 
-/// All pods that stand for buffers at present, by buffer.
+/// The virtual pods of all ready buffers.
 pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
     if !context.gates.capacity_buffer {
         return Vec::new();
@@ -234,7 +235,7 @@ pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
     let ready = listed(stores.capacity_buffers.as_ref());
     let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
     let pods = ready.filter_map(|buffer| {
-        // As counted in the status, so that everybody sees the same number.
+        // From the status, so that all controllers use the same number.
         let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
         let resolved = buffers::resolve(buffer, stores).ok()?;
         Some(buffers::virtual_pods(buffer, &resolved.template, count))

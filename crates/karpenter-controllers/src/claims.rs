@@ -1,8 +1,9 @@
-//! From a planned node to a NodeClaim: the only code that creates NodeClaims.
+//! Builds NodeClaims from planned nodes. No other module creates NodeClaims.
 //!
-//! A claim says everything a launch needs, so that nobody has to look at the plan again. What the pool's template says
-//! is copied; what the plan found out (instance types, zones, capacity types) is added as requirements.
-//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, provisioner.go Create.
+//! A NodeClaim contains everything that a launch needs: a copy of the NodePool's template, and the instance types,
+//! zones and capacity types of the plan as requirements.
+//! Upstream: pkg/controllers/provisioning/scheduling/nodeclaimtemplate.go, `Provisioner.Create` in
+//! pkg/controllers/provisioning/provisioner.go.
 
 mod creation;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use karpenter_model::resources::ResourceList;
 pub(crate) use creation::values;
 pub use creation::{UnconfirmedCreates, create, resolve_unconfirmed_creates};
 
-/// The claim for a planned node. `pool` is the object behind the plan's pool.
+/// The NodeClaim for a planned node. `pool` is the NodePool object of the plan's NodePool.
 pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool) -> NodeClaim {
     let catalog = problem
         .pools
@@ -53,12 +54,12 @@ pub fn claim_from_plan(problem: &Problem, planned: &PlannedNode, pool: &NodePool
     }
 }
 
-/// A claim of a pool of fixed size: what its template says, and nothing about pods.
+/// A NodeClaim of a static NodePool, built from its template alone.
 pub fn claim_from_template(pool: &NodePool) -> NodeClaim {
     let template = &pool.spec.template.spec;
-    let stated = pool.spec.template.metadata.as_ref();
+    let template_metadata = pool.spec.template.metadata.as_ref();
     let mut labels = custom_labels(pool);
-    labels.extend(stated.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
+    labels.extend(template_metadata.and_then(|metadata| metadata.labels.clone()).unwrap_or_default());
     let class = &template.node_class_ref;
     labels.insert(labels::NODEPOOL.to_owned(), pool.metadata.name.clone().unwrap_or_default());
     labels.insert(labels::node_class_label(&class.group, &class.kind), class.name.clone());
@@ -89,7 +90,7 @@ pub fn claim_from_template(pool: &NodePool) -> NodeClaim {
     }
 }
 
-/// One value for every label that users made up in the requirements of a template.
+/// One value for each user-defined label in the requirements of the template.
 fn custom_labels(pool: &NodePool) -> BTreeMap<String, String> {
     let template = &pool.spec.template.spec;
     let provider = Provider::from_group(&template.node_class_ref.group);
@@ -108,7 +109,7 @@ fn custom_labels(pool: &NodePool) -> BTreeMap<String, String> {
     custom.filter_map(|one| Some((one.key.to_string(), one.any_value()?.to_string()))).collect()
 }
 
-/// Why a planned claim must not be created after all, judged by the pool as it is now.
+/// Why a planned NodeClaim must not be created, given the current NodePool; `None` if it may.
 pub fn check_still_launchable(
     current: &NodePool,
     planned_from: &NodePool,
@@ -157,7 +158,7 @@ fn annotations(planned: &PlannedNode, pool: &NodePool) -> BTreeMap<String, Strin
     annotations
 }
 
-/// The template's annotations, and what the pool was when it was looked at.
+/// The annotations of the template, and the hash of the NodePool.
 fn pool_annotations(pool: &NodePool) -> BTreeMap<String, String> {
     let template = pool.spec.template.metadata.as_ref();
     let mut annotations = template.and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
@@ -169,7 +170,7 @@ fn pool_annotations(pool: &NodePool) -> BTreeMap<String, String> {
     annotations
 }
 
-/// The template's labels, those that name pool and class, and one value for every label that users made up.
+/// The labels of the template, of the NodePool and node class, and one value for each user-defined label.
 fn node_labels(
     requirements: &Requirements,
     well_known: &BTreeSet<Arc<str>>,
@@ -199,13 +200,13 @@ fn node_labels(
     result
 }
 
-/// Nodes of the API before v1 also carry the label of their time. It is no requirement: v1 refuses it as one.
+/// Nodes of a Provisioner (v1alpha5) also get its label. It is not a requirement, because v1 rejects it there.
 fn provisioner_label(pool: &NodePool) -> Option<(String, String)> {
     let provisioner = labels::provisioner_of(&pool.metadata)?;
     Some((labels::PROVISIONER_NAME.to_owned(), provisioner.to_owned()))
 }
 
-/// What the plan asks for, with the instance types by name and the capacity types that can be had with them.
+/// The requirements of the plan, with the names of the instance types and their available capacity types.
 fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements {
     let mut requirements = planned.requirements.clone();
     for key in [labels::HOSTNAME, labels::REGISTERED, labels::INITIALIZED, labels::PROVISIONER_NAME] {
@@ -232,7 +233,7 @@ fn requirements(planned: &PlannedNode, catalog: &[InstanceType]) -> Requirements
     requirements
 }
 
-/// A requirement as the API writes it: one entry per statement, the wish for several values on the first.
+/// A requirement in the form of the API: one entry per operator, with `minValues` on the first.
 fn to_api_requirements(requirement: &Requirement) -> Vec<ApiRequirement> {
     let entry = |operator: Operator, values: Vec<String>| ApiRequirement {
         key: requirement.key.to_string(),

@@ -1,12 +1,11 @@
-//! Nodes that need not be there, or are not what they should be, are found and taken away, as fast as their pools'
-//! budgets allow.
+//! Finds nodes to disrupt, and executes the commands within the budgets of their NodePools.
 //!
-//! Two loops share the commands. The one looks at the whole cluster and decides with pure functions what should go and
-//! what takes its place (`karpenter_disruption`). The other leads the commands that have begun to their end
-//! ([`active`]). Neither waits inside a pass: a delay is a stage with a deadline. The drain itself is the node's business
-//! ([`crate::node`]). Commands live in memory; what is written on the claims of replacements lets a restarted process
-//! take a command up again, and what cannot be taken up is rolled back. How much was moved and when is written down where
-//! a pool bounds it ([`remembered`]).
+//! Two loops share the commands. The evaluation loop takes a snapshot of the cluster and decides with pure functions which
+//! nodes are disrupted and what replaces them (`karpenter_disruption`). The command loop executes started commands to
+//! their end ([`command_state`]). Neither blocks: a delay is a state with a deadline. Draining is done by
+//! [`crate::node`]. Commands are held in memory. Annotations on replacements let a restarted process resume a command; a
+//! command that cannot be resumed is rolled back. The move history is persisted in annotations where a NodePool limits
+//! moves or has a cool-down ([`persist_moves`]).
 //!
 //! Upstream: pkg/controllers/disruption.
 
@@ -47,17 +46,17 @@ pub use self::faults::Inspect;
 pub use self::resume::ANNOTATION_REPLACES;
 pub(crate) use self::resume::created_for;
 
-/// Between two looks when there is nothing to do.
+/// The interval of both loops if there is nothing to do.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
-/// Between two looks while something is under way, not known yet, or has to be tried again.
+/// The interval of both loops while a command is in progress, inputs are missing, or something is retried.
 pub const RETRY_POLL: Duration = Duration::from_secs(1);
-/// A cluster in which nothing changes is looked at again after this long.
+/// An unchanged cluster is evaluated again after this long.
 pub const REEVALUATE_AFTER_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The condition that says why a claim goes.
+/// The condition of a NodeClaim that is being disrupted.
 pub const DISRUPTION_REASON: &str = "DisruptionReason";
 
-/// The loops. There is one of these per process, worked on by two tasks.
+/// Both loops. There is one instance per process, reconciled by two queues.
 pub struct Disruption {
     context: Context,
     rules: Rules,
@@ -67,7 +66,7 @@ pub struct Disruption {
     pod_churn: PodChurn,
     watchdog: EvaluationWatchdog,
     commands: OnceLock<Queue>,
-    /// Held while moved pods are written down.
+    /// Held while moved pods are counted on a NodePool.
     move_count_lock: tokio::sync::Mutex<()>,
     suspects: Mutex<faults::Suspects>,
     inspect: Option<Inspect>,
@@ -91,24 +90,24 @@ impl Disruption {
         }
     }
 
-    /// Calls `inspect` with every cluster that is about to be evaluated.
+    /// Calls `inspect` with every cluster before its evaluation.
     pub fn inspected_by(mut self, inspect: Inspect) -> Self {
         self.inspect = Some(inspect);
         self
     }
 
-    /// With another rest between a proposal and the second look at it.
+    /// Replaces the delay between finding a command and its validation.
     pub fn with_validation_delay(mut self, delay: Duration) -> Self {
         self.validation_delay = delay;
         self
     }
 
-    /// Both loops work on one queue.
+    /// Both loops use one queue.
     pub fn watch(&self, queue: &Queue) {
         self.watch_apart(queue, queue);
     }
 
-    /// Each loop works on a queue of its own.
+    /// Each loop uses its own queue.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
         self.trigger.watch(&self.context.stores);
@@ -119,7 +118,7 @@ impl Disruption {
         self.context.state.on_buffer_hosts_changed(move || trigger.record_change());
         commands.add(commands_key());
         evaluations.add(evaluation_key());
-        // A replacement that is lost, or ready, is worth a look at once: nobody else should act on it first.
+        // A lost or ready replacement is handled at once, before other controllers react to it.
         let to = commands.clone();
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             let is_replacement = resume::is_replacement(change.object());
@@ -128,7 +127,7 @@ impl Disruption {
                 to.add(commands_key());
             }
         });
-        // Budgets may be open again: for what waits for that, and for more once all that were going are gone.
+        // A deleted claim may free a budget; without any deleting claims, further commands may be found.
         let (to, stores) = (evaluations.clone(), self.context.stores.clone());
         let (command_queue, clock) = (self.command_queue.clone(), self.context.clock);
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
@@ -142,7 +141,7 @@ impl Disruption {
         });
     }
 
-    /// A command has begun, and somebody has to see to it.
+    /// Runs the command loop, because a command started.
     fn wake_command_loop(&self) {
         if let Some(queue) = self.commands.get() {
             queue.add(commands_key());
@@ -185,7 +184,7 @@ fn becomes_ready(change: &Change<NodeClaim>) -> bool {
     }
 }
 
-/// What the administrator set, as the rules want it.
+/// The settings of the process, for the planner.
 fn rules(context: &Context) -> Rules {
     let planner = &context.settings.planner;
     Rules {

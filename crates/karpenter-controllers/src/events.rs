@@ -1,6 +1,7 @@
-//! Events on objects, as core `v1` Events. The same reason on the same object is not repeated for a while, whatever the
-//! message says by then, because messages carry numbers that change all the time. A caller that separates occasions names
-//! them ([`ObjectEvent::dedupe_by`]). What is left goes through client-go's correlation before it is written.
+//! Publishes events as core `v1` Events. The same reason on the same object is not repeated for a while, even if the
+//! message differs, because messages contain numbers that change often. Callers that need to distinguish occasions
+//! set [`ObjectEvent::dedupe_by`]. The remaining events pass client-go's correlation before they are written.
+//! Upstream: pkg/events/recorder.go.
 
 mod correlator;
 
@@ -20,49 +21,49 @@ use serde_json::json;
 
 use self::correlator::{Correlator, Observed};
 
-/// The source that upstream's events name.
+/// The source component of the events, as in upstream.
 pub const COMPONENT: &str = "karpenter";
-/// How long the same event stays untold, unless it says otherwise.
+/// How long the same event is not repeated by default.
 pub const REPEAT_AFTER: Duration = Duration::from_secs(120);
-/// More remembered events than this are forgotten, oldest first.
-const REMEMBERED_MAX: usize = 20_000;
-/// Longer messages are cut: `events.k8s.io` does not take them, and people do not read them.
+/// At this number of recorded events the older half is removed.
+const PUBLISHED_MAX: usize = 20_000;
+/// Longer messages are truncated: `events.k8s.io` rejects them.
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// Something worth telling about an object.
+/// An event about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectEvent {
-    pub about: ObjectReference,
+    pub involved_object: ObjectReference,
     pub is_warning: bool,
     pub reason: Cow<'static, str>,
     pub message: String,
     pub repeat_after: Duration,
-    /// Notices with other values here are not the same, although they have the reason and the object in common.
-    pub episode: String,
+    /// Events with the same object and reason but different values here are different.
+    pub discriminator: String,
 }
 
 impl ObjectEvent {
     pub fn normal<K: Resource<DynamicType = ()>>(
-        about: &K,
+        involved_object: &K,
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
         Self {
-            about: about.object_ref(&()),
+            involved_object: involved_object.object_ref(&()),
             is_warning: false,
             reason: reason.into(),
             message: message.into(),
             repeat_after: REPEAT_AFTER,
-            episode: String::new(),
+            discriminator: String::new(),
         }
     }
 
     pub fn warning<K: Resource<DynamicType = ()>>(
-        about: &K,
+        involved_object: &K,
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
-        Self { is_warning: true, ..Self::normal(about, reason, message) }
+        Self { is_warning: true, ..Self::normal(involved_object, reason, message) }
     }
 
     pub fn normal_of_pod(
@@ -70,7 +71,7 @@ impl ObjectEvent {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
-        // What is kept of a pod is no object of the API.
+        // Only the metadata of the pod is needed.
         let metadata = ObjectMeta {
             name: Some(pod.name.to_string()),
             namespace: Some(pod.namespace().to_owned()),
@@ -88,9 +89,9 @@ impl ObjectEvent {
         Self { is_warning: true, ..Self::normal_of_pod(pod, reason, message) }
     }
 
-    /// Tells it from the same reason on another occasion.
-    pub fn dedupe_by(mut self, episode: impl Into<String>) -> Self {
-        self.episode = episode.into();
+    /// Distinguishes the event from events with the same object and reason.
+    pub fn dedupe_by(mut self, discriminator: impl Into<String>) -> Self {
+        self.discriminator = discriminator.into();
         self
     }
 
@@ -102,17 +103,17 @@ impl ObjectEvent {
 
 type Key = (String, Cow<'static, str>, String);
 
-/// Sends notices to the API server. Clones share what was published.
+/// Sends events to the API server. Clones share what was published.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
     clock: Clock,
-    told: Arc<Mutex<BTreeMap<Key, Timestamp>>>,
+    published_at: Arc<Mutex<BTreeMap<Key, Timestamp>>>,
     correlator: Arc<Mutex<Correlator>>,
-    /// The number in the last event's name.
+    /// The number in the name of the last event.
     last_number: Arc<Mutex<i128>>,
-    /// Status codes of refusals that were logged.
-    logged_codes: Arc<Mutex<BTreeSet<u16>>>,
+    /// HTTP status codes of rejected events that were logged.
+    logged_status_codes: Arc<Mutex<BTreeSet<u16>>>,
 }
 
 impl Recorder {
@@ -120,37 +121,41 @@ impl Recorder {
         Self {
             client,
             clock,
-            told: Arc::default(),
+            published_at: Arc::default(),
             correlator: Arc::default(),
             last_number: Arc::default(),
-            logged_codes: Arc::default(),
+            logged_status_codes: Arc::default(),
         }
     }
 
-    /// Writes it, unless it was published lately. A failure is not worth failing for: the event is lost.
-    pub async fn publish(&self, mut notice: ObjectEvent) {
-        if !self.begin(&notice) {
+    /// Publishes the event unless the same event was published recently. If the write fails, the event is lost.
+    pub async fn publish(&self, mut event: ObjectEvent) {
+        if !self.begin(&event) {
             return;
         }
-        notice.message.truncate(notice.message.floor_char_boundary(MESSAGE_BYTES_MAX));
-        let name = format!("{}.{:x}", notice.about.name.as_deref().unwrap_or(COMPONENT), self.next_number());
+        event.message.truncate(event.message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        let name = format!(
+            "{}.{:x}",
+            event.involved_object.name.as_deref().unwrap_or(COMPONENT),
+            self.next_number()
+        );
         let now = self.clock.now();
-        let observed = locked(&self.correlator).correlate(&notice, name, now);
+        let observed = locked(&self.correlator).correlate(&event, name, now);
         let Some(observed) = observed else { return };
-        // What belongs to no namespace has its events in the default one.
-        let namespace = notice.about.namespace.as_deref().unwrap_or("default");
+        // Events about cluster-scoped objects are in the default namespace.
+        let namespace = event.involved_object.namespace.as_deref().unwrap_or("default");
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         let written = match observed.count {
-            1 => self.create(&events, &notice, &observed).await,
+            1 => self.create(&events, &event, &observed).await,
             _ => match self.count_up(&events, &observed).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {
-                    self.create(&events, &notice, &observed).await
+                    self.create(&events, &event, &observed).await
                 }
                 written => written,
             },
         };
         if let Err(error) = written {
-            self.log_refusal(&error);
+            self.log_rejection(&error);
         }
     }
 
@@ -164,62 +169,62 @@ impl Recorder {
     async fn create(
         &self,
         events: &Api<Event>,
-        notice: &ObjectEvent,
+        event: &ObjectEvent,
         observed: &Observed,
     ) -> kube::Result<()> {
         let event = Event {
             metadata: ObjectMeta { name: Some(observed.name.clone()), ..ObjectMeta::default() },
-            type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(notice.reason.clone().into_owned()),
+            type_: Some(if event.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(event.reason.clone().into_owned()),
             message: Some(observed.message.clone()),
             source: Some(EventSource { component: Some(COMPONENT.to_owned()), host: None }),
             first_timestamp: Some(Time(whole_seconds(observed.first))),
             last_timestamp: Some(self.clock.time()),
             count: Some(observed.count),
-            involved_object: notice.about.clone(),
+            involved_object: event.involved_object.clone(),
             reporting_component: Some(COMPONENT.to_owned()),
             ..Event::default()
         };
         events.create(&PostParams::default(), &event).await.map(drop)
     }
 
-    /// Once for each status: what refuses one event refuses them all.
-    fn log_refusal(&self, error: &kube::Error) {
+    /// Logs each status code once, because all events are rejected for the same cause.
+    fn log_rejection(&self, error: &kube::Error) {
         let kube::Error::Api(status) = error else { return };
         let is_harmless = status.is_already_exists() || status.message.contains("being terminated");
-        if !is_harmless && locked(&self.logged_codes).insert(status.code) {
+        if !is_harmless && locked(&self.logged_status_codes).insert(status.code) {
             tracing::error!(%error, "server rejected event, events like it are dropped");
         }
     }
 
-    /// Nanoseconds, or one more than last time if no time has passed.
+    /// The time in nanoseconds, or one more than the last number.
     fn next_number(&self) -> i128 {
         let mut last = locked(&self.last_number);
         *last = (*last + 1).max(self.clock.now().as_nanosecond());
         *last
     }
 
-    /// Whether it would be published now.
-    pub fn is_due(&self, notice: &ObjectEvent) -> bool {
+    /// Whether the event would be published now.
+    pub fn is_due(&self, event: &ObjectEvent) -> bool {
         let now = self.clock.now();
-        locked(&self.told).get(&key(notice)).is_none_or(|at| since(now, *at) >= notice.repeat_after)
+        locked(&self.published_at).get(&key(event)).is_none_or(|at| since(now, *at) >= event.repeat_after)
     }
 
-    /// Whether it was not published lately; from now on it was.
-    fn begin(&self, notice: &ObjectEvent) -> bool {
-        let key = key(notice);
+    /// Records the event as published. Returns `false` if it was published recently.
+    fn begin(&self, event: &ObjectEvent) -> bool {
+        let key = key(event);
         let now = self.clock.now();
-        let mut told = locked(&self.told);
-        if told.get(&key).is_some_and(|at| since(now, *at) < notice.repeat_after) {
+        let mut published_at = locked(&self.published_at);
+        if published_at.get(&key).is_some_and(|at| since(now, *at) < event.repeat_after) {
             return false;
         }
-        if told.len() >= REMEMBERED_MAX {
-            let mut ages: Vec<Timestamp> = told.values().copied().collect();
+        if published_at.len() >= PUBLISHED_MAX {
+            let mut ages: Vec<Timestamp> = published_at.values().copied().collect();
             ages.sort_unstable();
             let middle = ages[ages.len() / 2];
-            told.retain(|_, at| *at > middle);
+            published_at.retain(|_, at| *at > middle);
         }
-        told.insert(key, now);
+        published_at.insert(key, now);
         true
     }
 }
@@ -228,23 +233,24 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What makes a notice the same as another.
-fn key(notice: &ObjectEvent) -> Key {
-    let about = notice.about.uid.clone().or_else(|| notice.about.name.clone()).unwrap_or_default();
-    let mut occasion = notice.episode.clone();
-    if is_message_part_of_key(notice) {
-        occasion.push_str(&notice.message);
+/// Events with the same key are the same event.
+fn key(event: &ObjectEvent) -> Key {
+    let involved_object =
+        event.involved_object.uid.clone().or_else(|| event.involved_object.name.clone()).unwrap_or_default();
+    let mut discriminator = event.discriminator.clone();
+    if is_message_part_of_key(event) {
+        discriminator.push_str(&event.message);
     }
-    (about, notice.reason.clone(), occasion)
+    (involved_object, event.reason.clone(), discriminator)
 }
 
-/// Whether the words name what it is about and nothing that changes by itself: why a node is disrupted, what the budgets
-/// of a pool hold up, which annotation or budget is wrong.
-fn is_message_part_of_key(notice: &ObjectEvent) -> bool {
-    match &*notice.reason {
+/// Whether the message is part of the key, because it contains no numbers that change by themselves: why a node is
+/// disrupted, which reasons a NodePool's budgets block, which annotation or budget is invalid.
+fn is_message_part_of_key(event: &ObjectEvent) -> bool {
+    match &*event.reason {
         "DisruptionLaunching" | "DisruptionTerminating" => true,
         "InvalidConsolidationAnnotation" | "InvalidDisruptionBudget" | "InvalidHostnameSpreadShare" => true,
-        "DisruptionBlocked" => notice.about.kind.as_deref() == Some("NodePool"),
+        "DisruptionBlocked" => event.involved_object.kind.as_deref() == Some("NodePool"),
         _ => false,
     }
 }
@@ -273,7 +279,7 @@ mod tests {
         events.list(&ListParams::default()).await.expect("events").items
     }
 
-    /// Messages and counts, in order.
+    /// Messages and counts, sorted.
     async fn messages(client: &Client) -> Vec<(String, i32)> {
         let line = |event: Event| (event.message.unwrap_or_default(), event.count.unwrap_or_default());
         let mut found: Vec<(String, i32)> = listed(client).await.into_iter().map(line).collect();
@@ -322,7 +328,11 @@ mod tests {
         publish("7 of 9").await;
         publish("7 of 9").await;
         publish("6 of 9").await;
-        assert_eq!(messages(&client).await, expected(&[("7 of 9", 1)]), "numbers that change are no news");
+        assert_eq!(
+            messages(&client).await,
+            expected(&[("7 of 9", 1)]),
+            "a changed number alone is not published"
+        );
         recorder.publish(ObjectEvent::warning(&pool, "Another", "6 of 9")).await;
         recorder.publish(ObjectEvent::warning(&pool, "Reason", "again").dedupe_by("2")).await;
         assert_eq!(messages(&client).await, expected(&[("6 of 9", 1), ("7 of 9", 1), ("again", 1)]));
@@ -350,16 +360,19 @@ mod tests {
     async fn long_messages_are_cut_between_characters() {
         let (client, recorder) = world();
         let pool = pool();
-        for (episode, text) in ["x".repeat(2000), "ü".repeat(600), "€".repeat(400)].into_iter().enumerate()
+        for (discriminator, text) in
+            ["x".repeat(2000), "ü".repeat(600), "€".repeat(400)].into_iter().enumerate()
         {
-            recorder.publish(ObjectEvent::normal(&pool, "Reason", text).dedupe_by(episode.to_string())).await;
+            recorder
+                .publish(ObjectEvent::normal(&pool, "Reason", text).dedupe_by(discriminator.to_string()))
+                .await;
         }
         let lengths: Vec<usize> = messages(&client).await.iter().map(|(message, _)| message.len()).collect();
         assert_eq!(lengths, [1024, 1024, 1023]);
     }
 
     #[test]
-    fn every_reason_that_a_budget_holds_up_is_told() {
+    fn budget_events_of_nodepools_are_distinguished_by_message() {
         let blocked = |words: &str| ObjectEvent::normal(&pool(), "DisruptionBlocked", words);
         assert_ne!(key(&blocked("Empty")), key(&blocked("Drifted")));
         let node = k8s_openapi::api::core::v1::Node::default();

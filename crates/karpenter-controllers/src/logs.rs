@@ -1,9 +1,9 @@
-//! The log: one JSON object per line in the shape of upstream's logger, or text for people.
+//! The log format: one JSON object per line, in the format of upstream's logger, or text.
 //!
-//! A call site writes field names in snake_case; [`Lines`] prints them with hyphens, as upstream does. Names that upstream
-//! writes in another way (`messageKind`, `taint.Key`) are written so at the call site. `nodeclaim`, `nodepool`, `node` and
-//! `pod` hold a name, with its namespace before a slash, and are printed as references to objects. Nested values come from
-//! [`json`]. Every line of a pass begins with the fields of its [`Pass`].
+//! Call sites write field names in snake_case; [`Lines`] prints them with hyphens, as upstream. Names that upstream
+//! writes differently (`messageKind`, `taint.Key`) are written like that at the call site. `nodeclaim`, `nodepool`,
+//! `node` and `pod` hold a name, with its namespace before a slash, and are printed as references to objects. Nested
+//! values are made with [`json`]. Every line of a pass starts with the fields of its [`Pass`].
 
 mod fields;
 mod lines;
@@ -16,17 +16,17 @@ use serde::Serialize;
 pub use lines::Lines;
 pub use pass::{Pass, PassIds};
 
-/// The most names that a list of pods or instance types spells out.
+/// How many names a list of pods or instance types contains at most.
 const NAMED_MAX: usize = 5;
 
-/// A nested value for a field: [`Lines`] prints what is recorded as bytes as the JSON that it is.
+/// A nested value of a field: [`Lines`] prints fields of type bytes as JSON.
 pub fn json(value: impl Serialize) -> Box<[u8]> {
     let text = serde_json::to_vec(&value);
-    // Only a map with keys that are no text, or a failing Serialize, has no JSON form.
+    // Only a map with keys that are not strings, or a failing Serialize, cannot be written as JSON.
     text.unwrap_or_else(|_| b"null".to_vec()).into_boxed_slice()
 }
 
-/// The first names in full and the number of the others: `a, b, c, d, e and 50 other(s)`.
+/// The first names and the number of the others: `a, b, c, d, e and 50 other(s)`.
 pub fn names<T: Display>(names: impl ExactSizeIterator<Item = T>) -> String {
     let others = names.len().saturating_sub(NAMED_MAX);
     let mut text = names.take(NAMED_MAX).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_names_five_and_counts_the_others() {
+    fn list_has_five_names_and_the_number_of_others() {
         let table = [
             (0, ""),
             (1, "t0"),

@@ -1,9 +1,9 @@
-//! Every number that this process tells about itself, declared in one place, with upstream's names and labels.
+//! All metrics of the controllers, declared in one place with upstream's names and labels.
 //!
-//! Most of them follow from the objects and are counted by watching the stores ([`follow`]) or worked out when somebody
-//! asks ([`page`]), so controllers need not know about them. What only a controller knows, it counts itself. Nothing is
-//! ever decided from a metric. Prices and availability of single offerings are the provider's to tell, and only with
-//! `--offering-metrics`: they are tens of thousands of series that depend on nothing in the cluster.
+//! Most metrics follow from objects: they are counted when the stores change ([`follow`]) or computed for each scrape
+//! ([`page`]). Controllers only count what no object shows. No decision depends on a metric. The provider publishes
+//! price and availability of single offerings, and only with `--offering-metrics`, because they are tens of thousands
+//! of series.
 
 pub mod client;
 pub mod cloud;
@@ -70,25 +70,25 @@ const LIFETIME_BUCKETS: &[f64] = &[
     30.0 * DAY,
 ];
 
-/// So many bounds, each twice the one before.
+/// `count` bucket bounds, each twice the previous one.
 fn powers(first: f64, count: i32) -> Vec<f64> {
     (0..count).map(|power| first * 2f64.powi(power)).collect()
 }
 
-/// Since when the stores have not been filled, as far as anybody asked.
+/// Since when the stores are not synced, as seen by scrapes.
 #[derive(Debug, Default)]
 struct Unsynced {
     began: Mutex<Option<Timestamp>>,
 }
 
-/// Clones count into the same series.
+/// Clones share the series.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Registry>,
     declared: Arc<[Declared]>,
-    /// Whether this copy works: only then does it tell about objects.
+    /// Whether this replica is the leader: only the leader publishes metrics of objects.
     is_following: Arc<AtomicBool>,
-    /// Group and kind of the node classes of pools that are ours; empty where there is no provider.
+    /// Group and kind of the provider's node classes; empty without a provider.
     class_kinds: Arc<[(&'static str, &'static str)]>,
     node_labels: Arc<NodeLabels>,
     conditions: ConditionMetrics,
@@ -148,7 +148,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Metrics whose labels are those that the provider's objects have.
+    /// Metrics with the labels of the provider's node classes and well-known labels.
     pub fn of(cloud: &dyn CloudProvider) -> Self {
         Self::new(Some(cloud))
     }
@@ -176,167 +176,167 @@ impl Metrics {
             ),
             nodeclaims_terminated: declare.counter(
                 "karpenter_nodeclaims_terminated_total",
-                "Number of nodeclaims that are gone.",
+                "Number of nodeclaims terminated.",
                 &["nodepool", "capacity_type", "zone"],
             ),
             nodeclaims_disrupted: declare.counter(
                 "karpenter_nodeclaims_disrupted_total",
-                "Number of nodeclaims ended by Karpenter, by reason.",
+                "Number of nodeclaims disrupted, by reason.",
                 &["reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode"],
             ),
             nodeclaims_unhealthy_disrupted: declare.counter(
                 "karpenter_nodeclaims_unhealthy_disrupted_total",
-                "Number of nodeclaims ended because their nodes were sick, by condition.",
+                "Number of nodeclaims disrupted by node repair, by unhealthy condition.",
                 &["condition", "nodepool", "capacity_type", "image_id", "termination_mode"],
             ),
             nodeclaims_termination_duration: declare.histogram(
                 "karpenter_nodeclaims_termination_duration_seconds",
-                "From the deletion of a nodeclaim until it is gone.",
+                "Duration from the deletion of a nodeclaim until it is removed.",
                 &powers(1.0, 12),
                 &["nodepool"],
             ),
             nodeclaims_instance_termination_duration: declare.histogram(
                 "karpenter_nodeclaims_instance_termination_duration_seconds",
-                "From the first request to end an instance until it is gone.",
+                "Duration from the first request to terminate an instance until it is terminated.",
                 &powers(1.0, 11),
                 &["nodepool"],
             ),
             disruption: disruption::DisruptionMetrics::new(&declare),
             nodes_created: declare.counter(
                 "karpenter_nodes_created_total",
-                "Number of nodes that registered for a nodeclaim.",
+                "Number of nodes created: nodes that registered for a nodeclaim.",
                 &["nodepool", "zone"],
             ),
             nodes_terminated: declare.counter(
                 "karpenter_nodes_terminated_total",
-                "Number of nodes of nodeclaims that are gone.",
+                "Number of nodes terminated.",
                 &["nodepool", "zone"],
             ),
             nodes_drained: declare.counter(
                 "karpenter_nodes_drained_total",
-                "Number of nodes whose pods were all gone before they were.",
+                "Number of nodes drained.",
                 &["nodepool"],
             ),
             nodes_lifetime_duration: declare.histogram(
                 "karpenter_nodes_lifetime_duration_seconds",
-                "How long nodes lived.",
+                "Lifetime of nodes, from creation to deletion.",
                 LIFETIME_BUCKETS,
                 &["nodepool"],
             ),
             nodes_termination_duration: SummaryVec::new(
                 "karpenter_nodes_termination_duration_seconds",
-                "From the deletion of a node until it is gone.",
+                "Duration from the deletion of a node until it is removed.",
                 &["nodepool"],
             ),
             nodes_reboots: declare.counter(
                 "karpenter_nodes_reboots_total",
-                "Number of restarts of nodes in place, by how they ended.",
+                "Number of reboots of nodes, by result.",
                 &["result"],
             ),
             nodes_reboot_duration: declare.histogram(
                 "karpenter_nodes_reboot_duration_seconds",
-                "From the request for a restart until it ended, by how.",
+                "Duration from the request of a reboot until it ended, by result.",
                 &reboots,
                 &["result"],
             ),
             nodes_reboot_recovery_duration: declare.histogram(
                 "karpenter_nodes_reboot_recovery_duration_seconds",
-                "From the restart of a node until it was back.",
+                "Duration from the reboot of a node until it was ready.",
                 &reboots,
                 &[],
             ),
             nodepools_cost: declare.gauge(
                 "karpenter_nodepools_cost_total",
-                "What the nodes of a nodepool cost an hour, at the prices that plans reckon with.",
+                "Price per hour of the nodes of a nodepool, with the prices that the planner uses.",
                 &["nodepool"],
             ),
             nodepools_cost_errors: declare.counter(
                 "karpenter_nodepools_cost_tracker_errors_total",
-                "Number of times that the prices for a nodepool could not be had.",
+                "Number of times that the prices of a nodepool could not be resolved.",
                 &["nodepool"],
             ),
             pods: pods::PodMetrics::new(&declare),
             pods_planned_bound: declare.counter(
                 "karpenter_pods_planned_bound_total",
-                "Number of bound pods that had been planned for a new node, by whether they are on it.",
+                "Number of bound pods with a reservation, by whether they were bound to the planned node.",
                 &["as_planned"],
             ),
             pods_drained: declare.counter(
                 "karpenter_pods_drained_total",
-                "Number of pods that left nodes because Karpenter ended them, by reason.",
+                "Number of pods drained from nodes, by reason.",
                 &["reason"],
             ),
             pods_eviction_requests: declare.counter(
                 "karpenter_pods_eviction_requests_total",
-                "Number of evictions asked for, by the server's answer.",
+                "Number of eviction requests, by status code of the response.",
                 &["code"],
             ),
             pod_deletion_cost_pending: declare.gauge_int(
                 "karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes",
-                "Number of nodes whose pods are to get another deletion cost.",
+                "Number of nodes with pending writes of the annotation pod-deletion-cost.",
                 &["nodepool"],
             ),
             pod_deletion_cost_writes: declare.counter(
                 "karpenter_pod_deletion_cost_pod_annotation_writes_total",
-                "Number of pods that were to get another deletion cost, by outcome.",
+                "Number of writes of the annotation pod-deletion-cost, by result.",
                 &["result"],
             ),
             scheduling_duration: declare.histogram(
                 "karpenter_scheduler_scheduling_duration_seconds",
-                "How long plans took.",
+                "Duration of planning.",
                 DURATION_BUCKETS,
                 &["controller"],
             ),
             plans: scheduler::Plans::default(),
             planner_faults: declare.counter(
                 "karpenter_planner_faults_total",
-                "Number of plans that broke a rule or ended early, by planner mode and cause.",
+                "Number of planner faults: invalid plans and panics, by planner mode and cause.",
                 &["mode", "cause"],
             ),
             scheduler_ignored_pods: declare.gauge_single(
                 "karpenter_scheduler_ignored_pods_count",
-                "Number of pods that are not planned for because of what they ask for.",
+                "Number of pods that provisioning ignores because their spec is not supported.",
             ),
             scheduler_unschedulable_pods: declare.gauge_int(
                 "karpenter_scheduler_unschedulable_pods_count",
-                "Number of pods for which the last plan had no place.",
+                "Number of unschedulable pods in the last plan.",
                 &["controller"],
             ),
             cluster_state_node_count: declare
-                .gauge_single("karpenter_cluster_state_node_count", "Number of nodes known."),
+                .gauge_single("karpenter_cluster_state_node_count", "Number of nodes in cluster state."),
             cluster_state_synced: declare.gauge_single(
                 "karpenter_cluster_state_synced",
-                "Whether everything that is watched has been listed once.",
+                "Whether cluster state is synced: every watched kind has been listed.",
             ),
             cluster_state_unsynced: declare.gauge_float(
                 "karpenter_cluster_state_unsynced_time_seconds",
-                "How long not everything that is watched has been listed.",
+                "How long cluster state has not been synced.",
             ),
             cloud_duration: declare.histogram(
                 "karpenter_cloudprovider_duration_seconds",
-                "How long calls to the cloud took.",
+                "Duration of calls to the cloud provider.",
                 prometheus::DEFAULT_BUCKETS,
                 &["controller", "method", "provider"],
             ),
             cloud_errors: declare.counter(
                 "karpenter_cloudprovider_errors_total",
-                "Number of calls to the cloud that failed.",
+                "Number of failed calls to the cloud provider.",
                 &["controller", "method", "provider", "error", "nodepool"],
             ),
             runtime: runtime::RuntimeMetrics::new(&declare),
             leader_election_status: declare.gauge_int(
                 "leader_election_master_status",
-                "Whether this process holds the lease.",
+                "Whether this process holds the leader election lease.",
                 &["name"],
             ),
             leader_election_slow_path: declare.counter(
                 "leader_election_slowpath_total",
-                "Number of renewals of the lease that failed and were tried again.",
+                "Number of failed lease renewals that were retried.",
                 &["name"],
             ),
             heap_live: declare.gauge_float(
                 "go_gc_heap_live_bytes",
-                "Resident memory: there is no collector here that could say which part of it is live.",
+                "Resident memory of the process, as there is no garbage collector.",
             ),
             declared: declare.declared.into_inner().unwrap_or_else(PoisonError::into_inner).into(),
             registry: Arc::new(declare.registry),
@@ -345,17 +345,17 @@ impl Metrics {
         metrics
     }
 
-    /// Where a provider declares what it tells about itself, next to everything here.
+    /// The registry, in which a provider registers its own metrics too.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// What is kept here, whether or not it has a series yet. What a provider registers is not among it.
+    /// The metrics declared by this crate, with or without series.
     pub fn declared(&self) -> &[Declared] {
         &self.declared
     }
 
-    /// What is kept, in Prometheus' text format.
+    /// The registered metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         #[cfg(target_os = "linux")]
         self.heap_live.set(resident_bytes());

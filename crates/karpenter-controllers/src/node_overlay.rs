@@ -1,7 +1,8 @@
-//! Overlays: which of them count, what they come to, and what their status says.
+//! Evaluates NodeOverlays: validates them, finds conflicts, and writes their status.
 //!
-//! All of them are looked at together, because one may contradict another. The outcome replaces the old one at one
-//! stroke, after the statuses were written. Upstream: pkg/controllers/nodeoverlay/controller.go.
+//! All NodeOverlays are evaluated together, because one may conflict with another. The result replaces the previous
+//! one at once, after the statuses were written.
+//! Upstream: pkg/controllers/nodeoverlay/controller.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::stores::listed;
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-/// Prices and offerings change without anybody telling.
-const EVALUATED_AGAIN_AFTER: Duration = Duration::from_secs(6 * 3600);
-/// A pool whose offerings are not known is asked for again.
-const POOL_FAILED_RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Changes of prices and offerings trigger no reconcile.
+const EVALUATION_PERIOD: Duration = Duration::from_secs(6 * 3600);
+/// Retry after the instance types of a NodePool could not be resolved.
+const RESOLUTION_RETRY: Duration = Duration::from_secs(10);
 
-/// Evaluates overlays whenever one of them, a pool or a node class changes.
+/// Evaluates NodeOverlays whenever one of them, a NodePool or a node class changes.
 pub struct NodeOverlays {
     pub context: Context,
     pub offerings: Arc<Offerings>,
@@ -37,7 +38,7 @@ pub struct NodeOverlays {
 
 impl NodeOverlays {
     pub fn watch(&self, queue: &Queue) {
-        // Without overlays too: a pool that was not evaluated cannot be used.
+        // Also without NodeOverlays: a NodePool cannot launch before it is evaluated.
         queue.add(key());
         if let Some(overlays) = &self.context.stores.node_overlays {
             on_new_generation(overlays, queue);
@@ -49,7 +50,7 @@ impl NodeOverlays {
     }
 }
 
-/// The only key: all overlays are one piece of work.
+/// The only key of this controller.
 fn key() -> ObjectKey {
     ObjectKey::new("", "overlays")
 }
@@ -60,11 +61,11 @@ where
 {
     let to = queue.clone();
     store.observe(move |change| {
-        let is_news = match change {
+        let is_changed = match change {
             Change::Applied { old: Some(old), new } => old.meta().generation != new.meta().generation,
             Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
         };
-        if is_news {
+        if is_changed {
             to.add(key());
         }
     });
@@ -75,7 +76,7 @@ impl Reconcile for NodeOverlays {
         let context = &self.context;
         let overlays = listed(context.stores.node_overlays.as_ref());
         let mut pools = Vec::new();
-        let mut after = Requeue::After(EVALUATED_AGAIN_AFTER);
+        let mut after = Requeue::After(EVALUATION_PERIOD);
         for pool in context.stores.node_pools.list() {
             if !context.is_managed(&pool.spec.template.spec.node_class_ref) {
                 continue;
@@ -84,14 +85,14 @@ impl Reconcile for NodeOverlays {
                 Ok(instance_types) => pools.push(OfferedPool { pool, instance_types }),
                 Err(error) => {
                     let name = name_of(&*pool);
-                    tracing::error!(nodepool = name, %error, "overlays cannot be evaluated for the nodepool");
-                    after = after.earlier(Requeue::After(POOL_FAILED_RETRY_AFTER));
+                    tracing::error!(nodepool = name, %error, "failed to evaluate overlays, unable to resolve instance types");
+                    after = after.earlier(Requeue::After(RESOLUTION_RETRY));
                 }
             }
         }
         let invalid: BTreeMap<&str, String> = overlays
             .iter()
-            .filter_map(|overlay| Some((name_of(&**overlay), validation_problem(overlay)?)))
+            .filter_map(|overlay| Some((name_of(&**overlay), validation_error(overlay)?)))
             .collect();
         let valid = overlays.iter().filter(|one| !invalid.contains_key(name_of(&***one)));
         let evaluation =
@@ -99,15 +100,15 @@ impl Reconcile for NodeOverlays {
         let now = context.clock.now();
         for overlay in &overlays {
             let name = name_of(&**overlay);
-            let problem = match invalid.get(name) {
-                Some(problem) => Some(("RuntimeValidation", problem.as_str())),
+            let error = match invalid.get(name) {
+                Some(error) => Some(("RuntimeValidation", error.as_str())),
                 None => evaluation
                     .conflicting
                     .contains(name)
                     .then_some(("Conflict", "conflict with another overlay")),
             };
-            if !self.write(overlay, problem, now).await? {
-                // It changed meanwhile, and so may have what it comes to.
+            if !self.write(overlay, error, now).await? {
+                // The NodeOverlay changed, so the evaluation is obsolete.
                 return Ok(Requeue::After(Duration::ZERO));
             }
         }
@@ -118,19 +119,19 @@ impl Reconcile for NodeOverlays {
 }
 
 impl NodeOverlays {
-    /// `false` if the overlay is no longer what it was.
+    /// Writes the status. `false` if the NodeOverlay changed since it was read.
     async fn write(
         &self,
         overlay: &NodeOverlay,
-        problem: Option<(&str, &str)>,
+        error: Option<(&str, &str)>,
         now: Timestamp,
     ) -> kube::Result<bool> {
         let Some(store) = &self.context.stores.node_overlays else { return Ok(true) };
         let old = overlay.status.clone().unwrap_or_default();
-        let new = decide_status(overlay, problem, now);
+        let new = decide_status(overlay, error, now);
         match writes::status_unchanged(&self.context.client, store, overlay, &old, &new).await {
             Ok(Some(_)) => Ok(true),
-            // Nothing to write, or nothing to write to.
+            // Either nothing differs, or the object is gone.
             Ok(None) => Ok(old == new),
             Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
             Err(error) => Err(error),
@@ -138,25 +139,25 @@ impl NodeOverlays {
     }
 }
 
-/// The status an overlay should have.
+/// The desired status of a NodeOverlay.
 pub fn decide_status(
     overlay: &NodeOverlay,
-    problem: Option<(&str, &str)>,
+    error: Option<(&str, &str)>,
     now: Timestamp,
 ) -> NodeOverlayStatus {
     let mut status = overlay.status.clone().unwrap_or_default();
     let mut set = ConditionSet::open(NODE_OVERLAY_CONDITIONS, &overlay.metadata, &mut status.conditions, now);
-    match problem {
+    match error {
         Some((reason, message)) => set.set_false(VALIDATION_SUCCEEDED, reason, message),
         None => set.set_true(VALIDATION_SUCCEEDED),
     };
     status
 }
 
-/// All that the controllers have against an admitted overlay, in one line.
-fn validation_problem(overlay: &NodeOverlay) -> Option<String> {
+/// All runtime validation errors of a NodeOverlay, in one line.
+fn validation_error(overlay: &NodeOverlay) -> Option<String> {
     let object = serde_json::to_value(overlay).ok()?;
-    let problems: Vec<String> =
+    let errors: Vec<String> =
         runtime_errors("NodeOverlay", &object).iter().map(ToString::to_string).collect();
-    (!problems.is_empty()).then(|| problems.join("; "))
+    (!errors.is_empty()).then(|| errors.join("; "))
 }

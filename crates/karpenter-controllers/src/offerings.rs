@@ -1,8 +1,10 @@
-//! What pools can buy as this process sees it: the provider's offers, without what a gate switches off and with what
-//! overlays correct.
+//! The provider's instance types without offerings that a feature gate disables, and with the corrections of
+//! NodeOverlays.
 //!
-//! A cloud that wraps a cloud; every other call goes through. While the gate NodeOverlay is on, a pool has no offers
-//! until overlays have been evaluated for it, so that nothing is bought at a price that an overlay is about to correct.
+//! Wraps a cloud provider; all other calls are passed through. While the gate NodeOverlay is enabled, a NodePool has
+//! no instance types until the NodeOverlays are evaluated for it, so that no instance is launched at a price that is
+//! about to be corrected.
+//! Upstream: pkg/cloudprovider/overlay/cloudprovider.go, pkg/controllers/nodeoverlay/store.go.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,7 @@ use crate::operator::options::FeatureGates;
 
 type Types = Arc<Vec<InstanceType>>;
 
-/// What overlays come to at present. Clones share it.
+/// The evaluated NodeOverlays. Clones share the state.
 #[derive(Clone, Default)]
 pub struct OverlayStore {
     shared: Arc<Mutex<Stored>>,
@@ -34,46 +36,46 @@ type Listener = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 struct Stored {
     corrections: Corrections,
-    /// Pools that the corrections were corrected for.
+    /// NodePools for which the NodeOverlays were evaluated.
     evaluated: BTreeSet<String>,
-    /// The last outcome by pool: asked for often, and only worth making once.
+    /// Cache of the corrected instance types by NodePool.
     corrected: BTreeMap<String, CorrectedTypes>,
     listeners: Vec<Listener>,
 }
 
 #[derive(Debug)]
 struct CorrectedTypes {
-    from: Types,
+    original: Types,
     labels: Option<BTreeMap<String, String>>,
-    to: Types,
+    corrected_types: Types,
     repriced: BTreeSet<Arc<str>>,
     resized: BTreeSet<Arc<str>>,
 }
 
 impl OverlayStore {
-    /// Replaces everything at one stroke.
+    /// Replaces all corrections at once.
     pub fn replace(&self, corrections: Corrections, evaluated: BTreeSet<String>) {
         let mut stored = self.stored();
-        let is_news = stored.corrections != corrections || stored.evaluated != evaluated;
+        let is_changed = stored.corrections != corrections || stored.evaluated != evaluated;
         if stored.corrections != corrections {
             stored.corrected.clear();
         }
         stored.corrected.retain(|pool, _| evaluated.contains(pool));
         stored.corrections = corrections;
         stored.evaluated = evaluated;
-        let listeners = if is_news { stored.listeners.clone() } else { Vec::new() };
+        let listeners = if is_changed { stored.listeners.clone() } else { Vec::new() };
         drop(stored);
         for listener in listeners {
             listener();
         }
     }
 
-    /// Calls `listener` whenever prices or sizes may have become others.
+    /// Calls `listener` whenever prices or capacities may have changed.
     pub fn on_change(&self, listener: impl Fn() + Send + Sync + 'static) {
         self.stored().listeners.push(Arc::new(listener));
     }
 
-    /// The types of a pool as overlays correct them.
+    /// The instance types of a NodePool with corrections.
     pub fn apply(&self, pool: &NodePool, types: Types) -> Result<Types, CloudError> {
         let name = name_of(pool);
         let mut stored = self.stored();
@@ -82,45 +84,46 @@ impl OverlayStore {
         }
         let labels = pool.spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
         if let Some(corrected) = stored.corrected.get(name)
-            && Arc::ptr_eq(&corrected.from, &types)
+            && Arc::ptr_eq(&corrected.original, &types)
             && corrected.labels == labels
         {
-            return Ok(corrected.to.clone());
+            return Ok(corrected.corrected_types.clone());
         }
         let corrected = match overlays::apply(&stored.corrections, pool, &types) {
             Some(corrected) => CorrectedTypes {
-                from: types,
+                original: types,
                 labels,
-                to: Arc::new(corrected.types),
+                corrected_types: Arc::new(corrected.types),
                 repriced: corrected.repriced,
                 resized: corrected.resized,
             },
             None => CorrectedTypes {
-                from: types.clone(),
+                original: types.clone(),
                 labels,
-                to: types,
+                corrected_types: types,
                 repriced: BTreeSet::new(),
                 resized: BTreeSet::new(),
             },
         };
-        let to = corrected.to.clone();
+        let corrected_types = corrected.corrected_types.clone();
         stored.corrected.insert(name.to_owned(), corrected);
-        Ok(to)
+        Ok(corrected_types)
     }
 
-    /// Says on a claim whether overlays had a hand in its choice of instance types.
+    /// Annotates a NodeClaim if NodeOverlays changed the price or capacity of its instance types.
     pub fn annotate(&self, claim: &mut NodeClaim) {
         let stored = self.stored();
         let corrected = label(claim, labels::NODEPOOL).and_then(|pool| stored.corrected.get(pool));
         let Some(corrected) = corrected else { return };
         let named = claim.spec.requirements.iter().filter(|one| one.key == labels::INSTANCE_TYPE);
         let named: Vec<&str> = named.flat_map(|one| one.values.iter().map(String::as_str)).collect();
-        let is_among = |touched: &BTreeSet<Arc<str>>| named.iter().any(|name| touched.contains(*name));
-        let marks = [
+        let is_among =
+            |corrected_names: &BTreeSet<Arc<str>>| named.iter().any(|name| corrected_names.contains(*name));
+        let annotations = [
             (labels::ANNOTATION_PRICE_OVERLAY_APPLIED, is_among(&corrected.repriced)),
             (labels::ANNOTATION_CAPACITY_OVERLAY_APPLIED, is_among(&corrected.resized)),
         ];
-        for (key, _) in marks.into_iter().filter(|(_, is_applied)| *is_applied) {
+        for (key, _) in annotations.into_iter().filter(|(_, is_applied)| *is_applied) {
             claim.metadata.annotations.get_or_insert_default().insert(key.to_owned(), "true".to_owned());
         }
     }
@@ -130,35 +133,36 @@ impl OverlayStore {
     }
 }
 
-/// A cloud whose offers pass through the gates.
+/// A cloud provider whose instance types are filtered by feature gates and corrected by NodeOverlays.
 pub struct Offerings {
     inner: Arc<dyn CloudProvider>,
     gates: FeatureGates,
     overlays: OverlayStore,
-    /// The last list that was cut, and what was left of it, by pool.
-    cut: Mutex<BTreeMap<String, (Types, Types)>>,
+    /// Cache of the lists without reserved offerings, by NodePool.
+    without_reserved_cache: Mutex<BTreeMap<String, (Types, Types)>>,
 }
 
 impl Offerings {
     pub fn new(inner: Arc<dyn CloudProvider>, gates: FeatureGates, overlays: OverlayStore) -> Self {
-        Self { inner, gates, overlays, cut: Mutex::default() }
+        Self { inner, gates, overlays, without_reserved_cache: Mutex::default() }
     }
 
-    /// What a pool could buy if there were no overlays.
+    /// The instance types of a NodePool without the corrections of NodeOverlays.
     pub async fn without_overlays(&self, pool: &NodePool) -> Result<Types, CloudError> {
         let types = self.inner.instance_types(pool).await?;
         Ok(if self.gates.reserved_capacity { types } else { self.without_reserved(name_of(pool), types) })
     }
 
     fn without_reserved(&self, pool: &str, types: Types) -> Types {
-        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((from, to)) = cut.get(pool)
-            && Arc::ptr_eq(from, &types)
+        let mut without_reserved_cache =
+            self.without_reserved_cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((original, corrected_types)) = without_reserved_cache.get(pool)
+            && Arc::ptr_eq(original, &types)
         {
-            return to.clone();
+            return corrected_types.clone();
         }
         let left = without_reserved(&types).map_or_else(|| types.clone(), Arc::new);
-        cut.insert(pool.to_owned(), (types, left.clone()));
+        without_reserved_cache.insert(pool.to_owned(), (types, left.clone()));
         left
     }
 
@@ -168,7 +172,7 @@ impl Offerings {
     }
 }
 
-/// The types without their reserved offerings; `None` if there are none.
+/// The instance types without reserved offerings; `None` if no offering is reserved.
 fn without_reserved(types: &[InstanceType]) -> Option<Vec<InstanceType>> {
     let has_reserved = |one: &InstanceType| one.offerings.iter().any(|offering| offering.is_reserved());
     if !types.iter().any(has_reserved) {

@@ -1,7 +1,9 @@
-//! The operator: what makes a process of the controllers.
+//! The operator starts and stops all controllers of a process.
 //!
-//! [`Operator::watch`] begins to watch, [`Operator::start`] begins to work, [`Operator::stop`] lets what is under way
-//! finish. In between lies the election, where there is one. Nothing here decides about pods, claims or nodes.
+//! [`Operator::watch`] starts the watches, [`Operator::start`] starts the controllers, and [`Operator::stop`] stops
+//! both after the passes in progress. Leader election, if enabled, takes place in between. Nothing here decides about
+//! pods, NodeClaims or nodes.
+//! Upstream: pkg/operator/operator.go, pkg/controllers/controllers.go.
 
 pub mod election;
 pub mod http;
@@ -51,10 +53,10 @@ use crate::provisioning::{self, Provisioner};
 use crate::static_capacity::{StaticDeprovisioning, StaticProvisioning};
 use crate::stores::{OptionalKinds, Stores};
 
-/// How many objects of one kind are told about at once.
+/// Concurrent reconciles of status events per kind.
 const STATUS_EVENT_WORKERS: usize = 10;
 
-/// All controllers of one process.
+/// All controllers of a process.
 pub struct Operator {
     context: Context,
     options: Options,
@@ -68,7 +70,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Whether the provider can do what the options ask for; to be asked before anything starts.
+    /// Checks that the provider supports the options. Call it before anything starts.
     pub fn check(cloud: &dyn CloudProvider, options: &Options) -> Result<(), RepairUnavailable> {
         match options.feature_gates.node_repair && !options.legacy_node_repair {
             true => check_policies(cloud),
@@ -76,7 +78,7 @@ impl Operator {
         }
     }
 
-    /// Begins to fill the stores. Nothing is written yet.
+    /// Starts the watches that fill the stores. Nothing is written yet.
     pub fn watch(client: Client, cloud: Arc<dyn CloudProvider>, clock: Clock, options: Options) -> Self {
         let metrics = Metrics::of(&*cloud);
         let measured: Arc<dyn CloudProvider> = Arc::new(MeasuredCloud::new(cloud, metrics.clone()));
@@ -118,7 +120,7 @@ impl Operator {
         &self.options
     }
 
-    /// Starts every controller once all stores are filled.
+    /// Starts all controllers once the stores are synced.
     pub async fn start(&mut self) {
         self.context.stores.synced().await;
         let in_detail = !self.options.disable_cluster_state_observability;
@@ -136,11 +138,11 @@ impl Operator {
         self.start_disruption();
     }
 
-    /// Lets what is under way finish, then ends all of it.
+    /// Waits for passes in progress, then stops all controllers and watches.
     pub async fn stop(self) {
         self.shutdown.request();
         for worker in self.workers {
-            // A worker that panicked is over too.
+            // A worker that panicked has stopped too.
             let _ = worker.await;
         }
         for watch in &self.watches {
@@ -152,16 +154,16 @@ impl Operator {
     }
 
     fn hooks(&self) -> Hooks {
-        let nominating = self.context.clone();
+        let nominating_context = self.context.clone();
         let state = self.context.state.clone();
-        let (doors, holding) = (RegistrationGate::default(), self.context.clone());
-        let (opening, connected) = (doors.clone(), doors.clone());
+        let (gate, holding_context) = (RegistrationGate::default(), self.context.clone());
+        let (opening_gate, connected_gate) = (gate.clone(), gate.clone());
         Hooks {
-            hold_registration: Arc::new(move |claim, node| doors.hold(&holding, claim, node)),
-            set_queue: Arc::new(move |claims| connected.connect(claims)),
+            hold_registration: Arc::new(move |claim, node| gate.hold(&holding_context, claim, node)),
+            set_queue: Arc::new(move |claims| connected_gate.connect(claims)),
             before_schedulable: Arc::new(move |claim, _| {
-                let (context, doors) = (nominating.clone(), opening.clone());
-                Box::pin(async move { doors.open(&context, name_of(&*claim)).await })
+                let (context, gate) = (nominating_context.clone(), opening_gate.clone());
+                Box::pin(async move { gate.open(&context, name_of(&*claim)).await })
             }),
             planned_pods: Arc::new(move |claim| {
                 state.reservations_on(name_of(claim)).into_iter().map(|reservation| reservation.pod).collect()
@@ -233,7 +235,7 @@ impl Operator {
         self.spawn("eviction-queue", evictions, Evictions::watch, workers);
         let termination = NodeTermination { context: context.clone(), evictions: queue.clone() };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
-        // Whatever the gates say: a restart that was begun is finished.
+        // Independent of feature gates, so that a reboot in progress is finished.
         let reboots = RebootController::new(context.clone(), queue);
         self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
         if context.gates.node_repair && context.settings.is_node_repair_legacy {
@@ -256,7 +258,7 @@ impl Operator {
         self.spawn("pod.deletioncost", costs, PodDeletionCosts::watch, 1);
     }
 
-    /// Two loops over the same commands, each with a queue and a name of its own.
+    /// Two controllers share the commands; each has its own queue and name.
     fn start_disruption(&mut self) {
         let disruption = Arc::new(Disruption::new(self.context.clone()));
         let (evaluations, commands) = (self.queue("disruption"), self.queue("disruption.queue"));
@@ -270,10 +272,10 @@ impl Operator {
         if !context.gates.static_capacity {
             return;
         }
-        let adding = StaticProvisioning { context: context.clone() };
-        self.spawn("static.provisioning", adding, StaticProvisioning::watch, 10);
-        let taking = StaticDeprovisioning { context };
-        self.spawn("static.deprovisioning", taking, StaticDeprovisioning::watch, 10);
+        let provisioning_controller = StaticProvisioning { context: context.clone() };
+        self.spawn("static.provisioning", provisioning_controller, StaticProvisioning::watch, 10);
+        let deprovisioning_controller = StaticDeprovisioning { context };
+        self.spawn("static.deprovisioning", deprovisioning_controller, StaticDeprovisioning::watch, 10);
     }
 
     fn start_provisioning(&mut self) {
@@ -301,13 +303,12 @@ impl Operator {
         );
     }
 
-    /// Tells when this process stops working; for what waits long inside one pass.
+    /// The shutdown signal of this process, for passes that wait for long.
     pub fn shutdown_signal(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// Starts a controller of the provider's, counted and supervised like all others. To be called once the stores
-    /// are filled, which is after [`Operator::start`].
+    /// Starts a controller of the provider, instrumented like all others. Call it after [`Operator::start`].
     pub fn spawn<R: Reconcile>(
         &mut self,
         name: &'static str,

@@ -1,8 +1,9 @@
-//! Tells the ReplicaSet controller which pods to end first when it scales in: those on nodes that disruption would take
-//! next, so that scaling in empties nodes instead of thinning them out.
+//! Sets the pod deletion cost, so that the ReplicaSet controller scales in pods on nodes first that disruption would delete
+//! next: scale-in then empties nodes.
 //!
-//! Written is one annotation, on pods that a ReplicaSet controls, and only while the gate PodDeletionCostManagement is
-//! on. Which nodes go is not decided here: the order is a guess at what the disruption loop will want.
+//! Writes one annotation, on pods of ReplicaSets, and only with the feature gate `PodDeletionCostManagement`. The order of
+//! nodes is an estimate of what the evaluation will select.
+//!
 //! Upstream: pkg/controllers/pod/deletioncost.
 
 pub mod rank;
@@ -38,7 +39,7 @@ const UNTIL_SYNCED: Duration = Duration::from_secs(1);
 pub struct PodDeletionCosts {
     context: Context,
     writes: CostQueue,
-    /// What the cluster was when it was last looked at.
+    /// The revision of the cluster at the last pass.
     seen: Mutex<Option<u64>>,
 }
 
@@ -51,7 +52,7 @@ impl PodDeletionCosts {
         queue.add(ObjectKey::new("", "deletion-costs"));
     }
 
-    /// Every node of ours with the pods that a ReplicaSet controls.
+    /// Every managed node with its pods of ReplicaSets.
     fn nodes(&self, assembled: &AssembledCluster) -> Vec<Ranked> {
         let stores = &self.context.stores;
         let state_nodes = assembled.cluster.state_nodes.iter().enumerate();
@@ -127,13 +128,13 @@ fn is_terminating(node: &Node) -> bool {
     is_deleting(node) || taints.any(|taint| is_disrupted(&taint.key, &taint.effect))
 }
 
-/// A pod that nothing would bring back somewhere else.
+/// A pod that no controller would create again elsewhere.
 fn is_pinning(pod: &Pod) -> bool {
     let is_system = pod.namespace() == "kube-system";
     !is_system && !is_controlled_by(pod, &["ReplicaSet", "Job", "DaemonSet"])
 }
 
-/// Whether the owner that controls the pod is of one of these kinds.
+/// Whether the pod's controller is of one of these kinds.
 fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
     pod.controller().is_some_and(|owner| {
         let group = if owner.kind == "Job" { "batch/v1" } else { "apps/v1" };
@@ -141,7 +142,7 @@ fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
     })
 }
 
-/// What a pod's annotation says. Anything but a number is nothing that was written here.
+/// The annotation's value; only numbers are written here.
 fn cost_of(pod: &Arc<Pod>) -> Cost {
     match pod.annotation(labels::ANNOTATION_POD_DELETION_COST) {
         None => Cost::Absent,

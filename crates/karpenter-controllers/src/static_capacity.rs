@@ -1,9 +1,8 @@
-//! Pools of fixed size: nodes are added until there are as many as the pool asks for, and surplus ones are taken away.
+//! Static NodePools: creates NodeClaims up to `spec.replicas` and deletes surplus ones.
 //!
-//! Two controllers, as upstream, so that one side never waits for the other. Neither looks at pods that wait or at
-//! prices, and budgets do not count here. What a command replaces is counted apart, because its replacement exists
-//! already; replacing drifted or sick nodes is the disruption loop's business, which asks for its place under the
-//! limit here as well ([`reserve_nodes`]). Gate StaticCapacity.
+//! Two controllers, as in upstream. They ignore pending pods, prices and budgets. NodeClaims that a command replaces
+//! are counted separately, because their replacement already exists. Disruption decides about drifted and unhealthy
+//! nodes; it also requests node limit grants here ([`reserve_nodes`]). Feature gate StaticCapacity.
 //! Upstream: pkg/controllers/static, pkg/controllers/state/statenodepool.go.
 
 pub mod count;
@@ -26,10 +25,10 @@ pub use self::deprovisioning::StaticDeprovisioning;
 pub use self::provisioning::StaticProvisioning;
 use crate::context::Context;
 
-/// Between two looks at a pool that has what it asks for.
+/// How often a NodePool without changes is reconciled.
 const RECHECK: Duration = Duration::from_secs(60);
 
-/// The number of nodes a pool asks for; `None` if it is not of fixed size, not ours or on its way out.
+/// The desired number of nodes; `None` if the NodePool is not static, not of this provider, or terminating.
 fn replicas(context: &Context, pool: &NodePool) -> Option<u32> {
     let is_ours = context.is_managed(&pool.spec.template.spec.node_class_ref) && !is_deleting(pool);
     let replicas = pool.spec.replicas.filter(|_| is_ours)?;
@@ -41,23 +40,24 @@ fn is_ready(pool: &NodePool) -> bool {
     conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == ConditionStatus::True)
 }
 
-/// A pool that is new, became ready or wants another number of nodes is looked at, and one whose claims come and go.
+/// Triggers: a new NodePool, a change of its replicas, limits or readiness, and a NodeClaim that is created or
+/// deleted.
 fn watch(context: &Context, queue: &Queue) {
     let to = queue.clone();
     context.stores.node_pools.observe(move |change: &Change<NodePool>| {
         let Change::Applied { old, new } = change else { return };
-        let concerns = |pool: &NodePool| (pool.spec.replicas, pool.spec.limits.clone(), is_ready(pool));
-        if old.as_ref().is_none_or(|old| concerns(old) != concerns(new)) {
+        let relevant_parts = |pool: &NodePool| (pool.spec.replicas, pool.spec.limits.clone(), is_ready(pool));
+        if old.as_ref().is_none_or(|old| relevant_parts(old) != relevant_parts(new)) {
             to.add(ObjectKey::of(&new.metadata));
         }
     });
     let to = queue.clone();
     context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-        let is_news = match change {
+        let is_relevant = match change {
             Change::Applied { old: Some(old), new } => !is_deleting(&**old) && is_deleting(&**new),
             Change::Applied { old: None, .. } | Change::Deleted { .. } => true,
         };
-        if let Some(pool) = label(&**change.object(), labels::NODEPOOL).filter(|_| is_news) {
+        if let Some(pool) = label(&**change.object(), labels::NODEPOOL).filter(|_| is_relevant) {
             to.add(ObjectKey::new("", pool));
         }
     });

@@ -1,4 +1,4 @@
-//! What the controllers watch: one store per kind, with the indexes by which they look things up.
+//! The stores that all controllers share: one per watched kind, with its indexes.
 
 mod trim;
 mod watch_failure_log;
@@ -23,29 +23,29 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinHandle;
 
-/// Pods by the name of the node they are bound to.
+/// Index of pods by the node that they are bound to.
 pub const BY_NODE: &str = "node";
-/// Pods that are bound to no node by the uid of the owner that manages them.
+/// Index of unbound pods by the uid of their controller.
 pub const UNBOUND_BY_OWNER: &str = "unbound-by-owner";
-/// Nodes and claims by their provider id.
+/// Index of nodes and NodeClaims by provider ID.
 pub const BY_PROVIDER_ID: &str = "provider-id";
-/// Nodes and claims by the last part of their provider id: the cloud's own name for the machine.
+/// Index of nodes and NodeClaims by instance ID: the last part of the provider ID.
 pub const BY_INSTANCE_ID: &str = "instance-id";
-/// Nodes and claims by the name of their pool.
+/// Index of nodes and NodeClaims by NodePool.
 pub const BY_POOL: &str = "pool";
-/// Attachments by the name of their node.
+/// Index of VolumeAttachments by node.
 pub const BY_ATTACHED_NODE: &str = "attached-node";
 
-/// Kinds beyond the usual that are watched, because a feature that is on needs them.
+/// Kinds that are watched only if a feature needs them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OptionalKinds {
     pub node_overlays: bool,
     pub capacity_buffers: bool,
-    /// What default spread constraints are found by.
+    /// The kinds that default spread constraints read.
     pub default_spreads: bool,
 }
 
-/// A store of somebody else's with the name of its kind.
+/// A kind and its store that another part of the process watches.
 type RequiredStore = (&'static str, Store<DynamicObject>);
 
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub attachments: Store<VolumeAttachment>,
     pub namespaces: Store<Namespace>,
-    // The following are there only as far as `OptionalKinds` asks for them.
+    // Only set if `OptionalKinds` asks for them.
     pub node_overlays: Option<Store<NodeOverlay>>,
     pub capacity_buffers: Option<Store<CapacityBuffer>>,
     pub pod_templates: Option<Store<PodTemplate>>,
@@ -71,37 +71,37 @@ pub struct Stores {
     pub stateful_sets: Option<Store<StatefulSet>>,
     pub replication_controllers: Option<Store<ReplicationController>>,
     pub services: Option<Store<Service>>,
-    /// One per kind that the provider understands, in its order.
+    /// One per node class kind of the provider, in its order.
     pub node_classes: Vec<(NodeClassKind, Store<DynamicObject>)>,
-    /// What others watch and cannot do without.
+    /// Stores of other parts of the process that must be synced too.
     required: Arc<Mutex<Vec<RequiredStore>>>,
 }
 
 impl Stores {
-    /// Starts the usual watches; the tasks end only when they are aborted.
+    /// Starts the watches that are always needed. The tasks run until they are aborted.
     pub fn watch(client: &Client, node_classes: Vec<NodeClassKind>) -> (Self, Vec<JoinHandle<()>>) {
         Self::watch_with(client, node_classes, OptionalKinds::default())
     }
 
-    /// The same with the kinds that features ask for.
+    /// Like [`Self::watch`], with the optional kinds of enabled features.
     pub fn watch_with(
         client: &Client,
         node_classes: Vec<NodeClassKind>,
-        extras: OptionalKinds,
+        optional: OptionalKinds,
     ) -> (Self, Vec<JoinHandle<()>>) {
         let mut tasks = Vec::new();
         let protobuf = protobuf_client(client, |error| {
-            tracing::warn!(error, "pods and nodes are read as JSON from now on, which takes longer");
+            tracing::warn!(error, "cannot read protobuf, reading pods and nodes as JSON");
         });
-        let has_workloads = extras.capacity_buffers || extras.default_spreads;
-        // Spreads are found by selectors alone.
-        let replica_set_trim = if extras.capacity_buffers { keep_all } else { trim_replica_set };
-        let stateful_set_trim = if extras.capacity_buffers { keep_all } else { trim_stateful_set };
+        let has_workloads = optional.capacity_buffers || optional.default_spreads;
+        // Default spread constraints read only the selectors.
+        let replica_set_trim = if optional.capacity_buffers { keep_all } else { trim_replica_set };
+        let stateful_set_trim = if optional.capacity_buffers { keep_all } else { trim_stateful_set };
         let stores = Self {
             pods: keep(watch_pods(&protobuf), &mut tasks),
             nodes: keep(
                 Store::of(
-                    KindSpec { is_equivalent: trim::is_same_node, ..KindSpec::of_objects() },
+                    KindSpec { is_equivalent: trim::is_equivalent_node, ..KindSpec::of_objects() },
                     trim::node,
                     &[
                         (BY_PROVIDER_ID, node_provider_id),
@@ -136,19 +136,19 @@ impl Stores {
                 &mut tasks,
             ),
             namespaces: keep(Store::watch(client, keep_all, &[]), &mut tasks),
-            node_overlays: keep_if(extras.node_overlays, client, keep_all, &mut tasks),
-            capacity_buffers: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
-            pod_templates: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
-            deployments: keep_if(extras.capacity_buffers, client, keep_all, &mut tasks),
-            replica_sets: keep_if(has_workloads, client, replica_set_trim, &mut tasks),
-            stateful_sets: keep_if(has_workloads, client, stateful_set_trim, &mut tasks),
-            replication_controllers: keep_if(
-                extras.default_spreads,
+            node_overlays: watch_if(optional.node_overlays, client, keep_all, &mut tasks),
+            capacity_buffers: watch_if(optional.capacity_buffers, client, keep_all, &mut tasks),
+            pod_templates: watch_if(optional.capacity_buffers, client, keep_all, &mut tasks),
+            deployments: watch_if(optional.capacity_buffers, client, keep_all, &mut tasks),
+            replica_sets: watch_if(has_workloads, client, replica_set_trim, &mut tasks),
+            stateful_sets: watch_if(has_workloads, client, stateful_set_trim, &mut tasks),
+            replication_controllers: watch_if(
+                optional.default_spreads,
                 client,
                 trim_replication_controller,
                 &mut tasks,
             ),
-            services: keep_if(extras.default_spreads, client, keep_all, &mut tasks),
+            services: watch_if(optional.default_spreads, client, keep_all, &mut tasks),
             node_classes: node_classes
                 .into_iter()
                 .map(|kind| {
@@ -164,7 +164,7 @@ impl Stores {
         (stores, tasks)
     }
 
-    /// Lets a store of somebody else's count where it is told what is missing, once per kind.
+    /// Includes a store of another part of the process in [`Self::is_synced`] and [`Self::unsynced`], once per kind.
     pub fn require_synced(&self, kind: &'static str, store: &Store<DynamicObject>) {
         if self.node_classes.iter().any(|(known, _)| known.kind == kind) {
             return;
@@ -175,7 +175,7 @@ impl Stores {
         required.push((kind, store.clone()));
     }
 
-    /// Waits until every store of its own has taken in its first list.
+    /// Waits until all own stores are synced.
     pub async fn synced(&self) {
         self.pods.synced().await;
         self.nodes.synced().await;
@@ -202,14 +202,14 @@ impl Stores {
         }
     }
 
-    /// Whether every store has taken in its first list.
+    /// Whether all stores are synced.
     pub fn is_synced(&self) -> bool {
         let mut is_synced = true;
         self.each(&mut |_, store| is_synced &= store.is_synced());
         is_synced
     }
 
-    /// The kinds that have not been listed yet, each with what the server says about that, if it does.
+    /// The kinds whose store is not synced, each with the last error of its watch, if any.
     pub fn unsynced(&self) -> Vec<(&'static str, Option<String>)> {
         let mut unsynced = Vec::new();
         self.each(&mut |kind, store| {
@@ -220,7 +220,7 @@ impl Stores {
         unsynced
     }
 
-    /// Every store with the name of its kind.
+    /// Calls `visit` with each kind and its store.
     fn each(&self, visit: &mut dyn FnMut(&'static str, &dyn Watched)) {
         visit("Pod", &self.pods);
         visit("Node", &self.nodes);
@@ -255,7 +255,7 @@ impl Stores {
         }
     }
 
-    /// The node class that a reference names, if its kind is the provider's.
+    /// The referenced node class, if its kind is one of the provider's.
     pub fn node_class(&self, group: &str, kind: &str, name: &str) -> Option<Arc<DynamicObject>> {
         let (_, store) =
             self.node_classes.iter().find(|(known, _)| known.group == group && known.kind == kind)?;
@@ -263,7 +263,7 @@ impl Stores {
     }
 }
 
-/// Pods are kept as [`Pod`]s, siblings together.
+/// Pods are converted to [`Pod`], and pods of one workload share their common parts.
 fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
     let kind = KindSpec {
         key: key_of_pod,
@@ -271,12 +271,12 @@ fn watch_pods(client: &Client) -> (Store<Pod>, JoinHandle<()>) {
         uid: |pod| Some(&pod.uid),
         is_deleting: |pod| pod.deleted_at.is_some(),
         strip: keep_all,
-        is_equivalent: Pod::is_equal_for_us,
+        is_equivalent: Pod::is_equivalent,
         reuse_shared_parts: Pod::reuse_shared_parts,
     };
-    let mut family = PodInterner::default();
+    let mut interner = PodInterner::default();
     let store = Store::of(kind, keep_all, &[(BY_NODE, pod_node), (UNBOUND_BY_OWNER, owner_of_unbound)]);
-    store.watch_into(client, move |PodFields(raw)| family.keep(raw))
+    store.watch_into(client, move |PodFields(raw)| interner.keep(raw))
 }
 
 /// Namespace and name of a pod.
@@ -284,14 +284,14 @@ pub fn key_of_pod(pod: &Pod) -> ObjectKey {
     ObjectKey::new(pod.namespace(), &*pod.name)
 }
 
-/// Kinds that this process has no type for.
+/// Watches a kind without a Rust type.
 fn watch_dynamic(client: &Client, kind: &NodeClassKind) -> (Store<DynamicObject>, JoinHandle<()>) {
     let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
     Store::empty(keep_all, &[]).watch_resource_into(client, &resource, |object: DynamicObject| object)
 }
 
-/// Everything of a kind, or nothing where it is not watched.
+/// All objects of a kind; empty if the kind is not watched.
 pub fn listed<K>(store: Option<&Store<K>>) -> Vec<Arc<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -299,8 +299,8 @@ where
     store.map(Store::list).unwrap_or_default()
 }
 
-fn keep_if<K>(
-    is_wanted: bool,
+fn watch_if<K>(
+    is_enabled: bool,
     client: &Client,
     trim: fn(&mut K),
     tasks: &mut Vec<JoinHandle<()>>,
@@ -309,10 +309,10 @@ where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Default,
 {
-    is_wanted.then(|| keep(Store::watch(client, trim, &[]), tasks))
+    is_enabled.then(|| keep(Store::watch(client, trim, &[]), tasks))
 }
 
-/// What can be asked of a store of any kind.
+/// A store of any kind.
 trait Watched {
     fn is_synced(&self) -> bool;
     fn watch_failure(&self) -> Option<WatchFailure>;

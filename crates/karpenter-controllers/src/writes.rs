@@ -1,7 +1,7 @@
-//! Ways to write an object so that the store shows the outcome at once.
+//! Writes objects and applies the response to the store at once.
 //!
-//! Objects in stores are readings and may lack parts, so nothing is ever replaced whole. Every write names the uid it
-//! means: a namesake that was made meanwhile is left alone. What is gone already counts as done.
+//! Objects in stores may lack fields, so no object is ever replaced as a whole. Every write has the UID as a
+//! precondition: a new object of the same name is not changed. If the object is gone, the write counts as done.
 
 use std::fmt::Debug;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A kind without namespaces that the controllers write: nodes, claims and pools.
+/// A cluster-scoped kind that the controllers write.
 pub trait ClusterKind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -27,7 +27,7 @@ impl ClusterKind for karpenter_api::types::NodeClaim {}
 impl ClusterKind for karpenter_api::types::NodePool {}
 impl ClusterKind for karpenter_api::types::NodeOverlay {}
 
-/// Merges `patch` into the object. `None` if it is gone.
+/// Sends a merge patch. `None` if the object is gone.
 pub async fn merge<K: ClusterKind>(
     client: &Client,
     store: &Store<K>,
@@ -36,11 +36,11 @@ pub async fn merge<K: ClusterKind>(
 ) -> kube::Result<Option<K>> {
     let api = Api::<WithoutManagedFields<K>>::all(client.clone());
     let patch = Patch::Merge(with_uid(object, patch));
-    apply_answer(store, api.patch(name_of(object), &PatchParams::default(), &patch).await)
+    apply_response(store, api.patch(name_of(object), &PatchParams::default(), &patch).await)
 }
 
-/// The same, but refused with a conflict if the object has changed since it was read: for lists, which a merge patch
-/// replaces whole.
+/// Like [`merge`], but fails with a conflict if the object changed since it was read. Needed for lists, which a merge
+/// patch replaces as a whole.
 pub async fn merge_unchanged<K: ClusterKind>(
     client: &Client,
     store: &Store<K>,
@@ -50,8 +50,8 @@ pub async fn merge_unchanged<K: ClusterKind>(
     merge(client, store, object, with_version(object, patch)).await
 }
 
-/// Writes the parts of the status that differ, refused with a conflict if the object has changed since it was read.
-/// `None` if nothing differs or the object is gone.
+/// Patches the changed fields of the status. Fails with a conflict if the object changed since it was read. `None` if
+/// nothing differs or the object is gone.
 pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     client: &Client,
     store: &Store<K>,
@@ -62,17 +62,17 @@ pub async fn status_unchanged<K: ClusterKind, S: Serialize>(
     let Some(difference) = difference(old, new) else { return Ok(None) };
     let api = Api::<WithoutManagedFields<K>>::all(client.clone());
     let patch = Patch::Merge(with_version(object, with_uid(object, json!({ "status": difference }))));
-    apply_answer(store, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
+    apply_response(store, api.patch_status(name_of(object), &PatchParams::default(), &patch).await)
 }
 
-/// Asks for the object's end.
+/// Deletes the object.
 pub async fn delete<K: ClusterKind>(client: &Client, store: &Store<K>, object: &K) -> kube::Result<()> {
     match delete_if(client, store, object, None).await {
         Err(error) if is_conflict(&error) => {
             let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
-            let is_meant = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
-            // Only a namesake of what was meant is there: that one is gone.
-            if is_meant { Err(error) } else { Ok(()) }
+            let is_same_object = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
+            // A new object of the same name means that the old one is gone.
+            if is_same_object { Err(error) } else { Ok(()) }
         }
         outcome => outcome,
     }
@@ -115,15 +115,15 @@ async fn delete_if<K: ClusterKind>(
     }
 }
 
-fn apply_answer<K: ClusterKind>(
+fn apply_response<K: ClusterKind>(
     store: &Store<K>,
-    answer: kube::Result<WithoutManagedFields<K>>,
+    response: kube::Result<WithoutManagedFields<K>>,
 ) -> kube::Result<Option<K>> {
-    match answer {
+    match response {
         Ok(WithoutManagedFields(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
-                // Nothing holds it any longer: this write was its end.
+                // The last finalizer was removed, so the write deleted the object.
                 store.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
             } else {
                 store.apply(object.clone());

@@ -1,5 +1,5 @@
-//! Panics of a real process with the hook installed: contained in a lane and in the solver's pool, the end of the process
-//! anywhere else. Each case runs in a child process, which is this test program again.
+//! Panics in a process with the panic hook: caught in a lane and in the solver's thread pool, abort of the process
+//! anywhere else. Each case runs this test program as a child process.
 
 use std::process::{Command, Output};
 
@@ -7,7 +7,7 @@ use karpenter_controllers::compute::{Lane, abort_on_other_panics, catch, run};
 
 const CASE: &str = "KARPENTER_PANIC_CASE";
 
-/// Runs one case in a process of its own.
+/// Runs one case in a child process.
 fn child(case: &str) -> Output {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
@@ -15,12 +15,12 @@ fn child(case: &str) -> Output {
     command.output().expect("a child process")
 }
 
-/// Not a test of its own: what a child process does.
+/// The code of the child process, not a test itself.
 #[test]
 #[ignore = "run by the other tests in a child process"]
 fn case() {
     let Ok(case) = std::env::var(CASE) else { return };
-    // The test harness has a hook of its own, which this one is put in front of.
+    // The test harness has its own hook, which runs after this one.
     abort_on_other_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
     match case.as_str() {
@@ -57,7 +57,7 @@ fn case() {
 }
 
 #[test]
-fn panic_in_a_lane_is_a_value() {
+fn panic_in_a_lane_becomes_an_error() {
     for case in ["lane", "pool", "in place"] {
         let output = child(case);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -67,7 +67,7 @@ fn panic_in_a_lane_is_a_value() {
 
 #[cfg(unix)]
 #[test]
-fn panic_outside_of_a_lane_ends_the_process() {
+fn panic_outside_of_a_lane_aborts_the_process() {
     use std::os::unix::process::ExitStatusExt;
     const SIGABRT: i32 = 6;
     for case in ["outside", "pool outside"] {

@@ -1,4 +1,5 @@
-//! Several commands at once: each is admitted only if all budgets and controls hold for it together with those before.
+//! Admits consolidation commands one after the other: each only if budgets, PodDisruptionBudgets and the settings of
+//! NodePools hold for it together with those admitted before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::verdict::Verdict;
 
-/// What commands that save money may still take.
+/// What is left of budgets, PodDisruptionBudgets and moves per hour.
 pub(crate) struct Admission<'p, 'a> {
     context: &'p EvaluationContext<'a>,
     left: BTreeMap<Arc<str>, u32>,
@@ -29,7 +30,7 @@ impl<'p, 'a> Admission<'p, 'a> {
         }
     }
 
-    /// Takes what the command needs, or says what it would need too much of; then nothing is taken.
+    /// Reserves what the command needs, or returns what it would exceed and reserves nothing.
     pub(crate) fn admit(&mut self, command: &Command) -> Result<(), Verdict> {
         let cluster = self.context.cluster;
         check_saving(cluster, command)?;

@@ -1,6 +1,6 @@
-//! What a cluster looks like once something was carried out: a plan for an empty cluster, or commands on a cluster.
+//! The cluster after a plan for an empty cluster, or after commands, was executed. For simulations and benchmarks.
 //!
-//! Every launch brings the cheapest option and every pod lands where it was planned. Nothing is decided here.
+//! Every launch uses the cheapest option, and every pod is bound to its planned node. Nothing is decided here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use karpenter_model::resources::NODES;
 use crate::cluster::{Cluster, NodePod, NodePoolView, Reason, StateNode};
 use crate::command::{Command, Destination};
 
-/// How long it takes until commands are carried out and somebody looks again.
+/// The time from the start of commands to the next evaluation.
 const CARRIED_OUT_SECS: i64 = 30;
 
-/// The cluster that a plan for a cluster without nodes launches, with all its pods running. Pools get no limits on
-/// disruption.
+/// The nodes of a plan for a cluster without nodes, with all pods bound. NodePools have no budgets.
 pub fn cluster_of_plan(problem: &Problem, plan: &Plan) -> Cluster {
     let mut cluster = Cluster {
         problem: Problem { nodes: Vec::new(), pods: Vec::new(), ..problem.clone() },
@@ -69,8 +68,8 @@ fn free_pool(index: usize, name: &Arc<str>) -> NodePoolView {
     }
 }
 
-/// The cluster after commands that name different nodes and pods; their indexes are those of `cluster`. What was moved says
-/// when, as the controller would remember it.
+/// The cluster after commands with different candidates and pods; their indexes refer to `cluster`. Moved pods and their
+/// targets get the time of the move, as in the controller's move history.
 pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
     let mut next = cluster.clone();
     next.revision += 1;
@@ -109,7 +108,7 @@ pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
         }
         count_moves(&mut next, command);
         if command.static_pool.is_some() {
-            // One like each takes its place, of the template as it is now, and its pods with it.
+            // Each node is replaced by one of the current template, with the same pods.
             for candidate in &command.candidates {
                 next.state_nodes[candidate.state_node].drifted_since_secs = None;
             }
@@ -127,7 +126,7 @@ pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
     next
 }
 
-/// Pods that are moved for savings count for the hour of the pool that they leave.
+/// Counts moved pods for the maximum moves per hour of the NodePool that they leave.
 fn count_moves(cluster: &mut Cluster, command: &Command) {
     if command.method.reason() != Reason::Underutilized {
         return;
@@ -141,7 +140,7 @@ fn count_moves(cluster: &mut Cluster, command: &Command) {
     }
 }
 
-/// The cluster with one more node, initialised and empty; it is the last of its nodes.
+/// The cluster with one more node, initialized and empty; it is the last node.
 pub fn with_launched_node(cluster: &Cluster, planned: &PlannedNode) -> Cluster {
     let mut next = cluster.clone();
     next.revision += 1;
@@ -179,7 +178,7 @@ fn remove(cluster: &mut Cluster, is_gone: &[bool]) {
     }
 }
 
-/// Adds a node with its node; returns the node's index.
+/// Adds a state node with its node; returns the index of the node.
 fn push(cluster: &mut Cluster, node: Node, mut state_node: StateNode) -> usize {
     let at = cluster.problem.nodes.len();
     state_node.at = Some(at);
@@ -197,7 +196,7 @@ fn push(cluster: &mut Cluster, node: Node, mut state_node: StateNode) -> usize {
     at
 }
 
-/// A planned node as it registers, without pods.
+/// A planned node after its registration, without pods.
 pub(crate) fn launched(problem: &Problem, planned: &PlannedNode, name: &str) -> (Node, StateNode) {
     let pool = &problem.pools[planned.pool];
     let instance_type = &problem.catalogs[pool.catalog][planned.instance_type];

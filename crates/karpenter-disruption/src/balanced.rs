@@ -1,4 +1,5 @@
-//! Policy Balanced: a move has to save its share of what the pool costs for its share of the trouble.
+//! The policy Balanced: the share of the pool's price that a command saves, divided by its share of the pool's
+//! disruption cost, has to reach the threshold 1/k.
 //!
 //! Upstream: pkg/controllers/disruption/balanced.go; there k is always 2.
 
@@ -10,14 +11,14 @@ use crate::cluster::{Cluster, ConsolidationPolicy, NodePoolView};
 use crate::command::{Candidate, Command};
 use crate::verdict::Verdict;
 
-/// What a whole pool costs, and what it would be to disrupt all of it.
+/// Price and disruption cost of all nodes of a NodePool.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Totals {
     pub price_per_hour: f64,
     pub reschedule_cost: f64,
 }
 
-/// A pool's verdict on a move.
+/// The score of a command for one NodePool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Score {
     pub savings_share: f64,
@@ -27,7 +28,7 @@ pub struct Score {
 
 impl Score {
     fn new(saving_per_hour: f64, cost: f64, totals: Totals, k: f64) -> Self {
-        // Nothing to compare with: nothing is approved.
+        // Without price or disruption cost there are no shares; the command is rejected.
         if totals.price_per_hour <= 0.0 || totals.reschedule_cost <= 0.0 {
             return Self { savings_share: 0.0, disruption_share: 0.0, k };
         }
@@ -57,7 +58,7 @@ impl Score {
     }
 }
 
-/// Every node of a pool counts, candidate or not.
+/// Totals by NodePool, over all nodes whether candidates or not.
 pub fn totals(cluster: &Cluster) -> BTreeMap<Arc<str>, Totals> {
     let mut by_pool: BTreeMap<Arc<str>, Totals> = BTreeMap::new();
     for state_node in &cluster.state_nodes {
@@ -73,7 +74,7 @@ fn is_balanced(pool: &NodePoolView) -> bool {
     pool.policy == ConsolidationPolicy::Balanced
 }
 
-/// The verdicts of all pools with this policy that the move takes nodes from.
+/// The scores of all NodePools with this policy that have candidates in the command.
 pub fn scores(
     cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
@@ -97,7 +98,7 @@ pub fn scores(
     scores
 }
 
-/// Whether every pool agrees; the lowest score otherwise.
+/// Checks that every NodePool approves; otherwise returns the lowest score.
 pub(crate) fn approve(
     cluster: &Cluster,
     totals: &BTreeMap<Arc<str>, Totals>,
@@ -110,7 +111,7 @@ pub(crate) fn approve(
     }
 }
 
-/// Whether the best there could be, the node gone for nothing, would be approved.
+/// Whether the best case, deletion without a replacement, would be approved.
 pub(crate) fn check_best_case(
     pool: &NodePoolView,
     totals: &BTreeMap<Arc<str>, Totals>,

@@ -1,4 +1,4 @@
-//! How many nodes of each pool may still be disrupted for a reason.
+//! How many nodes of each NodePool may still be disrupted for a reason.
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (NodePoolStatsFromNodes, BuildDisruptionBudgetMapping).
 
@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use crate::cluster::{Cluster, Reason};
 
-/// One pool's budget for one reason at a moment.
+/// The budget of one NodePool for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remaining {
-    /// What the pool's budgets allow at all.
+    /// What the budgets allow.
     pub allowed: u32,
-    /// Nodes that count.
+    /// Nodes that budgets count.
     pub nodes: u32,
-    /// Nodes of these that are going, or not working, already.
+    /// Nodes of these that are being disrupted or are not ready.
     pub disrupting: u32,
-    /// Nodes of proposals that wait for their second look.
+    /// Nodes of these in commands that await their validation.
     pub proposed: u32,
 }
 
@@ -25,18 +25,18 @@ impl Remaining {
         self.allowed.saturating_sub(self.disrupting).saturating_sub(self.proposed)
     }
 
-    /// Worth an event on the pool: there are nodes, and nothing is allowed.
+    /// Whether there are nodes and nothing is allowed, which is published as an event.
     pub fn is_blocking(self) -> bool {
         self.nodes > 0 && self.allowed == 0
     }
 }
 
-/// The budgets of all pools, by name.
+/// The budgets of all NodePools, by name.
 pub fn remaining(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, Remaining> {
     remaining_excluding(cluster, reason, &BTreeSet::new())
 }
 
-/// The same, where these claims are not counted for waiting in a proposal.
+/// The same, without counting these claims as proposed.
 pub(crate) fn remaining_excluding(
     cluster: &Cluster,
     reason: Reason,
@@ -52,12 +52,12 @@ pub(crate) fn remaining_excluding(
         .collect();
     for state_node in &cluster.state_nodes {
         let Some(pool) = state_node.pool.as_ref().and_then(|name| pools.get_mut(name)) else { continue };
-        // A node that comes up runs nothing that a budget protects; one that reboots does.
+        // A node that is not initialized does not count; one that reboots does.
         if state_node.is_instance_terminating || !(state_node.is_initialized || state_node.is_rebooting) {
             continue;
         }
         pool.nodes += 1;
-        // Sick nodes do not use up the budget that pays for their own repair.
+        // Unhealthy nodes do not use up the budget for their own repair.
         let is_unhealthy = !state_node.is_ready && reason != Reason::Unhealthy;
         if state_node.is_marked_for_deletion || state_node.is_rebooting || is_unhealthy {
             pool.disrupting += 1;
@@ -68,17 +68,17 @@ pub(crate) fn remaining_excluding(
     pools
 }
 
-/// What is left by pool, to be taken from.
+/// What is left of the budgets, by NodePool.
 pub fn left(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
 }
 
-/// What will be left by pool once nothing is under way any more.
+/// What the budgets allow without nodes in disruption, by NodePool.
 pub(crate) fn allowed(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
 }
 
-/// Takes one node of a pool if its budget allows.
+/// Uses the budget of a NodePool for one node if there is any left.
 pub(crate) fn take(left: &mut BTreeMap<Arc<str>, u32>, pool: &str) -> bool {
     match left.get_mut(pool) {
         Some(left) if *left > 0 => {

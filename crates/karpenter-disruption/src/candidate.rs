@@ -1,6 +1,6 @@
-//! Which nodes may be disrupted at all, and what stands against the others.
+//! Decides which nodes may be disrupted, or what blocks their disruption.
 //!
-//! Whether there is a reason to disrupt a node is for the methods to say.
+//! Whether there is a reason to disrupt a node is decided by the methods.
 //!
 //! Upstream: pkg/controllers/disruption/types.go (NewCandidate), pkg/controllers/state/statenode.go.
 
@@ -11,25 +11,25 @@ use std::sync::Arc;
 use crate::cluster::{Cluster, NodePod, Reason, StateNode};
 use crate::command::Candidate;
 
-/// How much a method has to respect.
+/// Which protections a method respects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DisruptionClass {
-    /// Every pod's wishes count.
+    /// All protections of node and pods apply.
     Graceful,
-    /// Pods' wishes count unless the claim bounds its drain.
+    /// Protections of pods apply unless the claim has a termination grace period.
     Eventual,
-    /// Of pods only do-not-disrupt counts: an empty node by the rules before v1.
+    /// Of the pods' protections only do-not-disrupt applies: emptiness in the v1alpha5 API.
     Emptied,
-    /// A sick node is not kept by wishes about its node, nor by pods if the drain is bounded.
+    /// Protections of the node do not apply, and those of pods only without a termination grace period.
     Repair,
 }
 
-/// Why a node may not go.
+/// What blocks the disruption of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocked {
-    /// Part of a command or of a proposal already; nobody is told.
+    /// Part of a running or proposed command. No event is published.
     InCommand,
-    /// A command for it failed for the same reason, and what that launched has not come up yet.
+    /// A command for the same reason failed, and its replacements are not initialized yet.
     Resting,
     RepairWithoutPool,
     NoNode,
@@ -47,23 +47,23 @@ pub enum Blocked {
     PodHeld(Arc<str>),
     /// `karpenter.sh/do-not-consolidate`
     Unconsolidated,
-    /// namespace/name of the budget.
+    /// namespace/name of the PodDisruptionBudget.
     PodBudget(Arc<str>),
-    /// More than one budget selects a pod.
+    /// Several PodDisruptionBudgets select a pod.
     PodBudgets(Vec<Arc<str>>),
     /// `karpenter.sh/do-not-repair`
     RepairVetoed,
-    /// Pods stand against a repair whose drain nothing bounds.
+    /// Pods block the drain, and there is no termination grace period.
     RepairUnbounded,
 }
 
-/// The words of upstream's event.
+/// The messages of upstream's event `DisruptionBlocked`.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InCommand => f.write_str("Candidate is already being disrupted"),
             Self::Resting => {
-                f.write_str("Disruption failed lately, and its replacement is not initialized yet")
+                f.write_str("A command for it failed, and its replacement is not initialized yet")
             }
             Self::RepairWithoutPool => {
                 f.write_str("repair requires a NodePool to construct and budget a safe replacement")
@@ -110,7 +110,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// The node as a candidate, or what stands against it first.
+/// The node as a candidate, or what blocks its disruption first.
 pub fn candidate(
     cluster: &Cluster,
     state_node: usize,
@@ -120,7 +120,7 @@ pub fn candidate(
     candidate_excluding(cluster, state_node, class, reason, &BTreeSet::new())
 }
 
-/// The same, where it does not matter that these claims wait in a proposal already.
+/// Like [`candidate`], and ignores proposed commands with these claims.
 pub(crate) fn candidate_excluding(
     cluster: &Cluster,
     index: usize,
@@ -134,7 +134,7 @@ pub(crate) fn candidate_excluding(
     if has_budget_share || cluster.disrupting_claims.contains(&state_node.claim) {
         return Err(Blocked::InCommand);
     }
-    // What failed for one reason says nothing about another: a node that falls sick does not wait for its drift.
+    // The hold-off is per reason: an unhealthy node is repaired although its drift command failed.
     if cluster.held_off.get(&state_node.claim).is_some_and(|failed| failed.contains(&reason)) {
         return Err(Blocked::Resting);
     }
@@ -147,13 +147,13 @@ pub(crate) fn candidate_excluding(
     if !cluster.pools.contains_key(name) {
         return Err(Blocked::NoPool(name.clone()));
     }
-    // Repair knows only later whether its drain is bounded.
+    // Repair determines the termination grace period later.
     let is_bounded = state_node.termination_grace_period_secs.is_some();
     let is_waived = class == DisruptionClass::Repair || (class == DisruptionClass::Eventual && is_bounded);
     if !is_waived && let Some(blocked) = blocking_pod(cluster, state_node, class) {
         return Err(blocked);
     }
-    // A node that the engine does not know cannot be planned without.
+    // The planner can simulate only nodes of the problem.
     if state_node.at.is_none_or(|at| at >= cluster.problem.nodes.len()) {
         return Err(Blocked::NoNode);
     }
@@ -181,7 +181,7 @@ fn check_node(state_node: &StateNode, class: DisruptionClass) -> Result<(), Bloc
         if !state_node.is_registered {
             return Err(Blocked::NotRegistered);
         }
-        // Nothing else replaces a node that never comes up, and pods that wait for it keep it nominated.
+        // Only repair replaces a node that never initializes; pending pods may keep it nominated indefinitely.
         return if class == DisruptionClass::Repair { Ok(()) } else { Err(Blocked::NotInitialized) };
     }
     if state_node.is_nominated {
@@ -193,7 +193,7 @@ fn check_node(state_node: &StateNode, class: DisruptionClass) -> Result<(), Bloc
     Ok(())
 }
 
-/// The first pod that may not be evicted now, and why. Daemons count: whoever annotates them means their node.
+/// The first pod that blocks the drain. DaemonSet pods count, because their annotation protects the node.
 pub(crate) fn blocking_pod(
     cluster: &Cluster,
     state_node: &StateNode,
@@ -225,15 +225,15 @@ fn blocking_budget(cluster: &Cluster, node_pod: &NodePod) -> Option<Blocked> {
             let lets_go = only.always_allows_unready && node_pod.is_unready;
             (only.disruptions_allowed == 0 && !lets_go).then(|| Blocked::PodBudget(only.name.clone()))
         }
-        // The eviction API refuses such pods whatever the budgets say.
+        // The eviction API rejects pods with several PodDisruptionBudgets.
         several => Some(Blocked::PodBudgets(several.iter().map(|budget| budget.name.clone()).collect())),
     }
 }
 
-/// What a node counts for even if nothing runs on it.
+/// The disruption cost of an empty node.
 pub(crate) const NODE_COST: f64 = 1.0;
 
-/// One for the node itself, and what each pod adds that would have to run somewhere else.
+/// The disruption cost: 1 for the node, plus the eviction cost of each pod that has to be rescheduled.
 pub fn reschedule_cost(state_node: &StateNode) -> f64 {
     let moving = state_node.pods.iter().filter(|one| one.is_reschedulable);
     NODE_COST + moving.map(|one| one.eviction_cost.max(0.0)).sum::<f64>()

@@ -1,6 +1,8 @@
-//! The input: every node with what runs on it, every pool with its rules, at one moment.
+//! The input of disruption: every node with its pods and every NodePool with its rules, at one moment.
 //!
-//! A `Cluster` is a value. Times are seconds since the epoch.
+//! A `Cluster` is a value; nothing is decided here. Times are seconds since the epoch.
+//!
+//! Upstream: pkg/controllers/state/cluster.go, statenode.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,117 +13,118 @@ use crate::command::Method;
 
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
-    /// All nodes that stay for now with their pods, the pools that may launch, and pods that wait anyway (those of
-    /// nodes on their way out included). The order of nodes decides between pods that are alike: whoever wants equal
-    /// answers lists them by name.
+    /// The nodes that are not being disrupted, with their pods; the NodePools that may launch nodes; and the pending
+    /// pods, including the pods of nodes that are being deleted. The order of nodes is the tie-break between equal
+    /// pods: for equal results, the caller sorts nodes by name.
     pub problem: Problem,
-    /// Every node of this provider, those on their way in or out included.
+    /// Every node of this provider, including those that are launching or being deleted.
     pub state_nodes: Vec<StateNode>,
-    /// Every pool by name, static ones included.
+    /// Every NodePool by name, including static ones.
     pub pools: BTreeMap<Arc<str>, NodePoolView>,
-    /// Pod disruption budgets; pods name them by index.
+    /// PodDisruptionBudgets; pods refer to them by index.
     pub pod_budgets: Vec<PodBudget>,
     pub now_secs: i64,
-    /// The version of the cluster that this was read from.
+    /// The version of the cluster state that this was read from.
     pub revision: u64,
-    /// Commands that were proposed and wait for their second look; their nodes are not marked yet.
+    /// Commands that await their validation; their nodes are not marked for deletion yet.
     pub proposed_commands: Vec<ProposedCommand>,
-    /// Claims that commands which have begun are taking away.
+    /// Candidates of commands that have started.
     pub disrupting_claims: BTreeSet<Arc<str>>,
-    /// Claims that are left alone for a while because commands for them failed, with the reasons of those. Other reasons
-    /// do not wait, and they block nobody else.
+    /// Claims that are not disrupted for a while because a command for them failed, with the reasons of these
+    /// commands. A hold-off does not apply to other reasons or other claims.
     pub held_off: BTreeMap<Arc<str>, BTreeSet<Reason>>,
-    /// Whether commands are wanted that have to wait until budgets open.
+    /// Whether to return commands that exceed the budgets now, to be started when budgets allow it.
     pub plan_beyond_budgets: bool,
-    /// Pods are leaving their nodes, and a plan made now would be out of date before it begins: before then no plan for the
-    /// whole cluster is made. Times are whole seconds, and this one is rounded up.
+    /// Set while pods are leaving their nodes: until then no commands of `Rebalance` are planned, because the plan
+    /// would be outdated before it starts. Rounded up to whole seconds.
     pub churn_ends_at_secs: Option<i64>,
 }
 
 impl Cluster {
-    /// Whether a claim waits in a proposal that has its share of the budgets.
+    /// Whether the claim is part of a proposed command that counts against the budgets.
     pub(crate) fn has_budget_share(&self, claim: &str) -> bool {
         self.proposed_commands.iter().any(|one| !one.awaits_budget && one.claims.contains(claim))
     }
 
-    /// The method whose proposal a claim waits in.
+    /// The method of the proposed command that the claim is part of.
     pub fn proposing_method(&self, claim: &str) -> Option<Method> {
         self.proposed_commands.iter().find(|one| one.claims.contains(claim)).map(|one| one.method)
     }
 }
 
-/// A proposed command that was not started yet.
+/// A command that awaits its validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProposedCommand {
     pub method: Method,
     pub claims: BTreeSet<Arc<str>>,
-    /// It waits for budgets to open and takes nothing from them yet.
+    /// It was found beyond the budgets, and does not count against them yet.
     pub awaits_budget: bool,
 }
 
-/// A claim, its node and what runs there.
+/// A NodeClaim, its node and the pods of the node.
 #[derive(Debug, Clone, Default)]
 pub struct StateNode {
     pub claim: Arc<str>,
     pub uid: Arc<str>,
     pub node: Option<Arc<str>>,
     pub pool: Option<Arc<str>>,
-    /// Index into `Problem::nodes`; `None` for nodes on their way out and for those without a node.
+    /// Index into `Problem::nodes`; `None` without a node and for nodes that are being deleted.
     pub at: Option<usize>,
     pub is_registered: bool,
     pub is_initialized: bool,
     pub is_ready: bool,
-    /// Its instance is being ended: no budget counts it any more.
+    /// The condition `InstanceTerminating` is true: budgets do not count the node.
     pub is_instance_terminating: bool,
-    /// Deleting, or marked for deletion by a command.
+    /// Deleting, or selected by a command.
     pub is_marked_for_deletion: bool,
-    /// Its claim is being deleted, not only marked.
+    /// The NodeClaim has a deletion timestamp.
     pub is_deleting: bool,
     pub is_rebooting: bool,
-    /// Pods are on their way to it.
+    /// Pods are nominated for it.
     pub is_nominated: bool,
     /// `karpenter.sh/do-not-disrupt: "true"` on the node.
     pub is_do_not_disrupt: bool,
     /// When the condition `Drifted` became true.
     pub drifted_since_secs: Option<i64>,
-    /// Since when no pod has come or gone; `None` until it is initialised.
+    /// The last time a pod was bound or removed; `None` before initialization.
     pub last_pod_event_secs: Option<i64>,
     pub instance_type: Option<Arc<str>>,
-    /// The pool's catalog has no such type, so that nothing is known about its price.
+    /// The catalog of the NodePool does not have the instance type, so its price is unknown.
     pub is_instance_type_unknown: bool,
     pub zone: Option<Arc<str>>,
     pub capacity_type: Option<Arc<str>>,
     pub reservation_id: Option<Arc<str>>,
-    /// Zero if it is not known.
+    /// Zero if unknown.
     pub price_per_hour: f64,
     pub created_at_secs: i64,
     /// `None`: never expires.
     pub expire_after_secs: Option<i64>,
     pub termination_grace_period_secs: Option<i64>,
-    /// One per pod of `Problem::nodes[at]`, in the same order. Of a node on its way out, those that wait for their
-    /// eviction and that budgets select.
+    /// One per pod of `Problem::nodes[at]`, in the same order. For a node that is being deleted: the pods that a
+    /// PodDisruptionBudget selects and that are not evicted yet.
     pub pods: Vec<NodePod>,
-    /// A condition of its node is one that some repair policy names, tolerated for now or not.
+    /// A repair policy names a condition of the node, whether its toleration has elapsed or not.
     pub is_unhealthy: bool,
-    /// Set when a repair policy applies to the node now.
+    /// Set if a repair policy applies to the node now.
     pub repair: Option<Repair>,
-    /// When a command of ours last moved pods to it.
+    /// When a command last moved pods to it.
     pub moved_onto_at_secs: Option<i64>,
     pub legacy_marks: LegacyNodeMarks,
 }
 
-/// What a node of a pool with [`LegacyRules`] says in the words of their time.
+/// Annotations and times of a node that matter for pools with [`LegacyRules`] only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegacyNodeMarks {
-    /// When the Node came to be: its life counts from there.
+    /// Creation of the Node; its age counts from there.
     pub node_created_at_secs: Option<i64>,
-    /// `karpenter.sh/emptiness-timestamp`; one that cannot be read is long ago.
+    /// `karpenter.sh/emptiness-timestamp`; an invalid value counts as long ago.
     pub empty_since_secs: Option<i64>,
-    /// `karpenter.sh/do-not-consolidate`: `true` keeps the node, any other value offers it whatever its pool says.
+    /// `karpenter.sh/do-not-consolidate`: `true` protects the node from consolidation, any other value allows it
+    /// whatever the NodePool says.
     pub do_not_consolidate: Option<bool>,
 }
 
-/// What disruption has to know of a pod beyond what the engine knows.
+/// The properties of a pod that disruption needs in addition to the planner's.
 #[derive(Debug, Clone, Default)]
 pub struct NodePod {
     /// namespace/name
@@ -131,22 +134,23 @@ pub struct NodePod {
     pub owner: Option<Arc<str>>,
     /// Neither terminal nor terminating.
     pub is_active: bool,
-    /// Would have to run elsewhere if its node went (not a daemon, not a mirror pod…).
+    /// Has to run on another node if its node is deleted; false for DaemonSet pods, mirror pods, and pods that are
+    /// terminating.
     pub is_reschedulable: bool,
-    /// Would be evicted by a drain (does not tolerate the disrupted taint, is not a mirror pod…).
+    /// A drain evicts it; false for mirror pods and pods that tolerate the taint `karpenter.sh/disrupted`.
     pub is_evictable: bool,
-    /// An active do-not-disrupt annotation.
+    /// Has a do-not-disrupt annotation that is in effect.
     pub is_do_not_disrupt: bool,
-    /// `karpenter.sh/do-not-evict`, which counts on nodes of pools with [`LegacyRules`] only.
+    /// `karpenter.sh/do-not-evict`; in effect on nodes of pools with [`LegacyRules`] only.
     pub is_do_not_evict: bool,
-    /// Its condition `Ready` is `False`.
+    /// The condition `Ready` is `False`.
     pub is_unready: bool,
-    /// Stands for a capacity buffer.
+    /// A virtual pod of a CapacityBuffer.
     pub is_virtual: bool,
     pub eviction_cost: f64,
-    /// Indexes into [`Cluster::pod_budgets`] of those that select it.
+    /// The PodDisruptionBudgets that select it: indexes into [`Cluster::pod_budgets`].
     pub budgets: Vec<u32>,
-    /// When a command of ours last moved it or its predecessor.
+    /// When a command last moved it or its predecessor.
     pub moved_at_secs: Option<i64>,
 }
 
@@ -156,28 +160,28 @@ pub struct PodBudget {
     /// namespace/name
     pub name: Arc<str>,
     pub disruptions_allowed: u32,
-    /// unhealthyPodEvictionPolicy AlwaysAllow.
+    /// `unhealthyPodEvictionPolicy: AlwaysAllow`.
     pub always_allows_unready: bool,
-    /// maxUnavailable 0 or 0 %, minAvailable 100 %.
+    /// `maxUnavailable` is 0 or 0 %, or `minAvailable` is 100 %.
     pub is_fully_blocking: bool,
 }
 
-/// Why a node is disrupted, as budgets, conditions and metrics know it.
+/// The reason of a disruption, as in budgets, conditions and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     Unhealthy,
     Empty,
     Drifted,
     Underutilized,
-    /// Too old by the rules before v1, which know no budgets.
+    /// Older than `ttlSecondsUntilExpired` of a Provisioner (v1alpha5 API). Budgets do not have this reason.
     Expired,
 }
 
 impl Reason {
-    /// Those that budgets are about.
+    /// The reasons that budgets may name.
     pub const ALL: [Self; 4] = [Self::Unhealthy, Self::Empty, Self::Drifted, Self::Underutilized];
 
-    /// As conditions, events and budgets spell it.
+    /// As spelled in conditions, events and budgets.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unhealthy => "Unhealthy",
@@ -188,7 +192,7 @@ impl Reason {
         }
     }
 
-    /// As metrics and labels of claims spell it.
+    /// As spelled in metrics and labels.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unhealthy => "unhealthy",
@@ -208,62 +212,63 @@ pub enum ConsolidationPolicy {
     Balanced,
 }
 
-/// A pool as disruption sees it.
+/// A NodePool as disruption sees it.
 #[derive(Debug, Clone, Default)]
 pub struct NodePoolView {
     pub name: Arc<str>,
-    /// Index into `Problem::pools` if it may launch for pods.
+    /// Index into `Problem::pools` if it launches nodes for pods.
     pub launches_as: Option<usize>,
-    /// `spec.replicas` of a static pool.
+    /// `spec.replicas` of a static NodePool.
     pub replicas: Option<u32>,
-    /// What limits.nodes leaves for further nodes of a static pool; `None`: no limit.
+    /// How many more nodes `limits.nodes` allows a static NodePool; `None`: no limit.
     pub nodes_left: Option<u32>,
-    /// Set for a static pool whose template can be had from reservations only, all of them full: the ids of those
-    /// that are still offered. See [`crate::static_drift::full_reservations`].
+    /// Set for a static NodePool whose template allows only reserved offerings that are all full: the ids of the
+    /// reservations. See [`crate::static_drift::full_reservations`].
     pub full_reservations: Option<BTreeSet<Arc<str>>>,
-    /// Ready, and not being deleted.
+    /// The condition `Ready` is true and the NodePool is not being deleted.
     pub is_ready: bool,
-    /// Launches from it keep failing: nothing is replaced by one of its nodes for now.
+    /// Its launches failed repeatedly: no replacements are launched from it for now.
     pub is_in_launch_backoff: bool,
     pub policy: ConsolidationPolicy,
     /// `None`: never.
     pub consolidate_after_secs: Option<i64>,
-    /// What its budgets allow now for each reason, given its present number of nodes, before those already disrupting
-    /// are taken off. A reason that is missing allows nothing.
+    /// Nodes that its budgets allow to be disrupted for each reason, before those that are disrupted already are
+    /// subtracted. Without an entry, nothing is allowed.
     pub allowed: BTreeMap<Reason, u32>,
     pub pool_policy: PoolPolicy,
-    /// Set for pools that were made from a Provisioner.
+    /// Set for NodePools that are derived from a Provisioner.
     pub legacy_rules: Option<LegacyRules>,
 }
 
-/// The rules of the API before v1 where they differ from those of v1.
+/// The rules of the v1alpha5 API that differ from those of v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegacyRules {
-    /// Nodes that are older are replaced one at a time, replacement first; `None`: never.
+    /// Older nodes are replaced one at a time, replacement first; `None`: never.
     pub expires_after_secs: Option<i64>,
-    /// Nodes that are empty for longer go, whatever pods and budgets say; `None`: emptiness is a matter of consolidation.
+    /// Nodes that are empty for longer are deleted regardless of PodDisruptionBudgets and budgets; `None`: empty
+    /// nodes are consolidated.
     pub empty_after_secs: Option<i64>,
 }
 
-/// What a pool's owner asks for beyond upstream's API, by annotation.
+/// Settings of a NodePool beyond upstream's API, from annotations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolPolicy {
     /// The share of the pool's price that moving all its pods has to save; `None`: as in the settings.
     pub saving_ratio: Option<f64>,
-    /// A move must save at least this share of what its nodes cost, and this much.
+    /// The smallest saving of a command: as a share of the price of its candidates, and in dollars per hour.
     pub min_saving_ratio: f64,
     pub min_saving_per_hour: f64,
-    /// A node or pod that a command moved is left alone for so long.
+    /// How long a node and its pods are not disrupted after pods were moved.
     pub cool_down_secs: i64,
-    /// The k of policy Balanced.
+    /// The factor k of the policy `Balanced`.
     pub balanced_k: f64,
-    /// Pods that may be moved for savings within an hour; `None`: as many as budgets allow.
+    /// Pods that consolidation may move within an hour; `None`: no limit.
     pub max_moves_per_hour: Option<u32>,
-    /// Pods moved for savings within the last hour.
+    /// Pods that consolidation moved within the last hour.
     pub moved_last_hour: u32,
-    /// Whether several nodes may be launched in place of others.
+    /// Whether a command may launch more than one replacement.
     pub is_many_to_many_enabled: bool,
-    /// Only say what would be done.
+    /// Commands are reported and not executed.
     pub is_dry_run: bool,
 }
 
@@ -283,13 +288,13 @@ impl Default for PoolPolicy {
     }
 }
 
-/// What repair policies say about a sick node now: the outcome of matching, ready to be acted on.
+/// The repair policy that matches an unhealthy node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repair {
-    /// type/reason of the winning condition.
+    /// type/reason of the condition with the highest score.
     pub condition: Arc<str>,
     pub is_reboot: bool,
-    /// Drain bound of the policies; `None`: inherit the claim's.
+    /// The policies' bound for the drain; `None`: the claim's applies.
     pub termination_grace_period_secs: Option<i64>,
     pub score: f64,
     /// `karpenter.sh/do-not-repair: "true"` on node or claim.

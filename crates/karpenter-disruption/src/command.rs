@@ -1,4 +1,6 @@
-//! The output: nodes to take away together, what is launched in their place, and where every pod is to go.
+//! The output of disruption: candidates that are disrupted together, their replacements, and the target of every pod.
+//!
+//! Upstream: pkg/controllers/disruption/types.go (Command, Candidate).
 
 use std::sync::Arc;
 
@@ -7,20 +9,20 @@ use karpenter_scheduling::simulate::BoundAt;
 
 use crate::cluster::Reason;
 
-/// A way to find nodes that may go, in the order in which they are tried.
+/// A rule that finds candidates; variants are in the order of evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     Repair,
-    /// Nodes beyond the age that the rules before v1 give them.
+    /// Nodes older than `ttlSecondsUntilExpired` of their Provisioner (v1alpha5 API).
     Expiration,
     Emptiness,
     StaticDrift,
     Drift,
-    /// m nodes for none or one, as upstream.
+    /// Several nodes are deleted, or replaced by one, as upstream does.
     MultiNodeConsolidation,
-    /// One node for none or one, as upstream.
+    /// One node is deleted or replaced by one, as upstream does.
     SingleNodeConsolidation,
-    /// m nodes for the cheapest n, planned for the whole cluster.
+    /// Several nodes are replaced by several cheaper ones, planned for the whole cluster.
     Rebalance,
 }
 
@@ -48,7 +50,7 @@ impl Method {
         }
     }
 
-    /// Whether a node goes because that is cheaper, not because it has to.
+    /// Whether the method lowers cost; false for repair, drift and expiration.
     pub fn is_for_savings(self) -> bool {
         matches!(self.reason(), Reason::Empty | Reason::Underutilized)
     }
@@ -63,7 +65,7 @@ impl Method {
         }
     }
 
-    /// Whether a proposal is looked at again after a delay before it is carried out.
+    /// Whether a command is validated after a delay before it starts.
     pub fn is_validated(self) -> bool {
         match self {
             Self::Repair | Self::Expiration | Self::StaticDrift | Self::Drift => false,
@@ -75,12 +77,12 @@ impl Method {
     }
 }
 
-/// How it is done, as metrics spell it.
+/// How the candidates are disrupted, as spelled in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
     Delete,
     Replace,
-    /// Deleted first, because nothing can be launched before.
+    /// The candidate is deleted before its replacement is launched, because nothing can be launched before.
     TerminateFirst,
     Reboot,
 }
@@ -96,7 +98,7 @@ impl Decision {
     }
 }
 
-/// A node that may go.
+/// A node that may be disrupted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// Index into `Cluster::state_nodes`.
@@ -106,19 +108,19 @@ pub struct Candidate {
     pub node: Arc<str>,
     pub pool: Arc<str>,
     pub price_per_hour: f64,
-    /// One, and what each pod adds that has to move.
+    /// The disruption cost: 1, plus the eviction cost of each pod that has to be rescheduled.
     pub reschedule_cost: f64,
     pub is_empty: bool,
 }
 
 impl Candidate {
-    /// What is saved per trouble: nodes with more go first.
+    /// Price per disruption cost; candidates with a higher ratio are disrupted first.
     pub fn savings_ratio(&self) -> f64 {
         self.price_per_hour / self.reschedule_cost
     }
 }
 
-/// Where a pod that has to move is to run.
+/// The target of a pod that is rescheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Destination {
     /// Index into `Cluster::problem.nodes`.
@@ -132,14 +134,15 @@ pub struct Command {
     pub method: Method,
     pub decision: Decision,
     pub candidates: Vec<Candidate>,
-    /// Pool and catalog indexes are those of `Cluster::problem`. Their `pods` are empty; see `moves`.
+    /// NodePool and catalog indexes refer to `Cluster::problem`. Their `pods` are empty; see `moves`.
     pub replacements: Vec<PlannedNode>,
-    /// Set when one node per candidate is made from this static pool's template; then `replacements` are empty.
+    /// Set if each candidate is replaced by a node from the template of this static NodePool; `replacements` is empty
+    /// then.
     pub static_pool: Option<Arc<str>>,
     pub moves: Vec<(BoundAt, Destination)>,
     pub price_before_per_hour: f64,
     pub price_after_per_hour: f64,
-    /// Bound for the drain that the command itself sets (repair).
+    /// Termination grace period that the command sets (repair).
     pub termination_grace_period_secs: Option<i64>,
 }
 

@@ -1,4 +1,4 @@
-//! Nodes that could go because their pods fit elsewhere or on one cheaper node: what single and multi share.
+//! What multi-node and single-node consolidation share: candidates whose pods fit on other nodes or on one cheaper node.
 //!
 //! Upstream: pkg/controllers/disruption/consolidation.go.
 
@@ -19,8 +19,8 @@ use crate::prices::{
 use crate::simulation::{Placement, SimulationOptions, read, simulation_request};
 use crate::verdict::Verdict;
 
-/// A spot node is replaced by spot only with this many cheaper types to choose from, and by no more than these: a
-/// launch that picks any of them is then among the cheapest, and not replaced again at once.
+/// A spot node is replaced by a spot node only with at least this many cheaper instance types, and the launch is limited
+/// to them: whichever is launched is then among the cheapest, and not replaced again at once.
 pub(crate) const SPOT_TO_SPOT_TYPES: usize = 15;
 
 pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
@@ -33,7 +33,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
                 continue;
             }
         };
-        // Static pools do not consolidate, and empty nodes are the business of another method.
+        // Static NodePools are not consolidated, and empty nodes belong to Emptiness.
         let Some(pool) = pool.filter(|pool| pool.replicas.is_none() && !candidate.is_empty) else { continue };
         match verdict_of(context, state_node, pool) {
             Some(verdict) => eligible.rejected.push((index, verdict)),
@@ -64,7 +64,7 @@ fn verdict_of(
         state_node.legacy_marks.do_not_consolidate.filter(|_| pool.legacy_rules.is_some());
     match is_do_not_disrupt {
         Some(true) => return Some(Verdict::Blocked(Blocked::Unconsolidated)),
-        // Offered by its own annotation, whatever its pool says.
+        // `do-not-consolidate: "false"` allows consolidation whatever the NodePool says.
         Some(false) => return None,
         None => {}
     }
@@ -80,7 +80,7 @@ fn verdict_of(
     })
 }
 
-/// The candidates gone together, for none or one new node, if that is cheaper.
+/// The command that deletes the candidates or replaces them by one node, if that is cheaper.
 pub(crate) fn consolidate(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -118,7 +118,7 @@ pub(crate) fn price_of(candidates: &[Candidate]) -> f64 {
     total_per_hour(candidates.iter().map(|candidate| candidate.price_per_hour))
 }
 
-/// Leaves only options that are cheaper than what goes.
+/// Keeps the instance type options that are cheaper than the candidates.
 fn make_cheaper(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],
@@ -153,7 +153,7 @@ fn make_cheaper(
         let needed = needed_for_min_values(problem, node).map_err(too_few)?;
         node.instance_type_options.truncate(SPOT_TO_SPOT_TYPES.max(needed));
     }
-    // Options were judged by their spot price; a launch on demand instead would undo the saving.
+    // The options were compared by their spot price; an on-demand launch could cost more than the candidates.
     if allows_capacity_type(node, CAPACITY_TYPE_SPOT) && allows_capacity_type(node, CAPACITY_TYPE_ON_DEMAND) {
         force_spot_if_offered(context, node);
     }
@@ -161,7 +161,7 @@ fn make_cheaper(
     Ok(())
 }
 
-/// A requirement that says nothing about capacity types is no promise that spot exists.
+/// Requires spot if any option has a spot offering: requirements may allow spot although none is offered.
 pub(crate) fn force_spot_if_offered(context: &EvaluationContext<'_>, node: &mut PlannedNode) {
     let problem = &context.cluster.problem;
     let mut forced = node.clone();

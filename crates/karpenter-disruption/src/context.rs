@@ -1,6 +1,4 @@
-//! What all methods look at during one pass over a cluster.
-//!
-//! Holds what is computed once; decides nothing.
+//! The data that all methods of one evaluation share, computed once. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -18,31 +16,31 @@ use crate::verdict::Verdict;
 pub(crate) struct EvaluationContext<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) settings: &'a Settings,
-    /// The node behind each node of the problem.
+    /// For each node of the problem, the index of its `StateNode`.
     pub(crate) state_node_of: Vec<Option<usize>>,
-    /// Nodes that are there to take pods.
+    /// Initialized nodes: the targets of moves.
     initialized: Vec<usize>,
-    /// Cost and trouble of each pool, for policy Balanced.
+    /// Price and disruption cost of each NodePool, for the policy Balanced.
     pub(crate) totals: BTreeMap<Arc<str>, Totals>,
-    /// Claims of the command under a second look.
+    /// Claims of the command under validation.
     own: BTreeSet<Arc<str>>,
     type_names: Vec<BTreeSet<&'a str>>,
     simulator: OnceLock<Simulator<'a>>,
     unsettled: OnceLock<Option<Problem>>,
 }
 
-/// Nodes that a method could disrupt, and what stands against others that it has an opinion about.
+/// The candidates of a method, and the verdicts for nodes that it considered and excluded.
 #[derive(Debug, Default)]
 pub(crate) struct MethodCandidates {
     pub(crate) candidates: Vec<Candidate>,
     pub(crate) rejected: Vec<(usize, Verdict)>,
 }
 
-/// What a method made of its candidates.
+/// The commands of a method, and the verdicts for candidates without one.
 #[derive(Debug, Default)]
 pub(crate) struct MethodResult {
     pub(crate) commands: Vec<Command>,
-    /// What budgets will allow once nodes that are leaving are gone, best first.
+    /// Commands that exceed the budgets now, best first.
     pub(crate) awaiting_budget: Vec<Command>,
     pub(crate) rejected: Vec<(usize, Verdict)>,
     pub(crate) lower_bound_per_hour: Option<f64>,
@@ -98,12 +96,12 @@ impl<'a> EvaluationContext<'a> {
         &self.cluster.state_nodes[candidate.state_node]
     }
 
-    /// Candidates have a known pool.
+    /// The NodePool of a candidate; it always exists.
     pub(crate) fn pool(&self, candidate: &Candidate) -> &'a NodePoolView {
         &self.cluster.pools[&candidate.pool]
     }
 
-    /// Nodes with their pools, where these are known.
+    /// All nodes with their NodePools, if known.
     pub(crate) fn state_nodes(
         &self,
     ) -> impl Iterator<Item = (usize, &'a StateNode, Option<&'a NodePoolView>)> {
@@ -123,7 +121,7 @@ impl<'a> EvaluationContext<'a> {
         nodes
     }
 
-    /// Whether the catalog of the node's pool has its type. Without a catalog a name is as good as can be had.
+    /// Whether the catalog of the node's NodePool has its instance type; true if there is no catalog.
     pub(crate) fn knows_type_of(&self, state_node: &StateNode, pool: &NodePoolView) -> bool {
         let Some(name) = &state_node.instance_type else { return false };
         let catalog = pool
@@ -133,12 +131,12 @@ impl<'a> EvaluationContext<'a> {
         catalog.is_none_or(|names| names.contains(&**name))
     }
 
-    /// For moves that save money: nodes that settle take no moved pods.
+    /// For consolidation: nodes within `consolidateAfter` are not targets of moves.
     pub(crate) fn simulator(&self) -> &Simulator<'a> {
         self.simulator.get_or_init(|| Simulator::new(&self.cluster.problem))
     }
 
-    /// For moves that have to be made: nodes that settle are as good as any, except those that are about to go.
+    /// For repair, drift and expiration: every node is a target of moves except candidates of proposed commands.
     pub(crate) fn unrestricted_simulator(&self) -> Simulator<'_> {
         let unsettled = self.unsettled.get_or_init(|| {
             let problem = &self.cluster.problem;
@@ -155,10 +153,10 @@ impl<'a> EvaluationContext<'a> {
         Simulator::new(unsettled.as_ref().unwrap_or(&self.cluster.problem))
     }
 
-    /// Asks a simulator of this pass.
+    /// Runs a simulation.
     ///
-    /// Upstream lets moved pods count on nodes that are coming up and then thinks better of the whole move; in mode
-    /// Cost such nodes are no place to begin with.
+    /// Upstream lets pods schedule to nodes that are not initialized and rejects the whole command afterwards. Mode Cost
+    /// does not offer such nodes.
     pub(crate) fn ask(
         &self,
         simulator: &Simulator<'_>,
@@ -178,7 +176,7 @@ impl<'a> EvaluationContext<'a> {
     }
 }
 
-/// Dearest per trouble first, names breaking ties.
+/// Sorts by saving per disruption, highest first, then by name.
 pub(crate) fn by_savings_ratio(candidates: &mut [Candidate]) {
     candidates.sort_by(|one, other| {
         other.savings_ratio().total_cmp(&one.savings_ratio()).then_with(|| one.claim.cmp(&other.claim))

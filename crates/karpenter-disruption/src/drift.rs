@@ -1,6 +1,6 @@
-//! Nodes that are no longer what their pool asks for: replaced by as many nodes as their pods need.
+//! Drift: a node whose NodeClaim differs from its NodePool or node class is replaced.
 //!
-//! Upstream: pkg/controllers/disruption/drift.go; there one node per pass.
+//! Upstream: pkg/controllers/disruption/drift.go; there one node per evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
             Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
-    // Empty ones first: pods of the others could move to them only to move again.
+    // Empty nodes first: otherwise pods of other nodes could be moved to them, and then moved again.
     eligible.candidates.sort_by_key(|candidate| {
         let state_node = context.state_node(candidate);
         let has_pods = state_node.pods.iter().any(|node_pod| node_pod.is_reschedulable);
@@ -58,7 +58,7 @@ fn exhausted(candidate: Candidate) -> (usize, Verdict) {
     (candidate.state_node, verdict)
 }
 
-/// Candidates asked about at once. Fixed, so that the answer does not depend on the number of threads.
+/// Candidates that are simulated in parallel. Constant, so that the result does not depend on the number of threads.
 const ASKED_TOGETHER: usize = 16;
 
 /// The first candidate that can be replaced.
@@ -86,7 +86,7 @@ fn first(context: &EvaluationContext<'_>, candidates: Vec<Candidate>, found: &mu
     }
 }
 
-/// As many as budgets allow, each seeing what those before it take.
+/// As many candidates as budgets allow, each simulated with those before it replaced.
 fn several(
     context: &EvaluationContext<'_>,
     candidates: Vec<Candidate>,
@@ -99,7 +99,7 @@ fn several(
     let mut receivers = BTreeSet::new();
     for candidate in candidates {
         let removed_nodes = context.nodes_of([&candidate]);
-        // Pods of an earlier command go there; they shall not move twice.
+        // It receives pods of an earlier command, which would have to move twice.
         if removed_nodes.iter().any(|node| receivers.contains(node)) {
             found.rejected.push((candidate.state_node, Verdict::NotNow));
             continue;
@@ -109,7 +109,7 @@ fn several(
             continue;
         }
         let mut with_it = pod_budgets.clone();
-        // A drain that is bounded waits for nobody's budget, so neither does its turn.
+        // A drain with a termination grace period does not wait for PodDisruptionBudgets.
         if context.state_node(&candidate).termination_grace_period_secs.is_some() {
             with_it.count(context.cluster, &candidate);
         } else if let Err(verdict) =
@@ -140,7 +140,7 @@ fn several(
     }
 }
 
-/// One node's replacement as a command.
+/// The command that replaces one node.
 pub(crate) fn command(
     method: Method,
     candidate: &Candidate,
@@ -157,7 +157,7 @@ pub(crate) fn command(
     let price_after_per_hour = placement.price_per_hour();
     let Placement { mut moves, mut replacements } = placement;
     if decision == Decision::TerminateFirst {
-        // Nothing is launched ahead: provisioning fills the freed slot.
+        // No replacement is launched by the command: provisioning uses the freed capacity.
         replacements.clear();
         moves.retain(|(_, to)| matches!(to, Destination::Existing(_)));
     }

@@ -1,4 +1,4 @@
-//! Nodes on which nothing runs that would have to run elsewhere.
+//! Emptiness: nodes without pods that would have to be rescheduled.
 //!
 //! Upstream: pkg/controllers/disruption/emptiness.go.
 
@@ -34,7 +34,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
     eligible
 }
 
-/// What keeps an empty node.
+/// Why an empty node is not deleted.
 fn verdict_of(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) -> Option<Verdict> {
     if pool.replicas.is_some() {
         return Some(Verdict::NotDrifted);
@@ -45,14 +45,15 @@ fn verdict_of(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) ->
     if pool.consolidate_after_secs.is_none() {
         return Some(Verdict::NeverConsolidated { pool: pool.name.clone() });
     }
-    // Provisioning put that capacity here on purpose and would put it back at once.
+    // Provisioning launched the node for the CapacityBuffer and would launch it again.
     if state_node.pods.iter().any(|node_pod| node_pod.is_virtual) {
         return Some(Verdict::HasBufferPods { node: state_node.node.clone().unwrap_or_default() });
     }
     settling(cluster, state_node, pool)
 }
 
-/// What keeps an empty node by the rules before v1: either its time is not over, or emptiness is consolidation.
+/// Why an empty node is not deleted under the rules of the v1alpha5 API: `ttlSecondsAfterEmpty` has not elapsed, or
+/// emptiness belongs to consolidation.
 fn legacy_verdict(
     cluster: &Cluster,
     state_node: &StateNode,
@@ -66,7 +67,7 @@ fn legacy_verdict(
             let Some(since) = marks.empty_since_secs else {
                 return Some(Verdict::Settling { until_secs: None });
             };
-            // The whole time has to be over, not just begun to be.
+            // Times are truncated to whole seconds; the full TTL has to have elapsed.
             let until = since.saturating_add(after).saturating_add(1);
             (until > cluster.now_secs).then_some(Verdict::Settling { until_secs: Some(until) })
         }
@@ -78,7 +79,7 @@ fn legacy_verdict(
     }
 }
 
-/// Whether pods came or went too recently for the pool's taste.
+/// Whether `consolidateAfter` has not elapsed since the last pod event.
 pub(crate) fn settling(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) -> Option<Verdict> {
     let after = pool.consolidate_after_secs?;
     let Some(since) = state_node.last_pod_event_secs else {
@@ -88,7 +89,7 @@ pub(crate) fn settling(cluster: &Cluster, state_node: &StateNode, pool: &NodePoo
     (until > cluster.now_secs).then_some(Verdict::Settling { until_secs: Some(until) })
 }
 
-/// One command for all of them, as far as budgets go.
+/// One command with all candidates that budgets allow.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let mut left = left(context.cluster, Reason::Empty);
     let mut found = MethodResult::default();

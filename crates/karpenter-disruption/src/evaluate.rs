@@ -1,7 +1,7 @@
-//! One pass over a cluster: the methods in their order, the commands of the first that finds something, and for every
-//! node how it stands.
+//! One evaluation: asks the methods in order, returns the commands of the first that has any, and a verdict for
+//! every node.
 //!
-//! Nothing is remembered between passes; what waits or runs already is part of the cluster.
+//! Nothing is remembered between evaluations: proposed and running commands are part of the input.
 //!
 //! Upstream: pkg/controllers/disruption/controller.go.
 
@@ -24,38 +24,38 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
-    /// To be carried out, all of one method, within all budgets together.
+    /// To be executed: all of one method, within all budgets together.
     pub commands: Vec<Command>,
-    /// What is next once nodes that are leaving are gone and budgets open again, best first. Empty unless the cluster
-    /// [`plan_beyond_budgets`](Fleet::plan_beyond_budgets).
+    /// Commands that exceed the budgets now, best first. Empty unless
+    /// [`plan_beyond_budgets`](Cluster::plan_beyond_budgets) is set.
     pub awaiting_budget: Vec<Command>,
-    /// What would be done if pools were not on a dry run. Not to be carried out.
+    /// Commands for NodePools with the consolidation dry run: reported, not executed.
     pub dry_run_commands: Vec<Command>,
-    /// One per node, in the cluster's order.
+    /// One per node, in the order of `Cluster::state_nodes`.
     pub verdicts: Vec<NodeVerdict>,
-    /// One per method that was asked, in order.
+    /// One per method of the mode, in order.
     pub outcomes: Vec<MethodOutcome>,
-    /// Budgets as they stood before the pass, for gauges and for events on pools.
+    /// The budgets before this evaluation, for metrics and events.
     pub budgets: BTreeMap<(Arc<str>, Reason), Remaining>,
 }
 
 impl Evaluation {
-    /// Whether nothing is to be done, now or soon.
+    /// Whether there is nothing to execute now or when budgets allow it.
     pub fn has_no_commands(&self) -> bool {
         self.commands.is_empty() && self.awaiting_budget.is_empty()
     }
 }
 
-/// What became of one method in a pass.
+/// The result of one method.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MethodOutcome {
     pub method: Method,
-    /// Nodes that it could have disrupted.
+    /// Nodes that are candidates of the method.
     pub candidates: usize,
     pub commands: usize,
-    /// It would have found more if budgets allowed more: look again even if nothing changes.
+    /// Budgets limited the commands: evaluate again even if nothing changes.
     pub is_constrained_by_budgets: bool,
-    /// What no cluster for the same pods can cost less than, where the method knows.
+    /// A price that no valid fleet for the same pods can go below, if the method computes one.
     pub lower_bound_per_hour: Option<f64>,
 }
 
@@ -82,16 +82,17 @@ pub fn methods(mode: Mode) -> &'static [Method] {
     }
 }
 
-/// What to do now, and why not more.
+/// Finds the commands to start now, and the verdict for every node.
 ///
 /// # Guarantees
-/// All commands are of one method, name different nodes, and keep node budgets together, with what is leaving, rebooting
-/// or waiting already. A method with a command in `Cluster::waiting` is not asked; in mode Compat none is while one waits.
+/// All commands are of one method, have different candidates, and together stay within the budgets, counting nodes that
+/// are being deleted, rebooting, or part of a proposed command. A method with a proposed command is not asked; in mode
+/// Compat no method is asked while any command is proposed.
 pub fn evaluate(cluster: &Cluster, settings: &Settings) -> Evaluation {
     evaluate_timed(cluster, settings, &mut |_| {})
 }
 
-/// The same, telling of every method when it is through, for whoever keeps time.
+/// Like [`evaluate`], and calls back after each method, so that the caller can measure time.
 pub fn evaluate_timed(
     cluster: &Cluster,
     settings: &Settings,
@@ -102,17 +103,17 @@ pub fn evaluate_timed(
     let mut evaluation = Evaluation { budgets: all_budgets(cluster), ..Evaluation::default() };
     let mut verdict_table = VerdictTable::new(cluster);
     let has_legacy_rules = cluster.pools.values().any(|pool| pool.legacy_rules.is_some());
-    // Where there are only pools of v1, nobody hears of a method that they do not have.
+    // Without a pool of the v1alpha5 API, the method Expiration does not appear in outcomes.
     for method in methods(settings.mode).iter().filter(|one| has_legacy_rules || **one != Method::Expiration)
     {
         let MethodCandidates { candidates, rejected } = eligible(&context, *method);
         verdict_table.refuse(*method, rejected);
         let count = candidates.len();
-        // What has to be is done all the same.
+        // The dry run applies to consolidation only; drift and repair are executed.
         let is_rehearsed =
             |candidate: &Candidate| method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
-        // Upstream waits for the second look inside of its loop, and does nothing else meanwhile.
+        // Upstream waits for the validation inside of its loop and evaluates nothing else meanwhile.
         let is_waiting = match settings.mode {
             Mode::Compat => !cluster.proposed_commands.is_empty(),
             Mode::Cost => cluster.proposed_commands.iter().any(|one| one.method == *method),
@@ -165,12 +166,12 @@ pub fn evaluate_timed(
     evaluation
 }
 
-/// Why one node is not consolidated now, with everything that would have to be asked for that. `Err` is the answer;
-/// `Ok` what could be done with it alone.
+/// Asks for one node on its own why it is not consolidated, with all checks that single-node consolidation makes.
+/// `Ok`: the command that would be possible.
 pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -> Result<Command, Verdict> {
     let cluster = &*without_move_targets(cluster);
     let is_strict = settings.mode == Mode::Cost;
-    // One node alone is upstream's question, whatever is asked for the whole cluster.
+    // Single-node consolidation is a method of mode Compat.
     let settings = &Settings { mode: Mode::Compat, ..settings.clone() };
     let context = EvaluationContext::new(cluster, settings);
     let MethodCandidates { candidates, rejected } = consolidation::eligible(&context);
@@ -194,19 +195,20 @@ pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -
     }
 }
 
-/// Whom to ask about when nothing is to be done.
+/// Which nodes to explain on their own if there are no commands.
 #[derive(Debug, Clone, Default)]
 pub struct VerdictRequest {
-    /// Names of claims and nodes that somebody wants to know about.
+    /// Names of claims and nodes that users asked about.
     pub wanted: BTreeSet<String>,
-    /// The last claim that was asked about; those after it are next, round and round.
+    /// The last claim that was explained; the next ones in the order of names follow, round-robin.
     pub after: Arc<str>,
-    /// How many are asked about at most.
+    /// The maximum number of nodes to explain.
     pub most: usize,
 }
 
-/// Mode Cost plans for all nodes together and has no words for the single one. This asks for some of those that it found
-/// nothing for what stands against each by itself, and writes it into the standings. The last claim that was asked about.
+/// In mode Cost, rebalance plans for all nodes together and has no verdict for a single node. This asks single-node
+/// consolidation for some of the nodes without a command, and replaces their verdicts. Returns the last claim that was
+/// explained.
 pub fn explain_nodes(
     evaluation: &mut Evaluation,
     cluster: &Cluster,
@@ -247,7 +249,7 @@ pub fn explain_nodes(
     last
 }
 
-/// Nodes that may be gone in a moment are no place to move pods to.
+/// Candidates of proposed commands may be deleted soon, so no pods are moved to them.
 pub(crate) fn without_move_targets(cluster: &Cluster) -> Cow<'_, Cluster> {
     if cluster.proposed_commands.is_empty() {
         return Cow::Borrowed(cluster);
@@ -301,7 +303,7 @@ fn find(context: &EvaluationContext<'_>, method: Method, candidates: Vec<Candida
     }
 }
 
-/// What was said about each node, the weightiest kept.
+/// Collects one verdict per node: that of the method with the highest rank.
 struct VerdictTable {
     by_state_node: Vec<Option<(Method, Verdict)>>,
     constrained: usize,
@@ -312,7 +314,7 @@ impl VerdictTable {
         Self { by_state_node: vec![None; cluster.state_nodes.len()], constrained: 0 }
     }
 
-    /// What has to happen to a node weighs more than what might save money.
+    /// Verdicts of repair and drift take precedence over those of consolidation.
     fn rank(method: Method) -> u8 {
         match method {
             Method::Repair => 0,

@@ -1,8 +1,8 @@
-//! Nodes of pools with the rules before v1 that are older than those allow: replaced gracefully, one at a time.
+//! Expiration in the v1alpha5 API: nodes older than `ttlSecondsUntilExpired` are replaced gracefully, one at a time.
 //!
-//! v1 expires claims by force and elsewhere. Here a node waits for its turn, for budgets of pods and for pods that are
-//! held, and goes only once its replacement is there. Pods without a place do not keep it: time is up for all of it.
-//! Budgets of pools do not count; there were none.
+//! In v1 another controller deletes expired claims. Here a node waits for PodDisruptionBudgets and for pods with
+//! `karpenter.sh/do-not-evict`, and is deleted after its replacement is initialized. Pods that cannot be scheduled
+//! elsewhere do not block it. Budgets of the NodePool do not apply: the v1alpha5 API has none.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
     eligible
 }
 
-/// When a node's time is up.
+/// When the node expires.
 fn expires_at(state_node: &StateNode, pool: &NodePoolView) -> Option<i64> {
     let after = pool.legacy_rules?.expires_after_secs?;
     state_node.legacy_marks.node_created_at_secs.map(|created| created.saturating_add(after))
 }
 
-/// The oldest of them, unless one is on its way out already.
+/// The oldest expired node, unless one is being deleted already.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let mut found = MethodResult::default();
     let mut candidates = candidates.into_iter();

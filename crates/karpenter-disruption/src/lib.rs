@@ -1,7 +1,7 @@
-//! Which nodes may go, which should, and what would take their place: pure functions over one snapshot of a cluster.
+//! Selects nodes for disruption and plans their replacements: pure functions over one snapshot of a cluster.
 //!
-//! Observe, decide, act: somebody else builds a [`cluster::Cluster`], somebody else carries a [`command::Command`] out. No
-//! I/O, no clock, no logging; the same cluster gives the same commands, on however many threads.
+//! The caller assembles a [`cluster::Cluster`] and executes the [`command::Command`]s. No I/O, no clock, no logging: the
+//! same cluster gives the same commands, independent of the number of threads.
 //!
 //! Upstream: pkg/controllers/disruption.
 

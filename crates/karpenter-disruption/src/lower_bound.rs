@@ -1,4 +1,4 @@
-//! What no cluster for the same pods can cost less than, whatever is decided about the cluster that is there.
+//! The lower bound of a cluster's price: no valid fleet for the same pods is cheaper.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use karpenter_scheduling::simulate::dual_prices;
 
 use crate::cluster::Cluster;
 
-/// Dollars per hour; `None` if nothing is known.
+/// Dollars per hour; `None` if there is no bound.
 pub fn lower_bound_per_hour(cluster: &Cluster, effort: u64) -> Option<f64> {
     let bound = dual_prices(&cluster.problem, &specs(&cluster.problem), effort).lower_bound_per_hour;
     Some(bound).filter(|bound| *bound > 0.0)

@@ -1,4 +1,5 @@
-//! m nodes for none or one, as upstream: the longest beginning of the list that a binary search comes across.
+//! Multi-node consolidation as upstream does it: a binary search for the longest prefix of the sorted candidates that can
+//! be deleted or replaced by one cheaper node.
 //!
 //! Upstream: pkg/controllers/disruption/multinodeconsolidation.go.
 
@@ -16,7 +17,7 @@ use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::prices::{catalog_of, keep_cheaper_than, refresh, total_per_hour};
 use crate::verdict::Verdict;
 
-/// Upstream looks no further down the list.
+/// Upstream's limit of candidates.
 const CANDIDATES_MAX: usize = 100;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
@@ -37,7 +38,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
 }
 
 fn longest(context: &EvaluationContext<'_>, candidates: &[Candidate]) -> Option<Command> {
-    // For one node there is another method.
+    // One node is the business of single-node consolidation.
     if candidates.len() < 2 {
         return None;
     }
@@ -57,7 +58,7 @@ fn longest(context: &EvaluationContext<'_>, candidates: &[Candidate]) -> Option<
     best
 }
 
-/// All of these for none or one.
+/// The command that deletes all of these, or replaces them by one node.
 pub(crate) fn together(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],
@@ -76,8 +77,8 @@ pub(crate) fn together(
     Ok(command)
 }
 
-/// A replacement of a type that goes is only worth it if it is cheaper than the one that goes: otherwise that one
-/// could have stayed.
+/// A replacement of the same instance type as a candidate is kept only if it is cheaper than that candidate: otherwise
+/// the candidate could have stayed.
 fn leave_out_same_types(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],

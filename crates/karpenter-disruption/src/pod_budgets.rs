@@ -1,6 +1,6 @@
-//! Whether pods can be evicted together: budgets count what several nodes take from them at once.
+//! Joint evictions: whether the pods of several nodes can be evicted together under their PodDisruptionBudgets.
 //!
-//! Whether a single pod may be evicted at all is a question about its node, see [`crate::candidate`].
+//! Whether a single pod may be evicted is decided per node, see [`crate::candidate`].
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,23 @@ use crate::cluster::{Cluster, StateNode};
 use crate::command::Candidate;
 use crate::verdict::Verdict;
 
-/// Evictions asked for so far, by index of the budget.
+/// Evictions so far, by index of the PodDisruptionBudget.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodBudgetUse {
     used: BTreeMap<u32, u32>,
 }
 
-/// How strict to be.
+/// How evictions of several nodes are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JointEvictions {
-    /// All evictions have to be allowed at this moment.
+    /// All evictions have to be allowed at once.
     AllNow,
-    /// Who comes first may take his pods one after the other; others have to fit in beside him.
+    /// The first node of a PodDisruptionBudget may evict its pods one after the other; further nodes need evictions to be
+    /// left.
     FirstMayWait,
 }
 
-/// What a node's drain would ask of each budget.
+/// The evictions of a node's drain, by PodDisruptionBudget.
 fn needs(cluster: &Cluster, state_node: &StateNode) -> BTreeMap<u32, u32> {
     let mut needs = BTreeMap::new();
     for node_pod in state_node.pods.iter().filter(|one| one.is_active && one.is_evictable) {
@@ -50,7 +51,7 @@ fn together<'m>(
 }
 
 impl PodBudgetUse {
-    /// What nodes on their way out will still ask for.
+    /// Starts with the outstanding evictions of nodes that are being deleted.
     pub fn new(cluster: &Cluster) -> Self {
         let going = cluster
             .state_nodes
@@ -59,14 +60,14 @@ impl PodBudgetUse {
         Self { used: together(cluster, going) }
     }
 
-    /// Counts a node whose pods are evicted in any case, because its drain is bounded.
+    /// Counts a node whose pods are evicted in any case, because it has a termination grace period.
     pub fn count(&mut self, cluster: &Cluster, candidate: &Candidate) {
         for (index, count) in together(cluster, cluster.state_nodes.get(candidate.state_node)) {
             *self.used.entry(index).or_insert(0) += count;
         }
     }
 
-    /// Counts the pods of these nodes too if they can be evicted beside all others, or says which budget refuses.
+    /// Counts the evictions of these nodes if they are allowed, or returns the PodDisruptionBudget that does not allow them.
     pub fn admit<'c>(
         &mut self,
         cluster: &Cluster,

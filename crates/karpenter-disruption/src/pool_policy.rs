@@ -1,6 +1,6 @@
-//! What pools' owners ask for beyond upstream's API: savings worth the trouble, rest after a move, few moves per hour.
+//! Settings of NodePools beyond upstream's API: minimum saving, cool-down after moves, maximum moves per hour.
 //!
-//! All of it is about moves that save money; nodes that have to go are not kept by it.
+//! They apply to consolidation only, not to repair, drift and expiration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::cluster::{Cluster, NodePoolView, StateNode};
 use crate::command::{Candidate, Command, Decision};
 use crate::verdict::Verdict;
 
-/// Prices are sums of decimal fractions; a saving below this is none.
+/// Tolerance for rounding in sums of prices: a smaller saving counts as none.
 const NO_SAVING_PER_HOUR: f64 = 1e-9;
 
-/// Whether the command saves money, and as much as every pool that gives nodes away asks for.
+/// Checks that the command saves money, and at least the minimum of every NodePool of its candidates.
 pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), Verdict> {
     let saving = command.saving_per_hour();
     let pools = command.candidates.iter().filter_map(|candidate| cluster.pools.get(&candidate.pool));
@@ -22,7 +22,7 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
             of_price.max(pool.pool_policy.min_saving_per_hour)
         })
         .fold(0.0, f64::max);
-    // A node whose price nobody knows saves nothing on paper, but deleting it never costs anything either.
+    // A node with an unknown price has no saving, and deleting it costs nothing.
     if command.decision != Decision::Delete && saving < NO_SAVING_PER_HOUR {
         return Err(Verdict::NotCheaper {
             price_now_per_hour: command.price_before_per_hour,
@@ -35,7 +35,7 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
     Ok(())
 }
 
-/// Until when the node is left alone because pods were moved to it or are here after a move; `None`: it is not.
+/// The end of the cool-down of a node that pods were moved to, or whose pods were moved; `None`: there is none.
 pub fn cool_down_until(state_node: &StateNode, pool: &NodePoolView, now_secs: i64) -> Option<i64> {
     let moved = state_node.pods.iter().filter_map(|node_pod| node_pod.moved_at_secs);
     let last = moved.chain(state_node.moved_onto_at_secs).max()?;
@@ -43,7 +43,7 @@ pub fn cool_down_until(state_node: &StateNode, pool: &NodePoolView, now_secs: i6
     (until > now_secs).then_some(until)
 }
 
-/// Pods that may still be moved for savings, by pool; a pool that is missing has no limit.
+/// How many more pods consolidation may move, by NodePool; without an entry there is no limit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MoveAllowance {
     left: BTreeMap<Arc<str>, u32>,

@@ -1,4 +1,4 @@
-//! What a planned node costs, at best and at worst, and which of its options are cheap enough.
+//! The price of a planned node, cheapest and worst case, and which of its instance type options are cheap enough.
 //!
 //! Upstream: pkg/cloudprovider/types.go (WorstLaunchPrice, OrderByPrice, SatisfiesMinValues),
 //! pkg/controllers/provisioning/scheduling/nodeclaim.go (RemoveInstanceTypeOptionsByPriceAndMinValues).
@@ -14,7 +14,7 @@ use karpenter_model::plan::PlannedNode;
 use karpenter_model::problem::Problem;
 use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
-/// minValues that fewer types than asked for can meet.
+/// A `minValues` requirement that the remaining instance types do not meet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MinValuesUnmet {
     pub key: Arc<str>,
@@ -22,7 +22,7 @@ pub struct MinValuesUnmet {
     pub found: u32,
 }
 
-/// The sum of prices. Of none it is zero, and not the minus zero that `sum` makes of it.
+/// The sum of prices; 0.0 for none, where `sum` gives -0.0.
 pub fn total_per_hour(prices: impl IntoIterator<Item = f64>) -> f64 {
     prices.into_iter().fold(0.0, |total, price| total + price)
 }
@@ -41,7 +41,7 @@ fn is_compatible(requirements: &Requirements, offering: &Offering, open: &BTreeS
     offering.requirements.iter().all(is_defined) && requirements.intersects(&offering.requirements)
 }
 
-/// Offerings that can be launched now under these requirements, with their index.
+/// Offerings that are launchable under these requirements, with their index.
 fn launchable<'t>(
     instance_type: &'t InstanceType,
     requirements: &'t Requirements,
@@ -51,7 +51,7 @@ fn launchable<'t>(
     offerings.filter(move |(_, one)| one.is_launchable() && is_compatible(requirements, one, open))
 }
 
-/// The cheapest offering of a type that can be launched.
+/// The cheapest launchable offering of an instance type.
 pub fn cheapest(
     instance_type: &InstanceType,
     requirements: &Requirements,
@@ -61,7 +61,7 @@ pub fn cheapest(
     offerings.map(|(index, one)| (index, one.price_per_hour)).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The dearest offering of the capacity type that a launch would take: reserved, then spot, then on demand.
+/// The most expensive offering of the capacity type that a launch would use: reserved before spot before on-demand.
 pub fn worst_launch_price(
     instance_type: &InstanceType,
     requirements: &Requirements,
@@ -77,7 +77,7 @@ pub fn worst_launch_price(
     })
 }
 
-/// Keeps the options that cost less than a limit even at worst.
+/// Keeps the options whose worst launch price is below the limit.
 pub fn keep_cheaper_than(
     problem: &Problem,
     node: &mut PlannedNode,
@@ -93,11 +93,11 @@ pub fn keep_cheaper_than(
     needed_for_min_values(problem, node).map(|_| ())
 }
 
-/// How many of the options, in their order, meet the minValues of the pool, or what is left of them where they were
-/// lowered; zero if it asks for none.
+/// How many of the options, in their order, are needed to meet `minValues` of the NodePool, or the lowered values if they
+/// were relaxed; zero without `minValues`.
 pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, MinValuesUnmet> {
     let Some(pool) = problem.pools.get(node.pool) else { return Ok(0) };
-    // Narrowed requirements count: what they exclude cannot be launched.
+    // The node's requirements may be narrower; values that they exclude cannot be launched.
     let asked: Vec<(&Requirement, u32)> = pool
         .requirements
         .iter()
@@ -142,7 +142,7 @@ pub fn force_capacity_type(node: &mut PlannedNode, capacity_type: &str) {
     node.requirements.add(Requirement::in_values(CAPACITY_TYPE, [capacity_type]));
 }
 
-/// Options that can be launched, cheapest first, and the node's type, offering and price after the first of them.
+/// Sorts the launchable options by price, and sets the node's type, offering and price to those of the first.
 pub fn refresh(problem: &Problem, node: &mut PlannedNode) {
     let catalog = catalog_of(problem, node);
     let mut priced: Vec<(usize, usize, f64)> = node

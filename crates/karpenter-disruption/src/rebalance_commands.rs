@@ -1,5 +1,5 @@
-//! Mode Cost: the plan for the whole cluster, cut down to what budgets and controls allow now, and made safe against
-//! launches that turn out dearer than planned.
+//! The method Rebalance in mode Cost: restricts the planner's commands for the whole cluster to what budgets and settings
+//! of NodePools allow now, and to launch options that are cheaper in any case.
 
 use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
 use karpenter_model::problem::Mode as EngineMode;
@@ -22,7 +22,7 @@ use crate::verdict::Verdict;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Underutilized);
-    // Whoever plans ahead plans with what budgets allow at all.
+    // With `plan_beyond_budgets`, the limit is what budgets allow without nodes in disruption.
     let plannable = if context.cluster.plan_beyond_budgets {
         allowed(context.cluster, Reason::Underutilized)
     } else {
@@ -56,7 +56,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
     found
 }
 
-/// The same nodes gone for what takes their place now, sought in the given way.
+/// Plans replacements for the same candidates again, in the given mode.
 pub(crate) fn replan(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -90,7 +90,7 @@ pub(crate) fn replan(
     Ok(command)
 }
 
-/// Takes options away that could make the command dearer than what it replaces, whichever of them is launched.
+/// Removes instance type options with which the command could cost more than its candidates, whichever is launched.
 fn restrict_to_cheaper_options(
     context: &EvaluationContext<'_>,
     command: &mut Command,
@@ -108,7 +108,7 @@ fn restrict_to_cheaper_options(
     };
     let is_all_spot = command.candidates.iter().all(is_spot);
     let is_one_for_one = command.candidates.len() == 1 && command.replacements.len() == 1;
-    // How much dearer than planned every node may turn out without the whole costing more than before.
+    // The factor by which every replacement may exceed its planned price without the command costing more than before.
     let slack = command.price_before_per_hour / command.price_after_per_hour.max(f64::MIN_POSITIVE);
     for node in &mut command.replacements {
         let is_spot_to_spot = is_all_spot && allows_capacity_type(node, CAPACITY_TYPE_SPOT);
@@ -132,7 +132,7 @@ fn restrict_to_cheaper_options(
             let is_other = |option: &usize| {
                 catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
             };
-            // A node of its own type in its place is trouble for next to nothing, unless it is bought otherwise.
+            // Replacing a node by one of the same instance type pays only with another capacity type.
             if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(context, &command.candidates, node) {
                 node.instance_type_options.retain(is_other);
                 needed_for_min_values(problem, node).map_err(too_few)?;
@@ -156,7 +156,7 @@ fn restrict_to_cheaper_options(
     Ok(())
 }
 
-/// Whether the node would be bought in another capacity type than what goes.
+/// Whether the replacement has another capacity type than all candidates.
 fn is_cheaper_kind(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],

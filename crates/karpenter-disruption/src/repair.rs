@@ -1,6 +1,7 @@
-//! Sick nodes: rebooted, or replaced, the worst first, and none while too much of a pool is sick.
+//! Node repair: unhealthy nodes are rebooted or replaced, the worst first, and none while too many nodes of the NodePool
+//! are unhealthy.
 //!
-//! Which policies apply to a node is found out elsewhere and arrives as [`crate::cluster::Repair`].
+//! Repair policies are matched by the caller and arrive as [`crate::cluster::Repair`].
 //!
 //! Upstream: pkg/controllers/disruption/repair.go.
 
@@ -20,7 +21,7 @@ use crate::simulation::replace;
 use crate::static_drift;
 use crate::verdict::Verdict;
 
-/// A pool with more than this share of its nodes sick has another problem than its nodes.
+/// Repair stops if more than this percentage of a NodePool's nodes is unhealthy: the cause is probably not the nodes.
 const SICK_PERCENT_MAX: usize = 20;
 
 pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
@@ -57,7 +58,7 @@ fn score(state_node: &StateNode) -> f64 {
     state_node.repair.as_ref().map_or(0.0, |repair| repair.score)
 }
 
-/// What all pods of the node cost, scaled by how much of its life is left.
+/// The eviction cost of all pods, scaled by the remaining share of the node's lifetime.
 fn disruption_cost(cluster: &Cluster, state_node: &StateNode) -> f64 {
     let pods: f64 = state_node.pods.iter().map(|node_pod| node_pod.eviction_cost).sum();
     pods * lifetime_remaining(cluster, state_node)
@@ -74,7 +75,7 @@ fn lifetime_remaining(cluster: &Cluster, state_node: &StateNode) -> f64 {
     }
 }
 
-/// Pools in which so many nodes are sick that repair would do harm. Rounded up, so that one node never stops it.
+/// NodePools with too many unhealthy nodes. Rounded up, so that a single unhealthy node never stops repair.
 fn halted_pools(cluster: &Cluster) -> BTreeSet<Arc<str>> {
     let mut counts: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
     for state_node in cluster.state_nodes.iter().filter(|state_node| state_node.node.is_some()) {
@@ -87,7 +88,7 @@ fn halted_pools(cluster: &Cluster) -> BTreeSet<Arc<str>> {
     counts.into_iter().filter(|(_, counts)| is_halted(*counts)).map(|(pool, _)| pool.clone()).collect()
 }
 
-/// One command per pass.
+/// At most one command per evaluation.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Unhealthy);
     let halted = halted_pools(context.cluster);
@@ -100,7 +101,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
             found.rejected.push((index, Verdict::RepairHalted { pool }));
             continue;
         }
-        // A node that never came up runs nothing that a budget protects.
+        // A node that was never initialized does not count against budgets.
         let needs_budget = context.state_node(&candidate).is_initialized;
         if needs_budget && left.get(&pool).is_none_or(|left| *left == 0) {
             found.rejected.push((index, Verdict::BudgetExhausted { pool, reason: Reason::Unhealthy }));
@@ -129,7 +130,7 @@ fn repaired<'p>(
     let mut command = if state_node.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
-        // One at a time in every mode: a node that is marked counts until it is being deleted.
+        // One at a time in every mode: a node that is marked counts as present until it is being deleted.
         if let Some(verdict) =
             static_drift::scaling_down(context.cluster, pool, |state_node| state_node.is_deleting)
         {
@@ -139,7 +140,7 @@ fn repaired<'p>(
         let decision = static_drift::replacement(state_node, pool, may_terminate_first, &mut room)?;
         static_drift::command(Method::Repair, candidate, decision)
     } else {
-        // Its drain decides when blocked pods leave; a place for them is needed all the same.
+        // The drain decides when blocked pods are evicted; the simulation has to place them in any case.
         let simulator = simulator.get_or_init(|| context.unrestricted_simulator());
         let (answer, _) = replace(context, simulator, &candidate, true, may_terminate_first);
         drift::command(Method::Repair, &candidate, answer)?
@@ -148,7 +149,7 @@ fn repaired<'p>(
     Ok(command)
 }
 
-/// The policies' bound, or the claim's if that is shorter; `None`: only the claim's own counts.
+/// The policies' termination grace period, or the claim's if shorter; `None`: the claim's applies.
 fn drain_bound_secs(state_node: &StateNode) -> Option<i64> {
     let of_policy = state_node.repair.as_ref()?.termination_grace_period_secs?;
     Some(state_node.termination_grace_period_secs.map_or(of_policy, |of_claim| of_claim.min(of_policy)))

@@ -1,25 +1,26 @@
-//! What the operator chose for the whole process. What a pool's owner chose is in [`crate::cluster::PoolPolicy`].
+//! Settings of the whole process. Settings of a NodePool are in [`crate::cluster::PoolPolicy`].
 
-/// Which way savings are sought.
+/// Which methods of consolidation are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// m nodes for the cheapest n, the whole cluster at once, several commands together.
+    /// Rebalance: several nodes are replaced by several cheaper ones, planned for the whole cluster, several commands at
+    /// once.
     #[default]
     Cost,
-    /// Upstream's methods, one proposal at a time: while one waits for its second look, nothing else is proposed.
+    /// Upstream's methods, one command at a time: nothing is evaluated while a command awaits its validation.
     Compat,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub mode: Mode,
-    /// Gate SpotToSpotConsolidation.
+    /// Feature gate `SpotToSpotConsolidation`.
     pub spot_to_spot: bool,
-    /// Gate TerminateFirstDrift.
+    /// Feature gate `TerminateFirstDrift`.
     pub terminate_first_drift: bool,
-    /// Gate TerminateFirstRepair.
+    /// Feature gate `TerminateFirstRepair`.
     pub terminate_first_repair: bool,
-    /// Work units that a search for cheaper nodes may spend; the same number gives the same commands everywhere.
+    /// Work units of a search; equal numbers give equal commands on every machine.
     pub effort: u64,
     /// Moving all pods of a NodePool has to save this share of its price.
     pub saving_ratio: f64,

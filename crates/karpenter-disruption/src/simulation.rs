@@ -1,7 +1,7 @@
-//! What would become of the pods of some nodes if these went, as the engine sees it.
+//! Scheduling simulation: where the pods of some nodes would be scheduled if these were deleted.
 //!
-//! Pods that wait anyway are planned next to them, but their troubles are not held against a move, and nodes that only
-//! they need are not launched by a command: provisioning does that.
+//! Pending pods take part, but a command is not rejected because of them, and does not launch nodes that only they need:
+//! that is provisioning.
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (SimulateScheduling).
 
@@ -19,7 +19,7 @@ use crate::prices::total_per_hour;
 use crate::settings::Mode;
 use crate::verdict::{UninitializedNode, UnschedulablePod};
 
-/// A place for every pod that has to move.
+/// The target of every pod that is rescheduled.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Placement {
     pub(crate) moves: Vec<(BoundAt, Destination)>,
@@ -32,10 +32,10 @@ impl Placement {
     }
 }
 
-/// How to ask.
+/// Options of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SimulationOptions {
-    /// Pods that may not be evicted at present are placed as well.
+    /// Whether pods that cannot be evicted now are scheduled as well.
     pub(crate) moves_blocked_pods: bool,
     pub(crate) reserved_mode: ReservedMode,
 }
@@ -45,7 +45,7 @@ impl SimulationOptions {
         Self { moves_blocked_pods: false, reserved_mode: ReservedMode::Fallback };
 }
 
-/// What each node beyond the first has to save where a node has to go, as a share of its price.
+/// The saving that each replacement beyond the first has to bring, as a share of the candidate's price.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.06;
 
 static NO_CREDITS: BTreeMap<Arc<str>, u32> = BTreeMap::new();
@@ -67,7 +67,7 @@ pub(crate) fn simulation_request<'q>(
     }
 }
 
-/// The answer as places for pods, or the pods that have none. `simulator` is the one that was asked.
+/// The targets of all pods, or the pods that cannot be scheduled. `simulator` is the one that ran the simulation.
 pub(crate) fn read(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -77,7 +77,7 @@ pub(crate) fn read(
     if unschedulable.is_empty() { Ok(placement) } else { Err(unschedulable) }
 }
 
-/// The answer as places for those pods that have one, and those that have none.
+/// The targets of pods that can be scheduled, and the pods that cannot.
 pub(crate) fn partial_placement(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -98,7 +98,7 @@ pub(crate) fn partial_placement(
     }
     let mut placement = Placement::default();
     for existing in &outcome.plan.existing {
-        // Nodes beyond those of the cluster are replacements of another command.
+        // Indexes beyond the cluster's nodes are replacements of another command.
         let node = simulator.node(existing.node);
         let is_there =
             node.is_some_and(|node| node.initialized) && existing.node < context.state_node_of.len();
@@ -132,7 +132,7 @@ pub(crate) fn partial_placement(
     (placement, unschedulable)
 }
 
-/// The node behind a node that is coming up; a replacement of another command has a name only.
+/// The state node of a node that is not initialized; a replacement of another command has only a name.
 fn uninitialized(context: &EvaluationContext<'_>, at: usize, node: Option<&Node>) -> UninitializedNode {
     let state_node =
         context.state_node_of.get(at).copied().flatten().map(|index| &context.cluster.state_nodes[index]);
@@ -150,8 +150,7 @@ fn name_of(context: &EvaluationContext<'_>, pod: BoundAt) -> Arc<str> {
     node_pod.map(|node_pod| node_pod.name.clone()).unwrap_or_default()
 }
 
-/// Another answer with fewer nodes, if the many of this one do not save enough to be worth their trouble: a node that has to
-/// go is no reason to look after nine.
+/// Another placement with fewer replacements, if the larger number does not save enough.
 fn with_fewer(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -178,16 +177,17 @@ fn with_fewer(
 
 /// How a single node can be replaced.
 pub(crate) enum NodeReplacement {
-    /// Replacements first.
+    /// The replacement is launched first.
     Ordinary(Placement),
-    /// Only once it has given its slot of a reservation back.
+    /// The node is deleted first and frees its slot of a reservation.
     TerminateFirst(Placement),
     Not(Vec<UnschedulablePod>),
 }
 
-/// Asks about one node that has to go, and once more with its own reservation freed if that is allowed.
+/// Simulates the replacement of one node, and if pods cannot be scheduled, again with its own reservation freed if
+/// terminate-first is allowed.
 ///
-/// An ordinary answer is given back too, so that a simulator can go on from it.
+/// Also returns the outcome of the simulation, to be committed to a simulator.
 pub(crate) fn replace(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -213,7 +213,7 @@ pub(crate) fn replace(
     let reservation = state_node.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
     let Some(reservation) = reservation else { return (NodeReplacement::Not(unschedulable), None) };
     let reservation_credits = BTreeMap::from([(reservation, 1)]);
-    // Pods beyond the freed slot must fail rather than go elsewhere: nothing will be launched for them.
+    // Pods that do not fit into the freed slot must fail: the command launches nothing else for them.
     let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
     let outcome = context.ask(
         simulator,

@@ -1,4 +1,4 @@
-//! One node for none or one, as upstream, without its clock: every candidate has its turn.
+//! Single-node consolidation as upstream does it, without a time limit: every candidate is simulated.
 //!
 //! Upstream: pkg/controllers/disruption/singlenodeconsolidation.go.
 
@@ -16,14 +16,14 @@ use crate::context::{EvaluationContext, MethodResult};
 use crate::pool_policy::MoveAllowance;
 use crate::verdict::Verdict;
 
-/// Candidates asked about at once. Fixed, so that the answer does not depend on the number of threads.
+/// Candidates that are simulated in parallel. Constant, so that the result does not depend on the number of threads.
 const ASKED_TOGETHER: usize = 32;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Underutilized);
     let mut found = MethodResult::default();
     let mut asked = Vec::new();
-    for candidate in taking_turns(candidates) {
+    for candidate in interleave_pools(candidates) {
         if left.get(&candidate.pool).is_none_or(|left| *left == 0) {
             let pool = candidate.pool.clone();
             let verdict = Verdict::BudgetExhausted { pool, reason: Reason::Underutilized };
@@ -53,7 +53,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
     found
 }
 
-/// The best that can be done with one candidate.
+/// The command for one candidate.
 pub(crate) fn one(context: &EvaluationContext<'_>, candidate: &Candidate) -> Result<Command, Verdict> {
     let candidates = std::slice::from_ref(candidate);
     let command = consolidate(context, context.simulator(), Method::SingleNodeConsolidation, candidates)?;
@@ -62,8 +62,8 @@ pub(crate) fn one(context: &EvaluationContext<'_>, candidate: &Candidate) -> Res
     Ok(command)
 }
 
-/// One of each pool after the other, the order within a pool kept: no pool has to wait for a large one.
-fn taking_turns(candidates: Vec<Candidate>) -> Vec<Candidate> {
+/// Interleaves NodePools and keeps the order within each, so that a large NodePool does not delay the others.
+fn interleave_pools(candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut turns: Vec<(usize, Arc<str>, Candidate)> = Vec::with_capacity(candidates.len());
     let mut seen: BTreeMap<Arc<str>, usize> = BTreeMap::new();
     for candidate in candidates {

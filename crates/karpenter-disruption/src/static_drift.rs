@@ -1,4 +1,4 @@
-//! Drifted nodes of static pools: each replaced by one of the pool's template, within the pool's node limit.
+//! Drift in static NodePools: each drifted node is replaced by one from the template, within the node limit.
 //!
 //! Upstream: pkg/controllers/disruption/staticdrift.go, helpers.go (staticReservations).
 
@@ -58,7 +58,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
         }
         let is_first = |candidate: &Candidate| may_terminate_first(context.state_node(candidate), pool);
         if context.settings.terminate_first_drift && pool.full_reservations.is_some() {
-            // Those whose slot a successor could have.
+            // First those whose reservation slot a replacement could use.
             candidates.sort_by_key(|candidate| !is_first(candidate));
         }
         let allowed = left.get(&name).copied().unwrap_or(0) as usize;
@@ -71,7 +71,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
             let may_terminate_first = context.settings.terminate_first_drift;
             match replacement(context.state_node(&candidate), pool, may_terminate_first, &mut room) {
                 Ok(decision) => found.commands.push(command(Method::StaticDrift, candidate, decision)),
-                // Others were replaced within the limit; this one has its turn when they are done.
+                // The limit was used up by other candidates of this evaluation.
                 Err(Verdict::StaticAtLimit) if had_room => {
                     found.rejected.push((candidate.state_node, Verdict::NotNow))
                 }
@@ -82,8 +82,8 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
     found
 }
 
-/// A pool with more nodes than replicas loses some anyway; a replacement would be one more to delete. Upstream counts
-/// nodes that a command has marked as well, and so begins nothing until all of them are being deleted.
+/// A static NodePool with more nodes than replicas is scaled down; a replacement would be one more node to delete. In
+/// mode Compat, as upstream, nodes that a command has marked count as present until they are being deleted.
 pub(crate) fn scaling_down(
     cluster: &Cluster,
     pool: &NodePoolView,
@@ -97,7 +97,7 @@ pub(crate) fn scaling_down(
     (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Verdict::StaticScalingDown)
 }
 
-/// How a node of a static pool is replaced; takes one of the nodes that the limit leaves if it needs one.
+/// How a node of a static NodePool is replaced; reserves one of the nodes that the limit leaves if it needs one.
 pub(crate) fn replacement(
     state_node: &StateNode,
     pool: &NodePoolView,
@@ -107,7 +107,7 @@ pub(crate) fn replacement(
     if pool.is_in_launch_backoff {
         return Err(Verdict::LaunchesFail { pool: pool.name.clone() });
     }
-    // The pool that would fill the gap has to be able to.
+    // With terminate-first, the NodePool has to be able to launch the missing node.
     let is_refilled = is_terminate_first_on && pool.is_ready;
     if is_terminate_first_on && pool.full_reservations.is_some() {
         let is_first = is_refilled && may_terminate_first(state_node, pool);
@@ -117,12 +117,12 @@ pub(crate) fn replacement(
         *room -= 1;
         return Ok(Decision::Replace);
     }
-    // The limit was used up by this very pass only if there was room before.
+    // True only if the limit was reached before this evaluation.
     let was_full = pool.nodes_left == Some(0);
     if is_refilled && was_full { Ok(Decision::TerminateFirst) } else { Err(Verdict::StaticAtLimit) }
 }
 
-/// Whether the node holds a slot of a reservation that its successor could be launched into.
+/// Whether the node uses a slot of a reservation that its replacement could be launched into.
 fn may_terminate_first(state_node: &StateNode, pool: &NodePoolView) -> bool {
     let is_reserved = state_node.capacity_type.as_deref() == Some(CAPACITY_TYPE_RESERVED);
     let offered = pool.full_reservations.as_ref();
@@ -140,15 +140,15 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
         replacements: Vec::new(),
         moves: Vec::new(),
         price_before_per_hour: price,
-        // One like it takes its place.
+        // The replacement is assumed to have the same price.
         price_after_per_hour: price,
         termination_grace_period_secs: None,
     }
 }
 
-/// Whether a static pool's template can be had from full reservations only: then the ids of those still offered.
+/// The ids of the reservations if the template of a static NodePool allows only reserved offerings that are all full.
 ///
-/// An offering without reservation, even one that is not available now, is something to wait for.
+/// `None` if there is any other offering, even one that is unavailable now: a launch may succeed later.
 pub fn full_reservations(
     types: &[InstanceType],
     template: &Requirements,
@@ -174,7 +174,7 @@ pub fn full_reservations(
     Some(offered)
 }
 
-/// Why a node was ended before its successor, as the metric spells it.
+/// Why the node is deleted before its replacement is launched, as a label of a metric.
 pub fn terminate_first_reason(cluster: &Cluster, command: &Command) -> &'static str {
     let pools = command.candidates.iter().filter_map(|candidate| cluster.pools.get(&candidate.pool));
     let mut at_limit = pools.filter(|pool| pool.replicas.is_some() && pool.full_reservations.is_none());

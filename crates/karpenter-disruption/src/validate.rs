@@ -1,4 +1,4 @@
-//! The second look: whether a command that was proposed a while ago may still be carried out.
+//! Validation: whether a command that was found some seconds ago may still be executed.
 //!
 //! Upstream: pkg/controllers/disruption/validation.go.
 
@@ -24,30 +24,30 @@ use crate::{emptiness, evaluate, multi_node, rebalance_commands, single_node};
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rejection {
-    /// So many of its nodes are no longer there, or no longer candidates.
+    /// Number of candidates that were deleted or are no longer candidates.
     Churn { gone: usize },
-    /// Pods are on their way to one of its nodes.
+    /// Pods were nominated for a candidate.
     Nominated,
-    /// Budgets of nodes do not allow it any more.
+    /// Budgets do not allow it any more.
     Budget { pool: Arc<str> },
-    /// Budgets of nodes never let so many go at once any more: the cluster has become smaller since that was planned.
+    /// Budgets never allow so many nodes at once any more, because the NodePool became smaller.
     TooMany { pool: Arc<str> },
-    /// So many pods of the pool were moved already that no more may be for now.
+    /// The maximum moves per hour of the NodePool are used up.
     MovesExhausted { pool: Arc<str> },
-    /// Budgets of pods do not allow it any more.
+    /// A PodDisruptionBudget does not allow the evictions any more.
     PodBudget { name: Arc<str> },
-    /// Pods would have no place any more.
+    /// Pods cannot be scheduled any more.
     WouldNotFit { unschedulable: Vec<UnschedulablePod> },
-    /// Other nodes would be needed than those that were proposed.
+    /// Other replacements would be needed than those that were proposed.
     NewResults,
     /// It does not save enough any more.
     NotCheaper,
-    /// The planner is at fault and cannot say whether it may still be carried out.
+    /// The planner failed, so the command cannot be validated.
     PlannerFault,
 }
 
 impl Rejection {
-    /// As upstream's event and metrics spell it.
+    /// As in upstream's events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Churn { .. } => "churn",
@@ -75,33 +75,31 @@ impl fmt::Display for Rejection {
                 )
             }
             Self::TooMany { pool } => {
-                write!(f, "budgets of NodePool {pool} no longer let so many nodes go at once")
+                write!(f, "budgets of NodePool {pool} never allow so many nodes at once")
             }
             Self::MovesExhausted { pool } => {
-                write!(f, "no more pods of NodePool {pool} may be moved within this hour")
+                write!(f, "NodePool {pool} allows no more pod moves within this hour")
             }
             Self::PodBudget { name } => {
-                write!(f, "PodDisruptionBudget {name} does not allow its evictions together")
+                write!(f, "PodDisruptionBudget {name} does not allow the evictions together")
             }
             Self::WouldNotFit { unschedulable } => {
                 write!(f, "{} pods would not schedule", unschedulable.len())
             }
             Self::NewResults => f.write_str("scheduling simulation produced new results"),
-            Self::NotCheaper => f.write_str("the command does not save enough any more"),
-            Self::PlannerFault => {
-                f.write_str("the command cannot be validated because of a fault of the planner")
-            }
+            Self::NotCheaper => f.write_str("the command no longer saves enough"),
+            Self::PlannerFault => f.write_str("the command cannot be validated because of a planner fault"),
         }
     }
 }
 
-/// The command as it may be carried out on the cluster as it is now, indexes and all, or why it may not.
+/// Returns the command with current indexes and replacements, or why it may not be executed.
 ///
-/// Empty nodes that are no longer candidates are left out one by one; of other commands all nodes have to be. The nodes
-/// to launch are planned anew: in mode Compat they have to be as many and of types that were foreseen, in mode Cost they
-/// have to save more than their moves are priced at.
+/// Nodes that are no longer empty are removed from a command of Emptiness; other commands need all of their candidates.
+/// Replacements are planned again: in mode Compat they have to be as many as before, of the proposed instance types; in
+/// mode Cost the command has to save more than its moves are priced at.
 ///
-/// Methods that are not validated have nothing to fear from a second look: only their nodes are looked up again.
+/// For methods without validation only the indexes are updated.
 pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> Result<Command, Rejection> {
     let cluster = &*evaluate::without_move_targets(cluster);
     let own: BTreeSet<Arc<str>> = command.candidates.iter().map(|one| one.claim.clone()).collect();
@@ -132,7 +130,7 @@ pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> 
     }
 }
 
-/// The command's nodes as they are now, in the command's order.
+/// The command's candidates with current indexes, in the command's order.
 fn current_candidates(
     context: &EvaluationContext<'_>,
     command: &Command,
@@ -146,13 +144,13 @@ fn current_candidates(
         .collect();
     let wanted: BTreeSet<usize> =
         command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
-    // Pods on their way are worth a word of their own.
+    // Nominated candidates have their own rejection.
     let is_nominated = |index: &usize| context.cluster.state_nodes[*index].is_nominated;
     if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
         return Err(Rejection::Nominated);
     }
     let mut eligible = evaluate::eligible(context, command.method).candidates;
-    // Its owner may have thought better of it meanwhile.
+    // The dry run may have been turned on since.
     let is_dry = |candidate: &Candidate| {
         command.method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run
     };
@@ -196,15 +194,15 @@ fn within_budgets(
     }
 }
 
-/// The same nodes, planned for once more.
+/// Plans the command again for the same candidates.
 fn replan(
     context: &EvaluationContext<'_>,
     command: &Command,
     candidates: &[Candidate],
 ) -> Result<Command, Rejection> {
     if command.method == Method::Rebalance {
-        // The cheapest cluster may be more nodes than are wanted, and pods that are placed in another order may need one
-        // more. Deletions and single nodes were planned by upstream's order.
+        // The cheapest plan may use more nodes than the command allows, and pods in another order may need one more node.
+        // Deletions and single replacements were planned in upstream's order, so that is the second attempt.
         let first = rebalanced(context, command, candidates, context.engine_mode());
         return first.or_else(|verdict| {
             rebalanced(context, command, candidates, EngineMode::Compat).map_err(|_| verdict)
@@ -215,7 +213,7 @@ fn replan(
         _ => multi_node::together(context, candidates),
     };
     let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
-    // Fewer nodes than foreseen: there is likely something better to be done.
+    // A different number of replacements: the next evaluation may find a better command.
     if fresh.replacements.len() != command.replacements.len() {
         return Err(Rejection::NewResults);
     }
@@ -228,7 +226,7 @@ fn replan(
     Ok(fresh)
 }
 
-/// Other nodes than foreseen are as good, as long as the trouble is paid for.
+/// Replacements may differ from the proposed ones if the saving pays for the disruption.
 fn rebalanced(
     context: &EvaluationContext<'_>,
     command: &Command,

@@ -1,4 +1,4 @@
-//! For every node: why it is, or is not, being disrupted now. Events, the journal and the command line render it.
+//! The verdict for every node: why it is or is not disrupted. Rendered by events, the decision journal and the CLI.
 //!
 //! Nothing is decided here.
 
@@ -12,26 +12,26 @@ use crate::candidate::Blocked;
 use crate::cluster::Reason;
 use crate::command::Method;
 
-/// How it stands with one node.
+/// The verdict for one node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeVerdict {
     /// Index into `Cluster::state_nodes`.
     pub state_node: usize,
     pub claim: Arc<str>,
-    /// Who says so; `None` if nobody had anything to say.
+    /// The method that decided; `None` if no method considered the node.
     pub method: Option<Method>,
     pub verdict: Verdict,
 }
 
 impl NodeVerdict {
-    /// Upstream's event for it, if it has one; the text is the `Display` of `verdict`.
+    /// Upstream's event for the verdict, if there is one; the message is the `Display` of `verdict`.
     pub fn event(&self) -> Option<EventKind> {
         let has_to_be = matches!(
             self.method,
             Some(Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift)
         );
         match self.verdict {
-            // What keeps a node that has to go is not a matter of savings.
+            // Repair and drift are blocked; only consolidation is `Unconsolidatable`.
             Verdict::WouldNotFit { .. } | Verdict::PodBudgetJoint { .. } if has_to_be => {
                 Some(EventKind::DisruptionBlocked)
             }
@@ -40,18 +40,18 @@ impl NodeVerdict {
     }
 }
 
-/// A pod that would have no place if its node went.
+/// A pod that cannot be scheduled if its node is deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnschedulablePod {
     /// namespace/name
     pub pod: Arc<str>,
-    /// Empty when it would only fit a node that is not initialised, see `uninitialized`.
+    /// Empty if it would only fit on a node that is not initialized; see `uninitialized`.
     pub reasons: Vec<Refusal>,
-    /// It would go there, which is not initialised yet.
+    /// The node that it would be scheduled to, which is not initialized yet.
     pub uninitialized: Option<UninitializedNode>,
 }
 
-/// A node that is coming up, by whatever of it is there.
+/// A node that is not initialized, by its claim and node as far as they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UninitializedNode {
     pub claim: Option<Arc<str>>,
@@ -69,16 +69,16 @@ impl fmt::Display for UninitializedNode {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Part of a command of this proposal.
+    /// Part of a command of this evaluation.
     Chosen {
         method: Method,
     },
-    /// Would be part of a command if its pool were not on a dry run.
+    /// Part of a command of the consolidation dry run.
     DryRun {
         method: Method,
     },
     Blocked(Blocked),
-    /// Its pool is static, and it has not drifted.
+    /// The NodePool is static, and the node has not drifted.
     NotDrifted,
     NeverConsolidated {
         pool: Arc<str>,
@@ -95,7 +95,7 @@ pub enum Verdict {
     MissingLabel {
         key: &'static str,
     },
-    /// Its pool wants it to be left alone for a while after pods came or went. `None`: the wait has not begun.
+    /// `consolidateAfter` has not elapsed since the last pod event. `None`: there was no pod event yet.
     Settling {
         until_secs: Option<i64>,
     },
@@ -109,7 +109,7 @@ pub enum Verdict {
     MovesExhausted {
         pool: Arc<str>,
         per_hour: u32,
-        /// Pods that may still be moved within this hour, and pods that would have to be.
+        /// Pods that may still be moved within this hour, and pods that the command would move.
         left: u32,
         wanted: u32,
     },
@@ -123,7 +123,7 @@ pub enum Verdict {
         price_now_per_hour: f64,
         cheapest_replacement_per_hour: Option<f64>,
     },
-    /// Cheaper types exist, but too few for minValues.
+    /// There are cheaper instance types, but too few for `minValues`.
     TooFewTypes {
         key: Arc<str>,
         wanted: u32,
@@ -142,24 +142,24 @@ pub enum Verdict {
         score: f64,
         threshold: f64,
     },
-    /// One budget of pods does not allow all evictions that the command would need together.
+    /// A PodDisruptionBudget does not allow all evictions of the command together.
     PodBudgetJoint {
         name: Arc<str>,
         wanted: u32,
         allowed: u32,
     },
-    /// Too many nodes of the pool are sick at once.
+    /// Too many nodes of the NodePool are unhealthy.
     RepairHalted {
         pool: Arc<str>,
     },
     StaticScalingDown,
     StaticAtLimit,
     StaticReservationsFull,
-    /// Launches from its static pool failed repeatedly.
+    /// Launches from the static NodePool failed repeatedly.
     LaunchesFail {
         pool: Arc<str>,
     },
-    /// Something else goes first in this pass.
+    /// Another command has priority in this evaluation.
     NotNow,
     /// It costs less than what its removal would: what its pods would cost elsewhere, what its free capacity is worth for
     /// pods of other nodes, and the price of moving its pods.
@@ -170,11 +170,11 @@ pub enum Verdict {
         pods: usize,
         disruption_price_per_hour: f64,
     },
-    /// Nothing cheaper was found for it.
+    /// No command was found for the node.
     Fine,
 }
 
-/// The kind of event that upstream would send.
+/// The kind of event that upstream publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
     DisruptionBlocked,
@@ -188,10 +188,10 @@ impl Verdict {
         matches!(self, Self::Fine | Self::Stays { .. })
     }
 
-    /// Upstream's event for it when it is said about savings.
+    /// Upstream's event for the verdict on consolidation.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            // Either is over in a moment, and a cluster that grows would tell it of every node.
+            // Both last moments only, and in a growing cluster would concern every node.
             Self::Blocked(Blocked::InCommand | Blocked::Nominated) => None,
             Self::Blocked(_)
             | Self::StaticAtLimit
@@ -230,9 +230,13 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Chosen { method } => write!(f, "Goes now: {}", method.reason().as_str()),
+            Self::Chosen { method } => write!(f, "Selected for disruption: {}", method.reason().as_str()),
             Self::DryRun { method } => {
-                write!(f, "Would go now ({}), but its pool is on a dry run", method.reason().as_str())
+                write!(
+                    f,
+                    "Would be disrupted ({}), but the consolidation dry run of its NodePool is on",
+                    method.reason().as_str()
+                )
             }
             Self::Blocked(blocked) => write!(f, "{blocked}"),
             Self::NotDrifted => f.write_str("Belongs to a static NodePool and has not drifted"),
@@ -244,13 +248,19 @@ impl fmt::Display for Verdict {
             Self::UnknownInstanceType { name } => write!(f, "Instance Type \"{name}\" not found"),
             Self::MissingLabel { key } => write!(f, "Node does not have label \"{key}\""),
             Self::Settling { until_secs: Some(until) } => {
-                write!(f, "Pods came or went; left alone until {}", moment(*until))
+                write!(
+                    f,
+                    "Not consolidated before {}, because pods were bound or removed recently",
+                    rfc3339(*until)
+                )
             }
-            Self::Settling { until_secs: None } => {
-                f.write_str("Not yet left alone for as long as its pool asks")
-            }
+            Self::Settling { until_secs: None } => f.write_str("consolidateAfter has not elapsed"),
             Self::CoolDown { until_secs } => {
-                write!(f, "Pods were moved here or from here; left alone until {}", moment(*until_secs))
+                write!(
+                    f,
+                    "Not consolidated before {}, because pods were moved recently (cool-down)",
+                    rfc3339(*until_secs)
+                )
             }
             Self::BudgetExhausted { pool, reason } => {
                 write!(
@@ -261,7 +271,7 @@ impl fmt::Display for Verdict {
             }
             Self::MovesExhausted { pool, per_hour, left, wanted } => write!(
                 f,
-                "NodePool \"{pool}\" lets {per_hour} pods be moved per hour, {left} of them now; {wanted} would be moved"
+                "NodePool \"{pool}\" allows {per_hour} pod moves per hour, {left} are left, {wanted} would be needed"
             ),
             Self::WouldNotFit { unschedulable } => write_unplaced(f, unschedulable),
             Self::NeedsSeveralNodes { count } => {
@@ -280,12 +290,12 @@ impl fmt::Display for Verdict {
                 "SpotToSpotConsolidation requires {wanted} cheaper instance type options than the current candidate to consolidate, got {found}"
             ),
             Self::BelowThreshold { saving_per_hour, wanted_per_hour } => {
-                write!(f, "Would save {saving_per_hour:.4} $/h, but {wanted_per_hour:.4} are asked for")
+                write!(f, "Would save {saving_per_hour:.4} $/h, the minimum is {wanted_per_hour:.4} $/h")
             }
             Self::Unbalanced { score, threshold } => {
                 write!(
                     f,
-                    "Saves too small a share of its pool's cost for the pods it moves: score {score:.2} < threshold {threshold:.2}"
+                    "Saving too low for the disruption cost: score {score:.2} < threshold {threshold:.2}"
                 )
             }
             Self::PodBudgetJoint { name, wanted, allowed } => {
@@ -298,7 +308,7 @@ impl fmt::Display for Verdict {
             Self::RepairHalted { pool } => {
                 write!(f, "more than 20% of nodes in nodepool \"{pool}\" are unhealthy")
             }
-            Self::StaticScalingDown => f.write_str("Its static NodePool is still scaling down"),
+            Self::StaticScalingDown => f.write_str("static NodePool is scaling down"),
             Self::StaticAtLimit => {
                 f.write_str("static NodePool is at its node limit and cannot stage a replacement")
             }
@@ -306,9 +316,9 @@ impl fmt::Display for Verdict {
                 f.write_str("static NodePool's capacity reservations are full and cannot stage a replacement")
             }
             Self::LaunchesFail { pool } => {
-                write!(f, "launches of NodePool \"{pool}\" failed repeatedly, so nothing can take its place")
+                write!(f, "launches of NodePool \"{pool}\" failed repeatedly and cannot stage a replacement")
             }
-            Self::NotNow => f.write_str("Something else goes first"),
+            Self::NotNow => f.write_str("Another command has priority"),
             Self::Stays {
                 price_per_hour,
                 pods_elsewhere_per_hour,
@@ -318,15 +328,14 @@ impl fmt::Display for Verdict {
             } => write!(
                 f,
                 "Costs {price_per_hour:.4} $/h; its pods would cost {pods_elsewhere_per_hour:.4} elsewhere, its free capacity is worth {free_capacity_per_hour:.4}, moving {pods} pods is priced at {disruption_price_per_hour:.4}: stays"
-            ),
-            Self::Fine => f.write_str("Nothing cheaper was found"),
+            Self::Fine => f.write_str("No command was found"),
         }
     }
 }
 
-/// As people read it.
-fn moment(secs: i64) -> String {
-    Timestamp::from_second(secs).map_or_else(|_| "the end of time".to_owned(), |time| time.to_string())
+/// RFC 3339.
+fn rfc3339(secs: i64) -> String {
+    Timestamp::from_second(secs).map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string())
 }
 
 const UNPLACED_SHOWN_MAX: usize = 5;

@@ -1,4 +1,5 @@
-//! What holds for every cluster: budgets, pods' budgets, falling cost, a valid place for every pod, and an end.
+//! Properties of every cluster: budgets and PodDisruptionBudgets hold, cost falls, every pod has a valid target, and the
+//! cluster settles.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -32,7 +33,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-/// A node as a strategy draws it.
+/// A generated node.
 #[derive(Debug, Clone)]
 struct Drawn {
     type_index: usize,
@@ -44,9 +45,9 @@ struct Drawn {
 #[derive(Debug, Clone)]
 struct World {
     state_nodes: Vec<Drawn>,
-    /// What each of two pools allows, by reason.
+    /// What each of two NodePools allows, by reason.
     allowed: Vec<u32>,
-    /// What each of three applications' budgets allow.
+    /// What the PodDisruptionBudgets of three applications allow.
     evictions: Vec<u32>,
 }
 
@@ -101,7 +102,7 @@ fn build(world: &World) -> Cluster {
         let mut free = cluster.problem.nodes[state_node].allocatable.get("cpu");
         let mut is_apart = false;
         for (app, cpu_millis) in &drawn.pods {
-            // Only what could be there: no node holds more than it has, nor two pods that stay apart.
+            // Only possible states: no node holds more than its capacity, or two pods with anti-affinity.
             let is_second = APPS[*app as usize] == "apart" && is_apart;
             if *cpu_millis <= free && !is_second {
                 free -= cpu_millis;
@@ -147,8 +148,8 @@ fn set_state(cluster: &mut Cluster, state_node: usize, state: u8) {
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
-        5 => Just(Event::Look),
-        4 => Just(Event::SecondLook),
+        5 => Just(Event::Evaluate),
+        4 => Just(Event::Validate),
         3 => Just(Event::Done),
         1 => (0u8..2, 0u8..4, 0u32..5).prop_map(|(pool, reason, count)| Event::Allow { pool, reason, count }),
         1 => (0u8..12, any::<bool>()).prop_map(|(state_node, is_ready)| Event::Ready { state_node, is_ready }),
@@ -165,7 +166,7 @@ fn price_of(cluster: &Cluster) -> f64 {
     cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
-/// What was decided, whatever the indexes are.
+/// The commands in a form that does not depend on indexes.
 fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
     let mut essence: Vec<_> = commands
         .iter()
@@ -182,7 +183,7 @@ fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
     essence
 }
 
-/// Carries out what is proposed until nothing is: every step is as promised, and what is done for savings saves.
+/// Applies commands until there are none: every evaluation keeps the guarantees, and consolidation saves.
 fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
     for _ in 0..=60 {
         let commands = evaluate(cluster, settings).commands;
@@ -191,13 +192,13 @@ fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
         check_some_of(cluster, &commands);
         let next = after(cluster, &commands);
         let is_saving = first.method.reason() == Reason::Underutilized;
-        assert!(!is_saving || price_of(&next) < price_of(cluster), "the fleet got dearer");
+        assert!(!is_saving || price_of(&next) < price_of(cluster), "the cluster became more expensive");
         *cluster = next;
     }
-    panic!("no end in sight: {:?}", essence(&evaluate(cluster, settings).commands));
+    panic!("the cluster does not settle: {:?}", essence(&evaluate(cluster, settings).commands));
 }
 
-/// Budgets leave out some commands and delay others: whichever are carried out, pods of savings have a place.
+/// Budgets omit and delay commands: any subset leaves a valid target for every pod of consolidation.
 fn check_some_of(cluster: &Cluster, commands: &[Command]) {
     if commands.iter().any(|command| command.method.reason() != Reason::Underutilized) {
         return;
@@ -209,16 +210,16 @@ fn check_some_of(cluster: &Cluster, commands: &[Command]) {
     }
 }
 
-/// The same cluster with nodes listed the other way round.
+/// The same cluster with the nodes in reverse order.
 fn reversed(cluster: &Cluster) -> Cluster {
     let mut cluster = cluster.clone();
     cluster.state_nodes.reverse();
     cluster
 }
 
-/// The properties would be worth little if worlds in which something happens were rare.
+/// The properties mean little if clusters with commands are rare.
 #[test]
-fn worlds_have_something_for_every_method() {
+fn generated_clusters_cover_every_method() {
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<Method, usize> = BTreeMap::new();
     for _ in 0..200 {
@@ -236,9 +237,9 @@ fn worlds_have_something_for_every_method() {
     }
 }
 
-/// The same of the worlds with more in them.
+/// The same for rich clusters.
 #[test]
-fn rich_worlds_have_something_for_every_method_and_kind() {
+fn rich_clusters_cover_every_method_and_kind() {
     let mut runner = TestRunner::deterministic();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..400 {
@@ -263,10 +264,10 @@ fn rich_worlds_have_something_for_every_method_and_kind() {
     }
 }
 
-/// Pods of one size and of several kinds have no order of their own. Taken one by one and taken by kind they end on other
-/// nodes, here on one that is coming up, which is no place: whoever judges takes them as they were taken.
+/// Pods of equal size and different kinds have no defined order. Taken one by one or grouped by kind they end on different
+/// nodes, here on one that is not initialized. The validator has to take them in the planner's order.
 #[test]
-fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
+fn validator_places_equal_pods_in_planners_order() {
     let state_node =
         |type_index, pool, state, pods: &[(u8, i64)]| Drawn { type_index, pool, state, pods: pods.to_vec() };
     let (kept, coming, quiet) = (2, 5, 7);
@@ -291,12 +292,12 @@ fn pods_of_one_size_are_taken_in_the_same_order_by_the_judge() {
     upstream::check(&cluster, &settings()[0], &evaluation);
 }
 
-/// What was planned together is planned by itself for the second look. Pods that are placed in another order may need one
-/// node more, so it may refuse what it should not, but next to never: whoever is refused is planned for again.
+/// Commands that were planned together are validated one by one. Pods in another order may need one more node, so validation
+/// may reject a valid command, but almost never; a rejected command is planned again.
 #[test]
-fn a_second_look_at_an_unchanged_fleet_refuses_next_to_nothing() {
+fn validation_of_unchanged_cluster_rejects_almost_nothing() {
     let mut runner = TestRunner::deterministic();
-    let (mut looked, mut rejected) = (0, 0);
+    let (mut validated, mut rejected) = (0, 0);
     for _ in 0..5_000 {
         let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
         let cluster = rich::build(&world);
@@ -304,17 +305,17 @@ fn a_second_look_at_an_unchanged_fleet_refuses_next_to_nothing() {
             for command in
                 evaluate(&cluster, &settings).commands.iter().filter(|one| one.method == Method::Rebalance)
             {
-                looked += 1;
+                validated += 1;
                 rejected += usize::from(revalidate(command, &cluster, &settings).is_err());
             }
         }
     }
-    assert!(looked > 1_000 && rejected * 500 <= looked, "{rejected} of {looked}");
+    assert!(validated > 1_000 && rejected * 500 <= validated, "{rejected} of {validated}");
 }
 
-/// Zones that count are where later rounds go wrong, so there are the same worlds in every run, and many.
+/// Zonal constraints matter most in later rounds, so these are many clusters with fixed seeds.
 #[test]
-fn rich_worlds_come_to_an_end() {
+fn rich_clusters_settle() {
     let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let ended = TestRunner::new_with_rng(config, rng).run(&rich::worlds(), |world| {
@@ -326,26 +327,26 @@ fn rich_worlds_come_to_an_end() {
     ended.unwrap_or_else(|verdict| panic!("{verdict}"));
 }
 
-/// Some of what waited for budgets begins in some of the runs.
+/// In some of the runs, commands that awaited a budget start.
 #[test]
-fn runs_have_commands_that_stood_by() {
+fn generated_runs_cover_commands_awaiting_budget() {
     let mut runner = TestRunner::deterministic();
-    let (mut stood_by, mut begun) = (0, 0);
+    let (mut awaited, mut started) = (0, 0);
     for _ in 0..150 {
         let world = rich::worlds().new_tree(&mut runner).expect("a world").current();
         let events = events().new_tree(&mut runner).expect("events").current();
         let settings = &settings()[1];
-        let mut run = Run::planning_ahead(rich::build(&world), settings);
+        let mut run = Run::planning_beyond_budgets(rich::build(&world), settings);
         events.iter().for_each(|event| run.happen(*event));
-        stood_by += run.stood_by_count;
-        begun += run.begun_after_standby_count;
+        awaited += run.awaited_budget_count;
+        started += run.started_after_budget_wait_count;
     }
-    assert!(stood_by >= 30 && begun >= 5, "{stood_by} stood by, {begun} of them began");
+    assert!(awaited >= 30 && started >= 5, "{awaited} awaited a budget, {started} of them started");
 }
 
-/// Several commands are under way at once in some of the runs, else nothing would be interleaved.
+/// In some of the runs, several commands run at once; otherwise nothing would be interleaved.
 #[test]
-fn runs_have_several_commands() {
+fn generated_runs_cover_concurrent_commands() {
     let mut runner = TestRunner::deterministic();
     let mut counts = Vec::new();
     for _ in 0..100 {
@@ -354,7 +355,7 @@ fn runs_have_several_commands() {
         let settings = &settings()[1];
         let mut run = Run::new(build(&world), settings);
         events.iter().for_each(|event| run.happen(*event));
-        counts.push(run.begun_count);
+        counts.push(run.started_count);
     }
     let several = counts.iter().filter(|count| **count >= 2).count();
     assert!(several >= 15, "{several} of 100: {counts:?}");
@@ -364,7 +365,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn promises_hold_together(world in worlds()) {
+    fn guarantees_hold(world in worlds()) {
         let cluster = build(&world);
         for settings in settings() {
             let evaluation = evaluate(&cluster, &settings);
@@ -374,16 +375,16 @@ proptest! {
     }
 
     #[test]
-    fn mode_compat_does_what_upstream_would(world in worlds()) {
+    fn compat_mode_equals_upstream(world in worlds()) {
         let mut cluster = build(&world);
-        // Repair has rules of its own, see there.
+        // Repair has tests of its own.
         cluster.state_nodes.iter_mut().for_each(|state_node| state_node.repair = None);
         let settings = &settings()[0];
         upstream::check(&cluster, settings, &evaluate(&cluster, settings));
     }
 
     #[test]
-    fn mode_compat_does_what_upstream_would_in_rich_worlds(world in rich::worlds()) {
+    fn compat_mode_equals_upstream_in_rich_clusters(world in rich::worlds()) {
         let mut cluster = rich::build(&world);
         rich::leave_to_upstream(&mut cluster);
         let settings = &rich::settings(&world)[0];
@@ -391,7 +392,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_machines_does_not_matter(world in worlds()) {
+    fn result_is_independent_of_node_order(world in worlds()) {
         let cluster = build(&world);
         for settings in settings() {
             let (one, other) = (evaluate(&cluster, &settings), evaluate(&reversed(&cluster), &settings));
@@ -405,7 +406,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_look_without_change_agrees(world in worlds()) {
+    fn validation_without_change_agrees(world in worlds()) {
         let cluster = build(&world);
         for settings in settings() {
             for command in evaluate(&cluster, &settings).commands.iter().filter(|one| one.method.is_validated()) {
@@ -416,7 +417,7 @@ proptest! {
     }
 
     #[test]
-    fn budgets_hold_whatever_happens_in_whatever_order(world in worlds(), events in events()) {
+    fn budgets_hold_under_any_interleaving(world in worlds(), events in events()) {
         for settings in settings() {
             let mut run = Run::new(build(&world), &settings);
             for event in &events {
@@ -426,9 +427,9 @@ proptest! {
     }
 
     #[test]
-    fn budgets_hold_for_what_stands_by(world in rich::worlds(), events in events()) {
+    fn budgets_hold_for_commands_awaiting_budget(world in rich::worlds(), events in events()) {
         for settings in rich::settings(&world) {
-            let mut run = Run::planning_ahead(rich::build(&world), &settings);
+            let mut run = Run::planning_beyond_budgets(rich::build(&world), &settings);
             for event in &events {
                 run.happen(*event);
             }
@@ -436,7 +437,7 @@ proptest! {
     }
 
     #[test]
-    fn promises_hold_together_in_rich_worlds(world in rich::worlds()) {
+    fn guarantees_hold_in_rich_clusters(world in rich::worlds()) {
         let cluster = rich::build(&world);
         for settings in rich::settings(&world) {
             let evaluation = evaluate(&cluster, &settings);
@@ -451,7 +452,7 @@ proptest! {
     }
 
     #[test]
-    fn there_is_an_end_and_it_is_quiet(world in worlds()) {
+    fn clusters_settle(world in worlds()) {
         for settings in settings() {
             let mut cluster = build(&world);
             come_to_an_end(&mut cluster, &settings);

@@ -1,4 +1,4 @@
-//! Savings for whole clusters, on clusters that were packed well once and lost pods since.
+//! Rebalance of whole clusters that were packed well once and lost pods since.
 
 #[path = "support/fragmented.rs"]
 mod fragmented;
@@ -24,7 +24,7 @@ fn plan(cluster: &Cluster) -> Rebalancing {
     rebalance::plan(cluster, &simulator, &candidates, &BTreeMap::new(), &Settings::default())
 }
 
-/// Everything the commands move, as a plan for the nodes that stay; the judge of plans says whether it holds.
+/// The violations of a plan that consists of all moves of the commands, found by the validator.
 fn violations(cluster: &Cluster, commands: &[Command]) -> Vec<String> {
     let gone: BTreeSet<usize> = commands
         .iter()
@@ -100,15 +100,15 @@ fn check(cluster: &Cluster, plan: &Rebalancing) {
             }
         }
         let pods: usize = own.iter().map(|node| cluster.problem.nodes[*node].pods.len()).sum();
-        assert_eq!(command.moves.len(), pods, "every pod of a node that goes has a place");
+        assert_eq!(command.moves.len(), pods, "every pod of a candidate has a target");
     }
     assert_eq!(violations(cluster, &plan.commands), Vec::<String>::new());
-    check_each_by_itself(cluster, plan);
+    check_each_alone(cluster, plan);
 }
 
-/// Budgets may leave out any of the commands, so each has to do without the others. Where pods are counted across nodes
-/// the places are others then, and the second look finds them.
-fn check_each_by_itself(cluster: &Cluster, plan: &Rebalancing) {
+/// Budgets may delay any of the commands, so each has to be valid without the others. With topology constraints across
+/// nodes, the targets may differ then; the validation finds them.
+fn check_each_alone(cluster: &Cluster, plan: &Rebalancing) {
     let is_spread =
         |node: &karpenter_model::problem::Node| node.pods.iter().any(|pod| !pod.spec.spread.is_empty());
     let is_counted = cluster.problem.nodes.iter().any(is_spread);
@@ -120,7 +120,7 @@ fn check_each_by_itself(cluster: &Cluster, plan: &Rebalancing) {
             }
             continue;
         }
-        // Nodes that are empty are not a matter of this method outside of this test.
+        // Empty nodes belong to Emptiness; only this test passes them as candidates.
         if command.candidates.iter().any(|one| one.is_empty) {
             continue;
         }
@@ -132,13 +132,13 @@ fn check_each_by_itself(cluster: &Cluster, plan: &Rebalancing) {
             .filter_map(|one| cluster.state_nodes[one.state_node].at)
             .map(|node| cluster.problem.nodes[node].pods.len())
             .sum();
-        assert_eq!(alone.moves.len(), pods, "every pod has a place");
+        assert_eq!(alone.moves.len(), pods, "every pod has a target");
         assert!(alone.saving_per_hour() > 0.0);
         assert_eq!(violations(cluster, &[alone]), none);
     }
 }
 
-/// Carries plans out until there is nothing left to do; returns the pods moved.
+/// Applies plans until there are no commands; returns the number of pods moved.
 fn settle(cluster: &mut Cluster) -> usize {
     let mut pods_moved = 0;
     for _ in 0..20 {
@@ -155,7 +155,7 @@ fn settle(cluster: &mut Cluster) -> usize {
 }
 
 #[test]
-fn small_fleets_get_cheaper_step_by_step_and_come_to_rest() {
+fn small_clusters_get_cheaper_and_settle() {
     for seed in 0..12 {
         let mut cluster = fragmented::fragmented(60 + 20 * seed as u32, seed);
         let before = fragmented::price(&cluster);
@@ -165,7 +165,7 @@ fn small_fleets_get_cheaper_step_by_step_and_come_to_rest() {
 }
 
 #[test]
-fn spread_pods_stay_spread() {
+fn rebalance_keeps_topology_spread() {
     for seed in 0..4 {
         let mut cluster = fragmented::constrained(200 + 50 * seed as u32, seed);
         let before = fragmented::price(&cluster);
@@ -175,27 +175,27 @@ fn spread_pods_stay_spread() {
 }
 
 #[test]
-fn answers_do_not_depend_on_the_number_of_threads() {
+fn result_is_independent_of_thread_count() {
     let cluster = fragmented::fragmented(400, 3);
     let with_threads = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let plan = pool.install(|| plan(&cluster));
-        (told(&plan), plan.price_after_all_per_hour.to_bits())
+        (commands_of(&plan), plan.price_after_all_per_hour.to_bits())
     };
     assert_eq!(with_threads(1), with_threads(3));
 }
 
-/// The nodes that go by a command, and where its pods go.
-type Told = (Vec<Arc<str>>, Vec<(BoundAt, Destination)>);
+/// Candidates of a command, and the moves of its pods.
+type CommandMoves = (Vec<Arc<str>>, Vec<(BoundAt, Destination)>);
 
-/// What the commands are, whoever found them.
-fn told(plan: &Rebalancing) -> Vec<Told> {
+/// The commands in a comparable form.
+fn commands_of(plan: &Rebalancing) -> Vec<CommandMoves> {
     let claims = |command: &Command| command.candidates.iter().map(|one| one.claim.clone()).collect();
     plan.commands.iter().map(|command| (claims(command), command.moves.clone())).collect()
 }
 
 #[test]
-fn limits_that_are_far_away_change_nothing() {
+fn distant_pool_limits_do_not_change_result() {
     let free = fragmented::fragmented(2_000, 1);
     let mut limited = free.clone();
     for pool in &mut limited.problem.pools {
@@ -204,16 +204,16 @@ fn limits_that_are_far_away_change_nothing() {
     }
     let free = plan(&free);
     assert!(free.commands.iter().filter(|command| !command.replacements.is_empty()).count() > 1);
-    assert_eq!(told(&free), told(&plan(&limited)));
+    assert_eq!(commands_of(&free), commands_of(&plan(&limited)));
 }
 
 #[test]
-fn about_two_hundred_nodes_end_within_two_percent_of_the_bound() {
+fn two_hundred_nodes_settle_within_two_percent_of_lower_bound() {
     for seed in [1, 2, 4] {
         let mut cluster = fragmented::fragmented(2_000, seed);
         let bound = fragmented::lower_bound(&cluster);
         let before = fragmented::price(&cluster) / bound - 1.0;
-        assert!(before > 0.6, "seed {seed}: fragmented to begin with, {before}");
+        assert!(before > 0.6, "seed {seed}: not fragmented, {before}");
         settle(&mut cluster);
         let price = fragmented::price(&cluster);
         assert!(price <= bound * 1.02, "seed {seed}: {price}, bound {bound}");

@@ -46,7 +46,7 @@ pub enum Registration {
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     /// Offerings without capacity: a launch fails, and the offering is unavailable for [`crate::UNAVAILABLE_FOR`].
-    pub sold_out: Vec<OfferingPattern>,
+    pub without_capacity: Vec<OfferingPattern>,
     pub registration: Registration,
     pub create_errors: VecDeque<CloudError>,
     pub delete_errors: VecDeque<CloudError>,
@@ -56,13 +56,13 @@ pub struct Faults {
     /// Provider ids of instances whose reboot is accepted and never happens.
     pub stuck_reboots: BTreeSet<String>,
     /// Provider ids of instances that the cloud terminated on its own; their nodes may still exist.
-    pub vanished: BTreeSet<String>,
+    pub terminated_externally: BTreeSet<String>,
     /// Drift reasons by provider id.
     pub drifted: BTreeMap<String, String>,
 }
 
 impl Faults {
-    pub fn is_sold_out(&self, instance_type: &str, offering: &Offering) -> bool {
-        self.sold_out.iter().any(|pattern| pattern.matches(instance_type, offering))
+    pub fn lacks_capacity(&self, instance_type: &str, offering: &Offering) -> bool {
+        self.without_capacity.iter().any(|pattern| pattern.matches(instance_type, offering))
     }
 }

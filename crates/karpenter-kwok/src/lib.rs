@@ -22,7 +22,7 @@ pub use faults::{Faults, OfferingPattern, Registration};
 pub use health::{REBOOT_REQUIRED, UNHEALTHY};
 pub use naming::node_name;
 pub use node::{
-    KWOK_MARK, KWOK_MARK_VALUE, PARTITION_LABEL, PARTITION_VALUE, PRICE_LABEL, PROVIDER_ID_PREFIX,
+    KWOK_NODE, KWOK_NODE_VALUE, PARTITION_LABEL, PARTITION_VALUE, PRICE_LABEL, PROVIDER_ID_PREFIX,
 };
 pub use provider::{Kwok, NODE_CLASS_KIND};
 pub use unavailable::UNAVAILABLE_FOR;

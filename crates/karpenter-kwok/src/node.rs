@@ -16,8 +16,8 @@ use crate::naming;
 
 pub const PROVIDER_ID_PREFIX: &str = "kwok://";
 /// The annotation and label that kwok selects its nodes by.
-pub const KWOK_MARK: &str = "kwok.x-k8s.io/node";
-pub const KWOK_MARK_VALUE: &str = "fake";
+pub const KWOK_NODE: &str = "kwok.x-k8s.io/node";
+pub const KWOK_NODE_VALUE: &str = "fake";
 /// The kwok process that simulates the node, where there are several.
 pub const PARTITION_LABEL: &str = "kwok-partition";
 pub const PARTITION_VALUE: &str = "a";
@@ -35,7 +35,7 @@ pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
     let uid = metadata.uid.clone().unwrap_or_default();
     let name = naming::node_of(claim);
     let mut annotations = metadata.annotations.clone().unwrap_or_default();
-    annotations.insert(KWOK_MARK.to_owned(), KWOK_MARK_VALUE.to_owned());
+    annotations.insert(KWOK_NODE.to_owned(), KWOK_NODE_VALUE.to_owned());
     let requested = claim.spec.resources.as_ref().and_then(|resources| resources.requests.clone());
     let requested = requested.unwrap_or_default();
     Node {
@@ -85,7 +85,7 @@ fn labels_of(claim: &NodeClaim, choice: Choice<'_>) -> BTreeMap<String, String> 
         (PRICE_LABEL, format!("{:.6}", choice.offering.price_per_hour)),
         (PARTITION_LABEL, PARTITION_VALUE.to_owned()),
         (labels::HOSTNAME, claim.metadata.name.clone().unwrap_or_default()),
-        (KWOK_MARK, KWOK_MARK_VALUE.to_owned()),
+        (KWOK_NODE, KWOK_NODE_VALUE.to_owned()),
     ];
     found.extend(own.map(|(key, value)| (key.to_owned(), value)));
     found
@@ -117,7 +117,7 @@ pub(crate) fn instance(node: &Node) -> Instance {
     };
     let status = node.status.as_ref();
     let mut annotations = node.metadata.annotations.clone().unwrap_or_default();
-    annotations.insert(KWOK_MARK.to_owned(), KWOK_MARK_VALUE.to_owned());
+    annotations.insert(KWOK_NODE.to_owned(), KWOK_NODE_VALUE.to_owned());
     Instance {
         provider_id: provider_id(node).unwrap_or_default().to_owned(),
         image_id: None,

@@ -22,7 +22,7 @@ use crate::ec2::EC2_NODE_CLASS_KIND;
 use crate::faults::{Faults, Registration};
 use crate::health;
 use crate::naming;
-use crate::node::{self, KWOK_MARK, KWOK_MARK_VALUE, PROVIDER_ID_PREFIX};
+use crate::node::{self, KWOK_NODE, KWOK_NODE_VALUE, PROVIDER_ID_PREFIX};
 use crate::unavailable::UnavailableOfferings;
 
 pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
@@ -36,11 +36,11 @@ pub const NODE_CLASS_KIND: NodeClassKind = NodeClassKind {
 const PAGE_SIZE: u32 = 500;
 /// Attempts to create a Node, with increasing back-off, before the launch is abandoned.
 const CREATE_ATTEMPTS_MAX: u32 = 20;
-const CREATE_PAUSE_FIRST: Duration = Duration::from_millis(100);
-const CREATE_PAUSE_MAX: Duration = Duration::from_secs(10);
+const CREATE_BACKOFF_MIN: Duration = Duration::from_millis(100);
+const CREATE_BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Back-off between attempts to resume launches of an earlier process.
-const RESUME_PAUSE_FIRST: Duration = Duration::from_secs(1);
-const RESUME_PAUSE_MAX: Duration = Duration::from_secs(60);
+const RESUME_BACKOFF_MIN: Duration = Duration::from_secs(1);
+const RESUME_BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The simulated cloud of one cluster. Clones share its state.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl Kwok {
 
     /// Uses kwok's built-in instance types, and `types` for NodePools with an EC2NodeClass. Another component, such as
     /// [`crate::Ec2Classes`], must set the classes to ready.
-    pub fn playing_ec2(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
+    pub fn with_simulated_ec2(client: Client, clock: Clock, types: Vec<InstanceType>) -> Self {
         Self::with_catalogs(client, clock, catalog::generic(), Some(types))
     }
 
@@ -110,16 +110,16 @@ impl Kwok {
     }
 
     /// Simulates that the cloud terminates an instance without a request: the Node stays and its heartbeat stops.
-    pub async fn vanish(&self, provider_id: &str) -> Result<(), CloudError> {
-        self.change_faults(|faults| faults.vanished.insert(provider_id.to_owned()));
+    pub async fn terminate_externally(&self, provider_id: &str) -> Result<(), CloudError> {
+        self.change_faults(|faults| faults.terminated_externally.insert(provider_id.to_owned()));
         let name = provider_id.strip_prefix(PROVIDER_ID_PREFIX).unwrap_or(provider_id);
         let silence = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": self.inner.clock.now().to_string()}}});
         let answer = self.inner.nodes().patch(name, &PatchParams::default(), &Patch::Merge(silence)).await;
         answer.map(drop).or_else(|error| if is_code(&error, 404) { Ok(()) } else { Err(failure(error)) })
     }
 
-    /// Sets a node condition that heartbeats do not reset; [`Kwok::heal`] removes it.
-    pub async fn sicken(
+    /// Sets a node condition that heartbeats do not reset; [`Kwok::remove_condition`] removes it.
+    pub async fn inject_condition(
         &self,
         node: &str,
         condition: &str,
@@ -131,7 +131,7 @@ impl Kwok {
     }
 
     /// Removes a node condition.
-    pub async fn heal(&self, node: &str, condition: &str) -> Result<(), CloudError> {
+    pub async fn remove_condition(&self, node: &str, condition: &str) -> Result<(), CloudError> {
         health::remove_condition(&self.inner.nodes(), node, condition).await
     }
 
@@ -143,13 +143,13 @@ impl Kwok {
         }
         let cloud = self.clone();
         tokio::spawn(async move {
-            let mut pause = RESUME_PAUSE_FIRST;
+            let mut pause = RESUME_BACKOFF_MIN;
             loop {
                 cloud.inner.clock.sleep(pause).await;
                 if cloud.resume_launches().await {
                     return;
                 }
-                pause = (pause * 2).min(RESUME_PAUSE_MAX);
+                pause = (pause * 2).min(RESUME_BACKOFF_MAX);
             }
         });
     }
@@ -245,7 +245,7 @@ impl Kwok {
         }
         let faults = lock(&self.inner.faults).clone();
         for choice in candidates(claim, &types, naming::number(uid)) {
-            if !faults.is_sold_out(&choice.instance_type.name, choice.offering) {
+            if !faults.lacks_capacity(&choice.instance_type.name, choice.offering) {
                 return Ok(node::build(claim, choice));
             }
             lock(offerings).mark_unavailable(&choice.instance_type.name, choice.offering, now);
@@ -255,7 +255,7 @@ impl Kwok {
         })
     }
 
-    async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
+    async fn terminate(&self, claim: &NodeClaim) -> Result<(), CloudError> {
         let inner = &self.inner;
         if let Some(error) = self.change_faults(|faults| faults.delete_errors.pop_front()) {
             return Err(error);
@@ -267,7 +267,7 @@ impl Kwok {
         Err(not_found(&name))
     }
 
-    async fn restart(&self, claim: &NodeClaim, operation_id: &str) -> Result<(), CloudError> {
+    async fn reboot_instance(&self, claim: &NodeClaim, operation_id: &str) -> Result<(), CloudError> {
         let inner = &self.inner;
         if let Some(error) = self.change_faults(|faults| faults.reboot_errors.pop_front()) {
             return Err(error);
@@ -279,7 +279,7 @@ impl Kwok {
         let id = status.and_then(|status| status.provider_id.as_deref()).unwrap_or_default();
         let (is_gone, is_stuck) = {
             let faults = lock(&inner.faults);
-            (faults.vanished.contains(id), faults.stuck_reboots.contains(id))
+            (faults.terminated_externally.contains(id), faults.stuck_reboots.contains(id))
         };
         if is_gone {
             return Err(not_found(id));
@@ -295,8 +295,9 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.get_errors.pop_front()) {
             return Err(error);
         }
-        let vanished = lock(&inner.faults).vanished.contains(provider_id);
-        let Some(name) = provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|_| !vanished) else {
+        let terminated_externally = lock(&inner.faults).terminated_externally.contains(provider_id);
+        let Some(name) = provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|_| !terminated_externally)
+        else {
             return Err(not_found(provider_id));
         };
         let waiting = lock(&inner.launching)
@@ -316,12 +317,12 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.list_errors.pop_front()) {
             return Err(error);
         }
-        // Read before the list: a Node that is created in between is then found twice instead of not at all.
+        // Read before the Nodes are listed, so that an instance whose Node is created in between is not missed.
         let waiting: Vec<Instance> = lock(&inner.launching).values().map(node::instance).collect();
         let mut found: BTreeMap<String, Instance> =
             waiting.into_iter().map(|instance| (instance.provider_id.clone(), instance)).collect();
         let mut page =
-            ListParams::default().labels(&format!("{KWOK_MARK}={KWOK_MARK_VALUE}")).limit(PAGE_SIZE);
+            ListParams::default().labels(&format!("{KWOK_NODE}={KWOK_NODE_VALUE}")).limit(PAGE_SIZE);
         loop {
             let nodes = inner.nodes().list(&page).await.map_err(failure)?;
             let ours = nodes
@@ -335,7 +336,10 @@ impl Kwok {
             }
         }
         let faults = lock(&inner.faults);
-        Ok(found.into_values().filter(|instance| !faults.vanished.contains(&instance.provider_id)).collect())
+        Ok(found
+            .into_values()
+            .filter(|instance| !faults.terminated_externally.contains(&instance.provider_id))
+            .collect())
     }
 }
 
@@ -356,7 +360,7 @@ impl Inner {
     /// Creates the Node of a launch after the delay, unless the launch was cancelled.
     async fn create_node_after(self: Arc<Self>, uid: String, wait: Duration) {
         self.clock.sleep(wait).await;
-        let mut pause = CREATE_PAUSE_FIRST;
+        let mut pause = CREATE_BACKOFF_MIN;
         let mut created = None;
         let mut refusal = None;
         for _ in 0..CREATE_ATTEMPTS_MAX {
@@ -373,7 +377,7 @@ impl Inner {
                 Err(error) => {
                     refusal = Some(error);
                     self.clock.sleep(pause).await;
-                    pause = (pause * 2).min(CREATE_PAUSE_MAX);
+                    pause = (pause * 2).min(CREATE_BACKOFF_MAX);
                 }
             }
         }
@@ -424,7 +428,7 @@ impl CloudProvider for Kwok {
     }
 
     fn delete<'a>(&'a self, claim: &'a NodeClaim) -> CloudFuture<'a, ()> {
-        Box::pin(self.end(claim))
+        Box::pin(self.terminate(claim))
     }
 
     fn get<'a>(&'a self, provider_id: &'a str) -> CloudFuture<'a, Instance> {
@@ -448,7 +452,7 @@ impl CloudProvider for Kwok {
     }
 
     fn reboot<'a>(&'a self, claim: &'a NodeClaim, operation_id: &'a str) -> CloudFuture<'a, ()> {
-        Box::pin(self.restart(claim, operation_id))
+        Box::pin(self.reboot_instance(claim, operation_id))
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
@@ -477,7 +481,7 @@ pub(crate) fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
-/// Maps an error of the API server, which is_simulated_ec2 the cloud's API.
+/// Maps an error of the API server, which takes the place of the cloud's API.
 pub(crate) fn failure(error: kube::Error) -> CloudError {
     let message = match &error {
         kube::Error::Api(status) => status.message.clone(),

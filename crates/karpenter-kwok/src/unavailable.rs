@@ -1,4 +1,4 @@
-//! Offerings that had no capacity recently: they stay in the list as unavailable until their time is over.
+//! Offerings without capacity: after a failed launch they are listed as unavailable for [`UNAVAILABLE_FOR`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn key(name: &Arc<str>, offering: &Offering) -> Key {
     (name.clone(), text(offering.zone()), text(offering.capacity_type()))
 }
 
-/// UnavailableOfferings offerings, and the instance types with these offerings marked.
+/// The unavailable offerings, and the instance types with these offerings marked.
 #[derive(Debug)]
 pub(crate) struct UnavailableOfferings {
     all: Arc<Vec<InstanceType>>,

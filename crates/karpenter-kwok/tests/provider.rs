@@ -158,7 +158,7 @@ async fn offerings_without_capacity_are_skipped_and_unavailable_for_three_minute
     let mut world = World::start(json!({})).await;
     let cheap = "c-1x-amd64-linux";
     world.cloud.change_faults(|faults| {
-        faults.sold_out.push(OfferingPattern {
+        faults.without_capacity.push(OfferingPattern {
             instance_type: Some(cheap.to_owned()),
             capacity_type: Some("spot".to_owned()),
             ..OfferingPattern::any()
@@ -174,7 +174,7 @@ async fn offerings_without_capacity_are_skipped_and_unavailable_for_three_minute
     };
     assert_eq!(closed(&world.cloud).await, 4, "spot in each of four zones");
 
-    world.cloud.change_faults(|faults| faults.sold_out = vec![OfferingPattern::any()]);
+    world.cloud.change_faults(|faults| faults.without_capacity = vec![OfferingPattern::any()]);
     let claim = world.claim(vec![require(labels::INSTANCE_TYPE, &[cheap])]).await;
     let refused = world.cloud.create(&claim).await;
     assert!(matches!(refused, Err(CloudError::InsufficientCapacity { .. })), "{refused:?}");
@@ -203,7 +203,7 @@ async fn nodes_register_late_or_never_and_instances_disappear_as_injected() {
         listed.into_iter().map(|instance| instance.provider_id).collect()
     };
     assert_eq!(ids(&world.cloud).await, [never.provider_id.clone(), late.provider_id.clone()]);
-    world.cloud.vanish(&late.provider_id).await.expect("gone");
+    world.cloud.terminate_externally(&late.provider_id).await.expect("gone");
     assert_eq!(ids(&world.cloud).await, [never.provider_id]);
     assert!(matches!(world.cloud.get(&late.provider_id).await, Err(CloudError::NotFound { .. })));
     assert_eq!(world.nodes().await.len(), 1, "the node of the terminated instance stays");
@@ -226,11 +226,11 @@ async fn launch_fails_without_ready_node_class_or_known_instance_type() {
 
     let classes: Api<KWOKNodeClass> = Api::all(world.client.clone());
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
-        "message": "not today", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        "message": "not ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     let claim = world.claim(vec![]).await;
     let refused = world.cloud.create(&claim).await;
-    assert_eq!(refused, Err(CloudError::NodeClassNotReady { message: "not today".to_owned() }));
+    assert_eq!(refused, Err(CloudError::NodeClassNotReady { message: "not ready".to_owned() }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,7 +363,7 @@ async fn reboot_sets_a_new_boot_id() {
     let node = world.nodes().await.remove(0);
     let info = node.status.and_then(|status| status.node_info).expect("node info");
     assert_eq!(info.boot_id, "kwok-two", "the stuck reboot does not happen");
-    world.cloud.vanish(&instance.provider_id).await.expect("gone");
+    world.cloud.terminate_externally(&instance.provider_id).await.expect("gone");
     assert!(world.cloud.reboot(&claim, "four").await.is_err_and(|error| error.is_not_found()));
 }
 
@@ -374,16 +374,18 @@ async fn node_condition_is_set_and_removed() {
     world.cloud.create(&claim).await.expect("launched");
     world.after(1).await;
     let name = world.nodes().await[0].metadata.name.clone().unwrap_or_default();
-    let sick = async |world: &World| {
+    let unhealthy = async |world: &World| {
         let node = world.nodes().await.remove(0);
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         conditions.into_iter().map(|condition| (condition.type_, condition.status)).collect::<Vec<_>>()
     };
-    world.cloud.sicken(&name, UNHEALTHY, "True", "Injected").await.expect("written");
-    assert_eq!(sick(&world).await, [(UNHEALTHY.to_owned(), "True".to_owned())]);
-    world.cloud.heal(&name, UNHEALTHY).await.expect("written");
-    assert_eq!(sick(&world).await, []);
-    assert!(world.cloud.heal("nobody", UNHEALTHY).await.is_err_and(|error| error.is_not_found()));
+    world.cloud.inject_condition(&name, UNHEALTHY, "True", "Injected").await.expect("written");
+    assert_eq!(unhealthy(&world).await, [(UNHEALTHY.to_owned(), "True".to_owned())]);
+    world.cloud.remove_condition(&name, UNHEALTHY).await.expect("written");
+    assert_eq!(unhealthy(&world).await, []);
+    assert!(
+        world.cloud.remove_condition("missing", UNHEALTHY).await.is_err_and(|error| error.is_not_found())
+    );
 }
 
 #[tokio::test(start_paused = true)]

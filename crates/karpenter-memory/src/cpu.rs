@@ -1,6 +1,6 @@
-//! A CPU profile: while it is taken, a timer interrupts whichever thread is running, and where it is gets counted.
+//! CPU profiles: during a profile a timer signals a running thread, and the signal handler records the thread's stack.
 //!
-//! Nothing is installed and nothing is counted before the first profile. One is taken at a time.
+//! The signal handler is installed by the first profile. Only one profile can run at a time.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use crate::stack::Stack;
 
-/// Samples for each second that a processor was busy, as many as Go takes.
+/// Samples per second of CPU time; Go's rate.
 pub const SAMPLES_PER_SECOND: u32 = 100;
-/// How often samples are taken out of the handler's buffer.
+/// The interval at which samples are moved from the handler's buffer into the profile.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
-/// Samples between two collections; as many as 640 busy processors make.
+/// The capacity of the handler's buffer: the samples of 640 busy CPUs between two collections.
 const BUFFER_SAMPLES: usize = 6400;
 
-/// How often each stack was seen.
+/// Stacks, and the number of samples of each.
 #[derive(Debug, Default)]
 pub struct CpuProfile {
     pub(crate) stacks: BTreeMap<Box<[usize]>, u64>,
     pub(crate) took: Duration,
 }
 
-/// Why there is no profile.
+/// Why a profile could not be recorded.
 #[derive(Debug)]
 pub enum CpuProfileError {
     AlreadyRunning,
@@ -44,23 +44,23 @@ impl std::fmt::Display for CpuProfileError {
 
 impl std::error::Error for CpuProfileError {}
 
-/// Samples that the handler took.
+/// The buffer into which the signal handler writes samples.
 struct Buffer {
-    /// Whether a thread reads or writes `samples`. A thread that finds it set goes without.
+    /// A lock for `samples`. A signal handler that finds it locked drops its sample.
     is_taken: AtomicBool,
     samples: UnsafeCell<Vec<Stack>>,
 }
 
-// SAFETY: `samples` is touched only by the thread that has set `is_taken`.
+// SAFETY: only the thread that has set `is_taken` accesses `samples`.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Runs with the samples, unless another thread does.
+    /// Runs `work` with the samples; `None` if another thread has the lock.
     fn with<T>(&self, work: impl FnOnce(&mut Vec<Stack>) -> T) -> Option<T> {
         if self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `is_taken` was not set, so that no other thread is here.
+        // SAFETY: `is_taken` was not set, so no other thread accesses the samples.
         let done = work(unsafe { &mut *self.samples.get() });
         self.is_taken.store(false, Ordering::Release);
         Some(done)
@@ -70,14 +70,14 @@ impl Buffer {
 static BUFFER: Buffer = Buffer { is_taken: AtomicBool::new(false), samples: UnsafeCell::new(Vec::new()) };
 static RUNNING: Mutex<()> = Mutex::new(());
 
-/// Counts where the threads of this process are for a while, and blocks the calling thread meanwhile.
+/// Records a CPU profile of this process for `duration`; blocks the calling thread.
 pub fn profile(duration: Duration) -> Result<CpuProfile, CpuProfileError> {
     let _running = match RUNNING.try_lock() {
         Ok(running) => running,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return Err(CpuProfileError::AlreadyRunning),
     };
-    // The unwinder prepares itself at its first use; that should not happen in the handler.
+    // The unwinder allocates at its first use, which must not happen in the signal handler.
     let _ = Stack::capture();
     let mut taken = Vec::with_capacity(BUFFER_SAMPLES);
     exchange(&mut taken);
@@ -91,7 +91,7 @@ pub fn profile(duration: Duration) -> Result<CpuProfile, CpuProfileError> {
         profile.collect(&mut collected);
     }
     set_timer(Duration::ZERO).map_err(CpuProfileError::Timer)?;
-    // A buffer without room: what a late signal finds is dropped.
+    // A buffer without capacity: samples of late signals are dropped.
     let mut last = Vec::new();
     exchange(&mut last);
     profile.count(&mut last);
@@ -117,21 +117,21 @@ impl CpuProfile {
     }
 }
 
-/// Swaps the handler's buffer for another one.
+/// Swaps the handler's buffer with `other`.
 fn exchange(other: &mut Vec<Stack>) {
     while BUFFER.with(|samples| std::mem::swap(samples, other)).is_none() {
-        // A handler is at work; it takes microseconds.
+        // A signal handler has the lock, for microseconds.
         std::hint::spin_loop();
     }
 }
 
 extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the pointer is to the thread's own number, which is valid as long as the thread.
+    // SAFETY: the pointer refers to this thread's `errno`, which lives as long as the thread.
     let error = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *error };
     BUFFER.with(|samples| {
-        // Within its capacity a vector does not allocate.
+        // A push within the capacity does not allocate.
         if samples.len() < samples.capacity() {
             samples.push(Stack::interrupted());
         }
@@ -140,18 +140,18 @@ extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     unsafe { *error = before };
 }
 
-/// Installed once and for good: a signal that comes late must not end the process.
+/// Installs the signal handler once and keeps it: without a handler, a late SIGPROF would end the process.
 fn install_handler() -> io::Result<()> {
     static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
     if IS_INSTALLED.load(Ordering::Acquire) {
         return Ok(());
     }
-    // SAFETY: all zeroes is a valid value.
+    // SAFETY: a `sigaction` of zeroes is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_timer as *const () as usize;
-    // Not on the alternative stack of threads: it is too small to unwind on.
+    // Without SA_ONSTACK: the alternative signal stack is too small for unwinding.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: both pointers are valid or null; the handler only does what a handler may.
+    // SAFETY: both pointers are valid or null, and the handler is async-signal-safe.
     let answer = unsafe { libc::sigaction(libc::SIGPROF, &action, std::ptr::null_mut()) };
     if answer != 0 {
         return Err(io::Error::last_os_error());
@@ -160,7 +160,7 @@ fn install_handler() -> io::Result<()> {
     Ok(())
 }
 
-/// Zero stops it.
+/// Starts the timer; an interval of zero stops it.
 fn set_timer(interval: Duration) -> io::Result<()> {
     let time = libc::timeval { tv_sec: 0, tv_usec: interval.subsec_micros().into() };
     let timer = libc::itimerval { it_interval: time, it_value: time };

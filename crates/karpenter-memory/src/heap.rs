@@ -1,8 +1,8 @@
-//! A heap profile: of the memory that is allocated, one piece in about half a megabyte is noted with the calls that led
-//! to it, and struck out when it is freed.
+//! Heap profiles: about one allocation per 512 KiB is sampled with its stack; the sample is removed when the allocation
+//! is freed.
 //!
-//! [`SampledHeap`] is the allocator of the C library. Before [`start`] it adds the reading of one flag to each call.
-//! Afterwards most calls add a subtraction, and frees the reading of one counter.
+//! [`SampledHeap`] wraps the allocator of the C library. Before [`start`] it costs one read of a flag per call.
+//! Afterwards most allocations cost one subtraction, and frees one read of a counter.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,16 +12,16 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::stack::Stack;
 
-/// Bytes between two samples, on average; as Go has it.
+/// The mean number of bytes between two samples; Go's value.
 pub const SAMPLE_BYTES: u32 = 512 * 1024;
-/// Slots in which frees find out that their piece was not noted. A few hundred pieces are.
+/// Slots of the counters that tell a free whether its allocation may be a sample. There are a few hundred samples.
 const SLOTS: usize = 1 << 15;
 
-/// The allocator of the C library, which notes some of what it does once that is started.
+/// The allocator of the C library, with sampling after [`start`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SampledHeap;
 
-/// What was allocated by the same calls. Estimates: each piece stands for those that were not noted.
+/// Estimated allocations with one stack: each sample represents allocations that were not sampled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Allocated {
     pub(crate) objects: f64,
@@ -30,7 +30,7 @@ pub(crate) struct Allocated {
     pub(crate) bytes_in_use: f64,
 }
 
-/// A piece that is in use.
+/// A sampled allocation that is in use.
 struct Piece {
     stack: Box<[usize]>,
     objects: f64,
@@ -44,20 +44,20 @@ struct Noted {
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static NOTED: Mutex<Noted> = Mutex::new(Noted { stacks: BTreeMap::new(), pieces: BTreeMap::new() });
-/// How many noted pieces fall into each slot.
+/// The number of samples in use per slot.
 static PIECES: [AtomicU16; SLOTS] = [const { AtomicU16::new(0) }; SLOTS];
 
 thread_local! {
-    /// Bytes until the next sample; none is drawn yet while it is [`UNDRAWN`].
+    /// Bytes until the next sample; [`UNDRAWN`] before the first draw.
     static LEFT: Cell<i64> = const { Cell::new(UNDRAWN) };
     static RANDOM: Cell<u64> = const { Cell::new(0) };
-    /// Whether this thread is noting: what it allocates meanwhile is not noted.
+    /// Whether this thread is recording a sample; its allocations are not sampled meanwhile.
     static IS_NOTING: Cell<bool> = const { Cell::new(false) };
 }
 
 const UNDRAWN: i64 = i64::MIN;
 
-/// Notes samples from now on, until the process ends.
+/// Enables sampling until the process ends.
 pub fn start() {
     IS_ON.store(true, Ordering::Relaxed);
 }
@@ -66,7 +66,7 @@ pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
 }
 
-/// What was noted so far, by the calls that led to it.
+/// The allocations sampled so far, by stack.
 pub(crate) fn allocated() -> Vec<(Box<[usize]>, Allocated)> {
     noting(|| {
         let noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,9 +75,9 @@ pub(crate) fn allocated() -> Vec<(Box<[usize]>, Allocated)> {
     .unwrap_or_default()
 }
 
-/// Runs without noting what is allocated, unless it would run inside of itself.
+/// Runs `work` without sampling its allocations; `None` if the call is nested.
 fn noting<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // Where a thread is ending, its variables may be gone.
+    // Thread-local variables may be destroyed already if the thread is ending.
     let is_free = IS_NOTING.try_with(|noting| !noting.replace(true)).unwrap_or(false);
     if !is_free {
         return None;
@@ -88,16 +88,16 @@ fn noting<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 fn slot(address: usize) -> &'static AtomicU16 {
-    // Multiplication spreads addresses that are multiples of the same number.
+    // Fibonacci hashing: addresses are multiples of the same number.
     let spread = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2());
     &PIECES[spread as usize % SLOTS]
 }
 
-/// Bytes until the next sample, so that every byte is as likely as any other to be the one that is noted.
+/// A random number of bytes until the next sample, such that every byte has the same probability of being sampled.
 fn draw() -> i64 {
     let mut random = RANDOM.get();
     if random == 0 {
-        // Different for each thread; what it is does not matter.
+        // A seed that differs between threads.
         random = RANDOM.with(|place| std::ptr::from_ref(place) as u64) | 1;
     }
     random ^= random << 13;
@@ -126,7 +126,7 @@ fn note_piece(address: usize, size: usize) {
     noting(|| {
         LEFT.set(draw());
         let stack = Stack::capture();
-        // The likelihood that a piece of this size is noted.
+        // The probability that an allocation of this size is sampled.
         let share = -(-(size as f64) / f64::from(SAMPLE_BYTES)).exp_m1();
         let (objects, bytes) = (1.0 / share, size as f64 / share);
         let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ fn note_piece(address: usize, size: usize) {
     });
 }
 
-/// To be called before the memory can be given to another thread.
+/// Removes the sample of an allocation. Must be called before the memory is freed: then another thread may get it.
 fn strike(address: *mut u8) {
     if slot(address as usize).load(Ordering::Acquire) > 0 {
         strike_piece(address as usize);
@@ -165,10 +165,10 @@ fn strike_piece(address: usize) {
     });
 }
 
-// SAFETY: all memory is the system allocator's, and its answers are passed on as they are.
+// SAFETY: all calls are passed to the system allocator, and its results are returned unchanged.
 unsafe impl GlobalAlloc for SampledHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are those that the system allocator asks for.
+        // SAFETY: the caller guarantees what the system allocator requires.
         let address = unsafe { System.alloc(layout) };
         if is_on() {
             note(address, layout.size());

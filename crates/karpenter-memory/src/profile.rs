@@ -1,6 +1,5 @@
-//! Profiles as messages of pprof's format, compressed: samples with the addresses of their calls, the files that these
-//! belong to, and names of functions where the program brings them. Where it does not, pprof finds them in a copy of
-//! the program that does, by its build id.
+//! Profiles in pprof's format, compressed: samples with their stacks, the mapped files, and function names if the
+//! program has a symbol table. Without it, pprof finds the names by build id in a copy of the program with symbols.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,29 +13,30 @@ use crate::cpu::{CpuProfile, SAMPLES_PER_SECOND};
 use crate::heap::{self, SAMPLE_BYTES};
 use crate::symbols::{self, Mapping, Name};
 
-/// What the numbers of samples are: type and unit.
+/// Type and unit of a sample's value.
 type ValueType = (&'static str, &'static str);
 
-/// Functions that allocate for others, and this profiler. Readers leave them out with all that they call, so that their
-/// callers are shown. The whole name must match: types in brackets may be any.
+/// The `drop_frames` of heap profiles: functions of the allocator and of this profiler. pprof removes them and
+/// everything that they call, so that their callers are shown. The expression must match the whole name, including
+/// generic types.
 const ALLOCATOR: &str = "<?karpenter_memory::heap::.*|__rust_(alloc|realloc).*|__rustc::__rust_(alloc|realloc).*|\
     alloc::alloc::.*|<alloc::alloc::Global.*|<?alloc::raw_vec::.*";
 
-/// What a heap profile shows unless the reader asks for something else.
+/// The sample type that pprof shows by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeapView {
     InUse,
     Allocated,
 }
 
-/// A profile before it is written.
+/// A profile before it is encoded.
 struct Profile<'a> {
     value_types: &'a [ValueType],
     default_type: &'static str,
     period_type: ValueType,
     period: i64,
     duration_nanos: i64,
-    /// Functions that readers leave out with all that they call.
+    /// `drop_frames`: functions that pprof removes, with everything that they call.
     left_out: &'static str,
     samples: Vec<(&'a [usize], Vec<i64>)>,
 }
@@ -59,7 +59,7 @@ pub fn of_cpu(taken: &CpuProfile) -> Vec<u8> {
     })
 }
 
-/// What was allocated since [`heap::start`], and what of it is in use.
+/// A heap profile: allocations since [`heap::start`], and those still in use.
 pub fn of_heap(view: HeapView) -> Vec<u8> {
     let allocated = heap::allocated();
     let samples = allocated.iter().map(|(stack, one)| {
@@ -85,7 +85,7 @@ pub fn of_heap(view: HeapView) -> Vec<u8> {
     })
 }
 
-/// Texts of a message, each once; the first is empty.
+/// The string table of a message; the first string is empty.
 struct Texts {
     places: BTreeMap<String, u64>,
 }
@@ -102,7 +102,7 @@ impl Texts {
 struct Message(Vec<u8>);
 
 impl Message {
-    /// Zero is what a field that is not there has.
+    /// Zero is omitted: it is the default of an absent field.
     fn number(&mut self, field: u32, value: u64) {
         if value != 0 {
             encode_key(field, WireType::Varint, &mut self.0);
@@ -129,7 +129,7 @@ impl Message {
     }
 }
 
-/// Negative numbers are written in ten bytes, as the format wants it.
+/// An int64 as protobuf's varint; negative numbers take ten bytes.
 fn signed(value: i64) -> u64 {
     value.cast_unsigned()
 }
@@ -151,7 +151,7 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
     for one in profile.value_types {
         value_type(&mut message, &mut texts, 1, *one);
     }
-    // Locations are numbered by their address, from one.
+    // The id of a location is its rank by address, starting at 1.
     let location = |address: usize| addresses.partition_point(|one| *one < address as u64) as u64 + 1;
     for (stack, values) in &profile.samples {
         message.message(2, |sample| {
@@ -186,7 +186,7 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
         message.bytes(6, text.as_bytes());
     }
     let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
-    // Writing to memory does not fail.
+    // A write to a vector cannot fail.
     let _ = compressed.write_all(&message.0);
     compressed.finish().unwrap_or_default()
 }
@@ -208,7 +208,7 @@ fn write_locations(message: &mut Message, texts: &mut Texts, addresses: &[u64], 
         });
     }
     for (name, number) in functions {
-        // Readers shorten a name that equals the symbol's, as if it were one of C++.
+        // If name and system name are equal, pprof shortens the name as if it were C++.
         let (plain, mangled) = (texts.place(&name.plain), texts.place(&name.mangled));
         message.message(5, |function| {
             function.number(1, number);

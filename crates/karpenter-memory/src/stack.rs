@@ -1,9 +1,9 @@
-//! Where a thread is: the addresses of its calls, innermost first.
+//! The stack of a thread: the addresses of its calls, innermost first.
 
-/// Calls further out than this are cut off.
+/// The maximum number of calls; outer calls are dropped.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// Addresses of calls. Those of callers are of the call itself, not of the instruction that it returns to.
+/// Addresses of calls. For callers it is the address of the call, not the return address.
 #[derive(Clone, Copy)]
 pub(crate) struct Stack {
     addresses: [usize; DEPTH_MAX],
@@ -15,13 +15,13 @@ impl Stack {
         &self.addresses[..self.depth]
     }
 
-    /// The calls of this thread. Allocates nothing.
+    /// The stack of this thread. Does not allocate.
     #[cfg(target_os = "linux")]
     pub(crate) fn capture() -> Self {
         imp::capture(false)
     }
 
-    /// In a handler of signals: the calls that the signal interrupted. Allocates nothing.
+    /// In a signal handler: the stack that the signal interrupted. Does not allocate.
     #[cfg(target_os = "linux")]
     pub(crate) fn interrupted() -> Self {
         imp::capture(true)
@@ -45,7 +45,7 @@ mod imp {
 
     type Visit = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 
-    // The unwinder that the standard library links for panics.
+    // The unwinder that the standard library links for panics (libgcc).
     unsafe extern "C" {
         fn _Unwind_Backtrace(visit: Visit, argument: *mut c_void) -> c_int;
         fn _Unwind_GetIPInfo(context: *mut c_void, is_interrupted: *mut c_int) -> usize;
@@ -58,12 +58,12 @@ mod imp {
 
     extern "C" fn visit(context: *mut c_void, walk: *mut c_void) -> c_int {
         let mut is_interrupted = 0;
-        // SAFETY: `context` is what the unwinder hands to its callback, and it writes one number.
+        // SAFETY: `context` is the unwinder's argument, and the function writes one integer.
         let address = unsafe { _Unwind_GetIPInfo(context, &mut is_interrupted) };
-        // SAFETY: the pointer is the one that `capture` passes, to a value that lives until the walk is over.
+        // SAFETY: `capture` passes a pointer to a `Walk` that lives until the unwinder returns.
         let walk = unsafe { &mut *walk.cast::<Walk>() };
         if is_interrupted != 0 && walk.begins_at_signal {
-            // What was seen so far is the handler.
+            // The calls so far are those of the signal handler.
             walk.begins_at_signal = false;
             walk.stack.depth = 0;
         }
@@ -71,7 +71,7 @@ mod imp {
         if address == 0 {
             return ENOUGH;
         }
-        // A caller's address is that of the instruction after the call, which may belong to another function.
+        // The return address may belong to the next function; the byte before it belongs to the call.
         *place = if is_interrupted != 0 { address } else { address - 1 };
         walk.stack.depth += 1;
         CONTINUE
@@ -80,8 +80,8 @@ mod imp {
     #[inline(never)]
     pub(super) fn capture(begins_at_signal: bool) -> Stack {
         let mut walk = Walk { stack: Stack { addresses: [0; DEPTH_MAX], depth: 0 }, begins_at_signal };
-        // SAFETY: the callback fits, and `walk` outlives the call. The unwinder reads its tables and takes no lock that a
-        // signal could have interrupted; it allocates nothing.
+        // SAFETY: the callback has the expected signature, and `walk` outlives the call. The unwinder only reads its
+        // tables: it does not allocate, and takes no lock that the interrupted thread could hold.
         unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
         walk.stack
     }

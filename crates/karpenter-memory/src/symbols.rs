@@ -1,4 +1,4 @@
-//! Which program the addresses of a process belong to, and the names of functions, as far as the program brings them.
+//! The executable files mapped into this process, and function names from their symbol tables.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,25 +7,25 @@ use std::io::BufReader;
 use object::elf::PF_X;
 use object::{Object, ObjectSegment, ObjectSymbol, ReadCache, SegmentFlags, SymbolKind};
 
-/// A file of which code is loaded.
+/// An executable mapping of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) offset: u64,
     pub(crate) file: String,
-    /// In hexadecimal digits; empty if the file has none.
+    /// Hexadecimal; empty if the file has none.
     pub(crate) build_id: String,
-    /// Names of functions by the addresses that were asked for.
+    /// Function names of the requested addresses.
     pub(crate) names: BTreeMap<u64, Name>,
 }
 
-/// What a function is called.
+/// The name of a function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
-    /// As the source has it.
+    /// As in the source.
     pub(crate) plain: String,
-    /// As the symbol table has it.
+    /// As in the symbol table.
     pub(crate) mangled: String,
 }
 
@@ -35,7 +35,7 @@ impl Mapping {
     }
 }
 
-/// What the process has loaded, with names for these addresses.
+/// The executable mappings of this process, with function names for these addresses.
 pub(crate) fn mappings(addresses: &[u64]) -> Vec<Mapping> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mut mappings = executable(&maps);
@@ -48,7 +48,7 @@ pub(crate) fn mappings(addresses: &[u64]) -> Vec<Mapping> {
     mappings
 }
 
-/// The files of which code is loaded, from the text that the kernel gives.
+/// The executable mappings of files in the text of `/proc/self/maps`.
 fn executable(maps: &str) -> Vec<Mapping> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -69,9 +69,9 @@ fn executable(maps: &str) -> Vec<Mapping> {
     maps.lines().filter_map(line).collect()
 }
 
-/// Reads the file's id and the names of functions. A file that cannot be read stays without.
+/// Reads the build id and the function names. Both stay empty if the file cannot be read.
 fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
-    // The program itself may have been replaced on disk while it runs.
+    // The program's file may have been replaced since the process started.
     let own = std::env::current_exe().is_ok_and(|own| own.as_os_str() == mapping.file.as_str());
     let Ok(file) = File::open(if own { "/proc/self/exe" } else { &mapping.file }) else { return };
     let cache = ReadCache::new(BufReader::new(file));
@@ -79,7 +79,7 @@ fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
     if let Ok(Some(id)) = object.build_id() {
         mapping.build_id = id.iter().map(|byte| format!("{byte:02x}")).collect();
     }
-    // How much further up the code is than where the file wants it. What is mapped begins and ends at whole pages.
+    // The offset between the addresses in the file and in memory. Mappings are page-aligned, segments are not.
     let mapped = mapping.offset..mapping.offset + (mapping.end - mapping.start);
     let code = object.segments().find(|segment| {
         let (offset, size) = segment.file_range();

@@ -56,7 +56,7 @@ impl FromStr for CronSchedule {
 }
 
 impl CronSchedule {
-    /// The first hit strictly after `unix_seconds`, or `None` if there is none within five years.
+    /// The first scheduled time strictly after `unix_seconds`, or `None` if there is none within five years.
     pub fn next_after(&self, unix_seconds: i64) -> Option<i64> {
         if !(-UNIX_SECONDS_MAX..=UNIX_SECONDS_MAX).contains(&unix_seconds) {
             return None;
@@ -73,7 +73,7 @@ impl CalendarFields {
         let first_day = unix_seconds.div_euclid(SECONDS_PER_DAY);
         let year_limit = civil_from_days(first_day).0 + YEARS_SEARCHED;
         let second_of_day = unix_seconds.rem_euclid(SECONDS_PER_DAY);
-        // Hits are on whole minutes.
+        // Scheduled times are whole minutes.
         let mut minute_of_day_min = (second_of_day + SECONDS_PER_MINUTE - 1) / SECONDS_PER_MINUTE;
         let mut day = first_day;
         loop {
@@ -129,10 +129,10 @@ fn civil_from_days(day: i64) -> (i64, u32, u32) {
     (year, month as u32, day_of_month as u32)
 }
 
-/// Whether a budget with this schedule and duration is active at `now_unix_seconds`: the schedule had a hit within the last
+/// Whether a budget with this schedule and duration is active at `now_unix_seconds`: a scheduled time was within the last
 /// `duration_nanos`.
 ///
-/// A schedule without hits (30 February) counts as active, as in upstream. That restricts disruption, which is safe.
+/// A schedule that never occurs (30 February) counts as active, as in upstream. That restricts disruption, which is safe.
 pub fn budget_is_active(schedule: &CronSchedule, duration_nanos: i64, now_unix_seconds: i64) -> bool {
     let window_start_nanos = i128::from(now_unix_seconds) * NANOS_PER_SECOND - i128::from(duration_nanos);
     let Ok(window_start_seconds) = i64::try_from(window_start_nanos.div_euclid(NANOS_PER_SECOND)) else {

@@ -21,9 +21,9 @@ pub struct Offering {
     /// For reserved offerings: how many more instances fit into the reservation.
     pub reservation_capacity: Option<u32>,
     /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id. Each provider
-    /// has its own. Offerings with the same id, of whatever type and catalog, share one reservation.
+    /// has its own. Offerings with the same id share one reservation, across instance types and catalogs.
     pub reservation_id_label: Option<Arc<str>>,
-    /// Where a node of this offering differs in size from others of its type.
+    /// Amounts that differ from those of the instance type.
     pub overrides: Option<Arc<Overrides>>,
 }
 
@@ -77,12 +77,12 @@ pub struct InstanceType {
 }
 
 impl InstanceType {
-    /// Capacity minus overhead; huge pages are carved out of memory. Offerings may say otherwise.
+    /// Capacity minus overhead; huge pages are subtracted from memory. Does not include overrides of offerings.
     pub fn allocatable(&self) -> ResourceList {
         allocatable(&self.capacity, &self.overhead)
     }
 
-    /// What a node of one of the type's offerings has for pods.
+    /// The allocatable of a node of one of the type's offerings.
     pub fn allocatable_of(&self, offering: &Offering) -> ResourceList {
         match &offering.overrides {
             Some(overrides) => allocatable(
@@ -101,7 +101,7 @@ impl InstanceType {
         }
     }
 
-    /// Whether some offering differs in size from the type.
+    /// Whether an offering overrides amounts of the type.
     pub fn has_overrides(&self) -> bool {
         self.offerings.iter().any(|offering| offering.overrides.is_some())
     }

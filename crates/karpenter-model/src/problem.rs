@@ -40,11 +40,11 @@ pub struct NodePool {
     pub startup_taints: Vec<Taint>,
     /// Limits per resource; the pseudo resource `nodes` limits the number of nodes.
     pub limits: ResourceList,
-    /// What the pool's present nodes already use of the limits (capacity, plus `nodes`).
+    /// What the existing nodes of the NodePool use of the limits: their capacity, and their number as `nodes`.
     pub usage: ResourceList,
     /// Index into [`Problem::catalogs`].
     pub catalog: usize,
-    /// How many pods of a hard hostname spread a node of this pool may hold; `None` leaves it to the options.
+    /// The limit of pods of a hard hostname spread per node of this NodePool; `None`: [`Options::hostname_spread_share`].
     pub hostname_spread_share: Option<SpreadShare>,
 }
 
@@ -198,7 +198,7 @@ pub enum ReservedMode {
     Strict,
     /// Other offerings are used (simulations).
     Fallback,
-    /// Use reservations up, then fall back: where the rounds of provisioning end (plans).
+    /// Pods wait for reservations first and use other offerings in the end: the result of repeated provisioning (plans).
     Exhaust,
 }
 
@@ -210,16 +210,17 @@ pub struct Options {
     pub reserved_mode: ReservedMode,
     /// Work units that the search in cost mode may use; independent of the speed of the machine.
     pub effort: u64,
-    /// How many instance types a spot node keeps at least, where the pool allows it.
+    /// The minimum number of instance type options of a spot node, as far as its NodePool allows.
     pub min_spot_types: usize,
-    /// Added to each node's price while searching, so that plans do not scatter tiny nodes; never part of the cost.
+    /// Added to the price of each node during the search, so that few larger nodes are preferred; not part of the price
+    /// of the plan.
     pub node_overhead_price_per_hour: f64,
-    /// New nodes below or above these sizes are not planned (cost mode; cpu in thousandths).
+    /// The minimum and maximum size of new nodes in cost mode, in millicores.
     pub min_node_cpu_millis: i64,
     pub max_node_cpu_millis: i64,
-    /// Options of a planned node may cost up to this factor of its own price.
+    /// The maximum price of an instance type option, as a factor of the price of the chosen one.
     pub max_option_price_factor: f64,
-    /// How many of the pods that a hard hostname spread counts a node may hold, unless its pool says otherwise.
+    /// The limit of pods of a hard hostname spread per node, for NodePools without a limit of their own.
     pub hostname_spread_share: SpreadShare,
 }
 

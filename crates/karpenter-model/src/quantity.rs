@@ -1,7 +1,7 @@
 //! Kubernetes resource quantities: an exact number of nanounits, and the format it was written in.
 //!
-//! Parses (suffixes, exponents, rounding below a nanounit) and prints the canonical form of the API server. Resource names
-//! do not matter here. There is no floating point: quantities are equal if their values are.
+//! Parses suffixes and exponents, rounds up below a nanounit, and prints the canonical form of the API server. Floating
+//! point is not used: quantities are equal if their values are.
 //!
 //! Upstream: Kubernetes `k8s.io/apimachinery/pkg/api/resource/quantity.go`.
 

@@ -135,7 +135,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNodePools => f.write_str("no dynamic nodepools found"),
-            Self::OptedOut => f.write_str("the pod asks not to run on nodes of a nodepool"),
+            Self::OptedOut => f.write_str("the pod's requirements exclude nodes of nodepools"),
             Self::InvalidPod { what } => write!(f, "the pod cannot be planned: {what}"),
             Self::Volume { what } => write!(f, "a volume cannot be used: {what}"),
             Self::DynamicResources => f.write_str(
@@ -150,7 +150,7 @@ impl fmt::Display for Reason {
                 }
             }
             Self::Requirement { offered, wanted } => {
-                write!(f, "wants {wanted}, but only {offered} is offered")
+                write!(f, "requires {wanted}, but only {offered} is offered")
             }
             Self::TooLarge { requests, largest, short_of } => {
                 f.write_str("no instance type has enough resources: ")?;
@@ -197,16 +197,16 @@ impl fmt::Display for Reason {
             Self::NodeLimitReached { limit } => {
                 write!(f, "node limits have been exhausted for nodepool: at most {limit} nodes")
             }
-            Self::HostPortTaken { port } => write!(f, "host port {port} is taken"),
+            Self::HostPortTaken { port } => write!(f, "host port {port} is in use"),
             Self::Spread { key, max_skew, domains } => {
-                write!(f, "would break topology spread over {key} (maxSkew {max_skew}")?;
+                write!(f, "would violate topology spread over {key} (maxSkew {max_skew}")?;
                 for (position, (domain, count)) in domains.iter().enumerate() {
                     write!(f, "{}{domain} has {count}", if position == 0 { "; " } else { ", " })?;
                 }
                 f.write_str(")")
             }
-            Self::Affinity { key } => write!(f, "pod affinity over {key} finds no place with a matching pod"),
-            Self::AntiAffinity { key } => write!(f, "pod anti-affinity over {key} leaves no place"),
+            Self::Affinity { key } => write!(f, "pod affinity over {key}: no domain has a matching pod"),
+            Self::AntiAffinity { key } => write!(f, "pod anti-affinity over {key} excludes every domain"),
             Self::MinValues { key, wanted, found } => {
                 write!(f, "minValues of {key} needs {wanted} values, only {found} remain")
             }
@@ -216,7 +216,7 @@ impl fmt::Display for Reason {
             Self::ReservationFull => f.write_str("the capacity reservation is full"),
             Self::NotEnoughRoom => f.write_str("not enough free resources"),
             Self::PlannerFault => {
-                f.write_str("left out because of a fault of the planner; all other pods are planned")
+                f.write_str("left out because of a planner fault; all other pods are planned")
             }
         }
     }

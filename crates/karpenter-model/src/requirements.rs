@@ -288,7 +288,7 @@ impl Requirements {
     }
 
     /// The list for changes, unshared if necessary. The clone has capacity for `count` more, because most changes add.
-    fn all_with_room(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
+    fn unshared_with_capacity(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
         if Arc::get_mut(&mut self.all).is_none() {
             let mut copy = Vec::with_capacity(self.all.len() + count);
             copy.extend_from_slice(&self.all);
@@ -305,7 +305,7 @@ impl Requirements {
     /// [`Requirements::add`] for a shared requirement.
     pub fn add_shared(&mut self, requirement: Arc<Requirement>) {
         let position = self.position(&requirement.key);
-        let all = self.all_with_room(1);
+        let all = self.unshared_with_capacity(1);
         match position {
             Ok(position) => all[position] = Arc::new(all[position].intersection(&requirement)),
             Err(position) => all.insert(position, requirement),
@@ -317,7 +317,7 @@ impl Requirements {
             self.all = Arc::clone(&others.all);
             return;
         }
-        self.all_with_room(others.len());
+        self.unshared_with_capacity(others.len());
         for requirement in &*others.all {
             self.add_shared(Arc::clone(requirement));
         }

@@ -1,6 +1,6 @@
 //! Resource amounts as integers: CPU in millicores, everything else in whole units.
 //!
-//! Requests are rounded up and capacities down when quantities are converted, so that plans err on the safe side.
+//! Requests are rounded up and capacities down when quantities are converted, so that a planned pod always fits.
 //!
 //! Upstream: `pkg/utils/resources/resources.go`.
 

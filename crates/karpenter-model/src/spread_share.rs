@@ -1,19 +1,19 @@
-//! How many of the pods that a hard topology spread over hostnames counts may share a node.
+//! The limit of pods of a hard hostname topology spread on one node.
 //!
-//! The kube-scheduler compares nodes that exist, so one node with all replicas satisfies `maxSkew: 1` as long as it is the
-//! only one. The author of such a constraint wants to lose few replicas with a node. A node therefore takes at most
-//! `maxSkew` of them or this share, whichever is more.
+//! kube-scheduler compares existing nodes only, so a single node with all replicas satisfies `maxSkew: 1`. The purpose of
+//! such a constraint is that the loss of a node affects few replicas. A node therefore gets at most `maxSkew` of the
+//! pods or this share of them, whichever is more.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Percent of the counted pods, from 0 to 100. 0 is upstream's reading: `maxSkew` pods per node, because another node can
-/// always be launched. 100 asks for no more than the kube-scheduler does.
+/// Percent of the pods that the spread counts, from 0 to 100. 0 is upstream's behaviour: `maxSkew` pods per node, because
+/// another node can always be launched. 100 is kube-scheduler's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpreadShare(u8);
 
 impl SpreadShare {
-    /// What can be written.
+    /// The valid values, for messages.
     pub const VALID: &str = "a whole number of percent from 0 to 100, such as 10";
 
     /// `None` above 100.
@@ -27,7 +27,7 @@ impl SpreadShare {
 }
 
 impl Default for SpreadShare {
-    /// Three replicas get three nodes; five hundred may share ten.
+    /// 10 %: three replicas need three nodes, 500 replicas need at least ten.
     fn default() -> Self {
         Self(10)
     }
@@ -39,7 +39,7 @@ impl fmt::Display for SpreadShare {
     }
 }
 
-/// The text is no share.
+/// The text is not a percentage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpreadShareError;
 

@@ -60,8 +60,8 @@ pub(crate) struct Variant {
     pub(crate) is_bulk: bool,
     /// As `is_bulk`, before anti-affinity of other pods is considered.
     is_bulk_alone: bool,
-    /// The variant is tried after all others. A domain that only another required term allows then counts for
-    /// a spread only while it has a node.
+    /// A second copy of a variant that is tried last. For its spreads, domains that only another required term of
+    /// the pod allows count only while they have a node.
     pub(crate) is_last_resort: bool,
 }
 

@@ -222,7 +222,7 @@ impl<'a> Simulator<'a> {
         closed_before.into_iter().for_each(|closed| ledger.set_closed_to_movers(closed));
         ledger.end_simulation();
         if request.mode == Mode::Cost {
-            ledger.forget_since(self.cluster.states.mark());
+            ledger.drop_since(self.cluster.states.checkpoint());
         }
         workers.lock().unwrap_or_else(PoisonError::into_inner).push(ledger);
         Outcome { plan, movers: moving.into_iter().map(|moving| moving.pods).collect() }

@@ -1,4 +1,5 @@
-//! Interned requirement states: what a planned node may still launch as after its requirements were narrowed.
+//! Interned requirement states: which instance types and offerings remain for a planned node after its requirements were
+//! narrowed.
 //!
 //! Pods, volumes and topology narrow the requirements of a claim step by step. Only few distinct results
 //! occur, so each is evaluated once against the catalog and then shared: adding a pod to a claim is a table
@@ -29,16 +30,16 @@ impl ReqId {
     pub(crate) const NONE: Self = Self(0);
 }
 
-/// The number of states and requirement sets at one point in time.
+/// The number of states and requirement sets at one time, to drop later ones.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct Checkpoint {
     pub(crate) states: StateId,
     pub(crate) added: ReqId,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Stays the same when [`States::forget_since`] reassigns ids.
+    /// Stays the same when [`States::drop_since`] reassigns ids.
     serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
@@ -108,20 +109,24 @@ impl States {
     }
 
     /// The current number of states and requirement sets.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { states: StateId(self.states.len() as u32), added: ReqId(self.added.len() as u32) }
+    pub(crate) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { states: StateId(self.states.len() as u32), added: ReqId(self.added.len() as u32) }
     }
 
-    /// Drops ids that were assigned since a mark, so that ids do not depend on earlier simulations.
-    pub(crate) fn forget_since(&mut self, mark: Mark) {
-        self.states.truncate(mark.states.0 as usize);
-        self.added.truncate(mark.added.0 as usize);
-        self.index.retain(|_, id| *id < mark.states);
-        self.added_index.retain(|_, id| *id < mark.added);
+    /// Drops ids that were assigned since a checkpoint, so that ids do not depend on earlier simulations.
+    pub(crate) fn drop_since(&mut self, checkpoint: Checkpoint) {
+        self.states.truncate(checkpoint.states.0 as usize);
+        self.added.truncate(checkpoint.added.0 as usize);
+        self.index.retain(|_, id| *id < checkpoint.states);
+        self.added_index.retain(|_, id| *id < checkpoint.added);
         self.steps.retain(|(state, added), found| {
-            *state < mark.states && *added < mark.added && found.is_none_or(|found| found < mark.states)
+            *state < checkpoint.states
+                && *added < checkpoint.added
+                && found.is_none_or(|found| found < checkpoint.states)
         });
-        self.joins.retain(|(a, b), joined| *a < mark.added && *b < mark.added && *joined < mark.added);
+        self.joins.retain(|(a, b), joined| {
+            *a < checkpoint.added && *b < checkpoint.added && *joined < checkpoint.added
+        });
     }
 
     pub(crate) fn get(&self, id: StateId) -> &State {

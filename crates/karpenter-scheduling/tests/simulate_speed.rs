@@ -47,8 +47,8 @@ fn capped_pool(name: &str) -> NodePool {
     pool
 }
 
-/// Forty shapes. With `constrained` each shape spreads over zones and every third excludes others of its kind
-/// from its node. With several NodePools each shape belongs to one of them.
+/// Forty shapes. With `constrained` each shape spreads over zones and every third has anti-affinity to its own
+/// pods on the same node. With several NodePools each shape belongs to one of them.
 fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
     const CPU: [i64; 15] = [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000];
     const HALF_GIB_PER_CORE: [i64; 13] = [1, 2, 2, 4, 4, 6, 8, 8, 12, 16, 16, 24, 32];

@@ -51,7 +51,7 @@ fn planned(problem: &Problem, planner: &dyn Planner) -> ValidatedPlan {
     let problem = in_mode(problem, planned.mode);
     let broken: Vec<Violation> =
         validate(&problem, &planned.plan).into_iter().filter(Violation::is_unsafe).collect();
-    assert_eq!(broken, [], "whatever is planned is safe");
+    assert_eq!(broken, [], "the plan has no unsafe violation");
     planned
 }
 
@@ -131,7 +131,7 @@ fn fault_of_planned_node_affects_its_pods_only() {
     for (rule, corrupt) in corruptions {
         for mode in MODES {
             let problem = twenty_nodes(mode);
-            // The node of one pod, whatever else is planned.
+            // Fails for the node of one pod only.
             let planner = faulty(|problem, plan| {
                 if let Some(node) =
                     (0..plan.new_nodes.len()).find(|node| holds(problem, plan, *node, "large-3"))

@@ -1,6 +1,6 @@
 //! The duration of assembling a cluster: 1,000 and 5,000 nodes with ten pods each, of a hundred workloads.
 //!
-//!   cargo run --release -p karpenter-state --example fleet_speed
+//!   cargo run --release -p karpenter-state --example disruption_speed
 
 use std::sync::Arc;
 use std::time::Instant;

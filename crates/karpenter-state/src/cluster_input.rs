@@ -56,7 +56,7 @@ pub struct ClusterInput {
     /// Claims of this provider only; a node with another provider's claim counts as an unmanaged node.
     pub node_claims: Vec<Arc<NodeClaim>>,
     /// Names of claims, and of nodes without a claim, that are marked for deletion.
-    pub leaving: BTreeSet<String>,
+    pub marked_for_deletion: BTreeSet<String>,
     /// Bound pods, including those of nodes that are being deleted.
     pub bound: Vec<Arc<Pod>>,
     /// Pods to be planned: pending ones, and bound ones whose node is being deleted.
@@ -106,17 +106,17 @@ impl AssembledProblem {
 
 /// Assembles the problem of a cluster.
 pub fn assemble_cluster(cluster: &ClusterInput) -> AssembledProblem {
-    assemble_parts(cluster, &[]).round
+    assemble_parts(cluster, &[]).assembled
 }
 
 /// The problem, and additional parts for disruption.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    pub(crate) round: AssembledProblem,
+    pub(crate) assembled: AssembledProblem,
     /// One per node of the problem.
     pub(crate) pods_by_node: Vec<NodePods>,
     /// Nodes that are being deleted, which are not in the problem, and their pods.
-    pub(crate) leaving: Vec<(ModelNode, Host, Vec<Arc<Pod>>)>,
+    pub(crate) deleting_nodes: Vec<(ModelNode, Host, Vec<Arc<Pod>>)>,
 }
 
 /// The pods of a node, in the order of `Node::pods`.
@@ -133,7 +133,7 @@ pub(crate) fn assemble_parts(cluster: &ClusterInput, others: &[PoolInput]) -> Pa
     let mut drafts = convert_nodes(&cluster.nodes, &cluster.node_claims, &cluster.csi_nodes, &mut interner);
     let known_pools = || cluster.pools.iter().chain(others);
     unlaunched::add_drafts(cluster, known_pools(), &mut drafts, &mut interner);
-    mark_leaving(cluster, &mut drafts);
+    apply_deletion_marks(cluster, &mut drafts);
     let mut problem = Problem::default();
     add_pools(cluster, &drafts, &mut problem, &mut interner);
     let types = known_pools().map(|one| (name_of(&one.pool.metadata), &*one.instance_types));
@@ -161,27 +161,29 @@ pub(crate) fn assemble_parts(cluster: &ClusterInput, others: &[PoolInput]) -> Pa
     let living = cluster.bound.iter().map(AsRef::as_ref);
     problem.daemons = daemons(living, cluster.daemon_sets.iter().map(AsRef::as_ref), &mut converter);
     let mut node_pods = vec![NodePods::default(); drafts.drafts.len()];
-    let groups = place(cluster, &mut drafts, &mut node_pods, &mut converter);
+    let groups = assign_pods(cluster, &mut drafts, &mut node_pods, &mut converter);
     let (groups, pods): (Vec<PodGroup>, Vec<Vec<Arc<Pod>>>) = groups.into_iter().unzip();
     problem.pods = groups;
 
     let pools = cluster.pools.iter().map(|one| one.pool.clone()).collect();
-    let mut parts =
-        Parts { round: AssembledProblem { pools, pods, ..AssembledProblem::default() }, ..Parts::default() };
+    let mut parts = Parts {
+        assembled: AssembledProblem { pools, pods, ..AssembledProblem::default() },
+        ..Parts::default()
+    };
     for (draft, node_pods) in drafts.drafts.into_iter().zip(node_pods) {
         let host = Host {
             node: draft.node_at.map(|position| cluster.nodes[position].clone()),
             claim: draft.claim_at.map(|position| cluster.node_claims[position].clone()),
         };
         if draft.is_deleting {
-            parts.leaving.push((draft.node, host, node_pods.pods));
+            parts.deleting_nodes.push((draft.node, host, node_pods.pods));
         } else {
-            parts.round.hosts.push(host);
+            parts.assembled.hosts.push(host);
             parts.pods_by_node.push(node_pods);
             problem.nodes.push(draft.node);
         }
     }
-    parts.round.problem = problem;
+    parts.assembled.problem = problem;
     parts
 }
 
@@ -200,16 +202,16 @@ fn add_pools(cluster: &ClusterInput, drafts: &NodeDrafts, problem: &mut Problem,
     }
 }
 
-fn mark_leaving(cluster: &ClusterInput, drafts: &mut NodeDrafts) {
+fn apply_deletion_marks(cluster: &ClusterInput, drafts: &mut NodeDrafts) {
     for draft in &mut drafts.drafts {
         let claim = draft.claim_at.map(|position| name_of(&cluster.node_claims[position].metadata));
         let node = draft.node_at.map(|position| name_of(&cluster.nodes[position].metadata));
-        draft.is_deleting |= claim.or(node).is_some_and(|name| cluster.leaving.contains(name));
+        draft.is_deleting |= claim.or(node).is_some_and(|name| cluster.marked_for_deletion.contains(name));
     }
 }
 
 /// Adds bound and nominated pods to their nodes and groups the pending ones by equal spec.
-fn place<'a>(
+fn assign_pods<'a>(
     cluster: &'a ClusterInput,
     drafts: &mut NodeDrafts,
     node_pods: &mut [NodePods],

@@ -42,7 +42,7 @@ pub struct DisruptionInput {
     pub nominated: BTreeSet<String>,
     /// When a command last moved a pod, by the uid of the pod or of its controller.
     pub pods_moved_at_secs: BTreeMap<String, i64>,
-    /// When a command last moved pods onto the node of a claim, by the uid of the claim.
+    /// When a command last moved pods to the node of a claim, by the uid of the claim.
     pub claims_moved_onto_at_secs: BTreeMap<String, i64>,
     /// Pods that consolidation moved within the last hour, by NodePool.
     pub moved_last_hour: BTreeMap<String, u32>,
@@ -53,11 +53,11 @@ pub struct DisruptionInput {
     /// Commands that await their validation.
     pub proposed_commands: Vec<ProposedCommand>,
     pub deletion_costs: DeletionCosts,
-    /// The version of the cluster state that this was read from.
+    /// The version of the objects that this was read from.
     pub revision: u64,
 }
 
-/// The cluster, and the objects behind its indexes.
+/// The input of disruption, and the objects behind its indexes.
 #[derive(Debug, Clone, Default)]
 pub struct AssembledCluster {
     pub cluster: Cluster,
@@ -77,7 +77,7 @@ pub struct AssembledCluster {
     pub budget_errors: Vec<PoolBudgetError>,
 }
 
-/// Assembles the cluster.
+/// Assembles the input of disruption.
 ///
 /// # Guarantees
 ///
@@ -86,7 +86,7 @@ pub struct AssembledCluster {
 /// gives the same cluster.
 pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> AssembledCluster {
     let parts = assemble_parts(cluster, &input.other_pools);
-    let (mut problem, hosts) = (parts.round.problem, parts.round.hosts);
+    let (mut problem, hosts) = (parts.assembled.problem, parts.assembled.hosts);
     let budgets = pod_budgets::PodBudgets::new(&input.pod_budgets);
     let mut reader = node_pods::NodePodReader::new(&budgets, input);
     let mut pods_of_nodes = Vec::with_capacity(problem.nodes.len());
@@ -99,7 +99,7 @@ pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> A
     {
         state_nodes.add(Some(at), node, host, node_pods);
     }
-    for (mut node, host, pods) in parts.leaving {
+    for (mut node, host, pods) in parts.deleting_nodes {
         state_nodes.add(None, &mut node, &host, reader.pods_left_on(&pods));
     }
     let (state_nodes, machine_hosts) = state_nodes.finish();
@@ -118,9 +118,9 @@ pub fn assemble_disruption(cluster: &ClusterInput, input: &DisruptionInput) -> A
             plan_beyond_budgets: false,
             churn_ends_at_secs: None,
         },
-        pools: parts.round.pools,
+        pools: parts.assembled.pools,
         hosts,
-        pods: parts.round.pods,
+        pods: parts.assembled.pods,
         pods_by_node: parts.pods_by_node.into_iter().map(|node_pods| node_pods.pods).collect(),
         state_nodes: machine_hosts,
         control_errors: unusable.controls,

@@ -152,12 +152,12 @@ fn sort_pods(all: Vec<Arc<Pod>>, live: &mut ClusterInput, input: &DisruptionInpu
     let mut unreadable_costs = Vec::new();
     for pod in all.into_iter().filter(|pod| !pods::is_terminal(pod)) {
         if let Some(node) = pods::node_name(&pod) {
-            let Some((_, is_leaving)) = nodes.by_name.get(node) else {
+            let Some((_, is_terminating)) = nodes.by_name.get(node) else {
                 unknown_node += 1;
                 continue;
             };
             let budgets = input.pod_budgets.iter().map(AsRef::as_ref);
-            if *is_leaving && pods::is_currently_reschedulable(&pod, budgets, input.now) {
+            if *is_terminating && pods::is_currently_reschedulable(&pod, budgets, input.now) {
                 displaced += 1;
                 pending.push(pod.clone());
             }
@@ -206,12 +206,12 @@ impl NodesByName {
         let index = claims::Index::of(claims.iter().map(AsRef::as_ref));
         let by_name = nodes.iter().map(|node| {
             let claim = index.find(node);
-            let is_leaving = match claim {
-                Some(claim) => claims::is_leaving(claim),
+            let is_terminating = match claim {
+                Some(claim) => claims::is_terminating(claim),
                 None => node.metadata.deletion_timestamp.is_some(),
             };
             let claim = claim.map(|claim| name_of(&claim.metadata).to_owned());
-            (name_of(&node.metadata).to_owned(), (claim, is_leaving))
+            (name_of(&node.metadata).to_owned(), (claim, is_terminating))
         });
         Self { by_name: by_name.collect() }
     }

@@ -141,7 +141,7 @@ impl ObjectReader {
         self.reading
     }
 
-    /// Types and checks one document.
+    /// Deserializes and validates one document.
     pub fn read(&mut self, document: Document) {
         let Document { source, index, item, line, value } = document;
         let origin = Origin { source, document: index, item, line };

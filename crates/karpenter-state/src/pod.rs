@@ -172,7 +172,7 @@ impl Pod {
     }
 
     /// Whether an update of the pod changes nothing that the controllers use.
-    pub fn is_equal_for_us(&self, new: &Self) -> bool {
+    pub fn is_equivalent(&self, new: &Self) -> bool {
         self.uid == new.uid
             && self.generation == new.generation
             && self.deleted_at == new.deleted_at

@@ -116,8 +116,8 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Whether the first document of the text is a mapping. A document of comments only counts as an empty mapping; it has no
-/// effect, as a script of comments would not have one.
+/// Whether the first document of the text is a mapping. A document that contains only comments counts
+/// as an empty mapping and has no effect.
 fn is_yaml_mapping(text: &str) -> bool {
     let first = first_document(text);
     let parsed = serde_saphyr::from_str::<Value>(first);

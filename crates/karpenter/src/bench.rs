@@ -1,7 +1,7 @@
-//! `karpenter bench`: the packing engine on generated workloads, timed and compared with its own lower bound and with
-//! the Go original's measured speed. docs/bench.md says how to read the table.
+//! `karpenter bench`: measures the planner on generated workloads and compares price with the lower bound and speed
+//! with upstream's scheduler. docs/bench.md explains the table.
 //!
-//! Workloads are generated from seeds; only the measured times depend on the machine.
+//! Workloads are generated from seeds; only the times depend on the computer.
 
 mod build;
 mod catalogs;
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
         }
     }
     let valid = runs.iter().all(|run| run.violation_count == 0);
-    // Fleets are measured otherwise than plans, and only when asked for: upstream's rules take their time.
+    // The consolidation workload has its own measurement and runs only on request, because upstream's rules are slow.
     let fleets = if arguments.workloads.contains(&FLEETS) { consolidate(arguments) } else { Vec::new() };
     match arguments.output {
         BenchFormat::Json if runs.is_empty() && !fleets.is_empty() => consolidation::write_json(&fleets)?,
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<Outcome> {
     Ok(if valid { Outcome::Done } else { Outcome::InternalError })
 }
 
-/// W7.
+/// The consolidation workload W7.
 const FLEETS: u8 = 7;
 
 fn is_wanted(arguments: &BenchArguments, name: &str) -> bool {

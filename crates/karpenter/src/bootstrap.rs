@@ -1,4 +1,4 @@
-//! `karpenter bootstrap`: prints what a cloud account needs before Karpenter can work in it. Nothing is asked of anybody.
+//! `karpenter bootstrap`: prints the AWS resources that Karpenter needs in an account. Makes no calls.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::cli::bootstrap::{
 };
 use crate::diagnostics::print_note;
 
-/// Characters that IAM allows in a managed policy.
+/// Maximum number of characters of a managed policy in IAM.
 const POLICY_SIZE_MAX: usize = 6_144;
 
 pub(crate) fn run(arguments: &BootstrapArguments) -> Result<Outcome> {
@@ -74,12 +74,12 @@ fn target(arguments: &BootstrapAwsArguments, options: ResourceOptions) -> Result
         Some(region) => region.clone(),
         None => {
             let region = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty());
-            let region = region.context("-o json needs --region: documents name the region they are for")?;
+            let region = region.context("-o json needs --region, because the policy documents contain it")?;
             parse_region(&region).map_err(|error| anyhow!("AWS_REGION {region:?}: {error}"))?
         }
     };
     let account = arguments.account.clone();
-    let account = account.context("-o json needs --account: documents name the account they are for")?;
+    let account = account.context("-o json needs --account, because the policy documents contain it")?;
     let partition = partition::of_region(&region);
     if let Some(given) = arguments.partition.as_deref().filter(|given| *given != partition) {
         bail!("--partition {given}: the region {region} belongs to {partition}");
@@ -93,7 +93,7 @@ fn target(arguments: &BootstrapAwsArguments, options: ResourceOptions) -> Result
     })
 }
 
-/// However many roles and parameters there are, each policy has to fit.
+/// Each policy must be within the limit, for any number of roles and parameters.
 fn check_sizes(options: &ResourceOptions) -> Result<()> {
     let longest = Target {
         options: options.clone(),
@@ -114,26 +114,28 @@ fn check_sizes(options: &ResourceOptions) -> Result<()> {
     Ok(())
 }
 
-/// What a user should know about what was printed.
+/// Notes about the printed resources.
 fn notes(arguments: &BootstrapAwsArguments) -> Vec<String> {
     let mut notes = Vec::new();
     let cluster = &arguments.cluster;
-    let mut tell_name = |what: &str, usual: String, name: String, how: &str| {
+    let mut note_name = |what: &str, usual: String, name: String, how: &str| {
         if usual != name {
-            notes.push(format!("{what} is called {name}, because {usual:?} is longer than AWS allows{how}"));
+            notes.push(format!(
+                "{what} has the name {name}, because {usual:?} is longer than AWS allows{how}"
+            ));
         }
     };
     if arguments.node_role.is_empty() {
         let (usual, name) = (format!("KarpenterNodeRole-{cluster}"), permissions::node_role_name(cluster));
-        tell_name("the role of nodes", usual, name, "; --node-role gives it another name");
+        note_name("the node role", usual, name, "; --node-role gives it another name");
     }
     if arguments.queue.is_none() {
         let name = permissions::queue_name(cluster);
-        tell_name("the interruption queue", cluster.clone(), name, "; --queue gives it another name");
+        note_name("the interruption queue", cluster.clone(), name, "; --queue gives it another name");
     }
     if arguments.oidc_provider.is_some() || arguments.pod_identity {
         let usual = format!("KarpenterControllerRole-{cluster}");
-        tell_name("the controller's role", usual, permissions::controller_role_name(cluster), "");
+        note_name("the controller role", usual, permissions::controller_role_name(cluster), "");
     }
     if arguments.output != BootstrapFormat::Json {
         let given = [
@@ -143,7 +145,7 @@ fn notes(arguments: &BootstrapAwsArguments) -> Vec<String> {
         ];
         for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             notes.push(format!(
-                "{option} has no effect on this output: it works in the account and region that it is used in"
+                "{option} has no effect on this output, which applies to the account and region where it is used"
             ));
         }
     }

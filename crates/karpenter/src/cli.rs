@@ -1,4 +1,5 @@
-//! The command line as data: every command, flag and default. Behaviour lives in the modules the commands name.
+//! Definition of the command line: all commands, flags and defaults. The commands are implemented in the modules of
+//! the same name.
 
 #[cfg(feature = "aws")]
 pub(crate) mod bootstrap;
@@ -30,8 +31,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Reads the arguments, or ends the process with help or what is wrong with them. Variables of the controller that
-    /// are ignored come along.
+    /// Parses the arguments; prints help or an error and exits if there is nothing to run. Also returns the ignored
+    /// environment variables of the controller.
     pub(crate) fn read(arguments: Vec<OsString>) -> (Self, Vec<IgnoredVariable>) {
         let mut ignored = Vec::new();
         let command = Self::command().mut_subcommand(go_flags::CONTROLLER, |controller| {
@@ -50,36 +51,36 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Print the CustomResourceDefinitions as YAML, ready for kubectl apply
     Crds(CrdsArguments),
-    /// Turn manifests of the API before v1 (Provisioner, AWSNodeTemplate, v1beta1) into v1 manifests
+    /// Convert v1alpha5 and v1beta1 manifests (Provisioner, AWSNodeTemplate, NodePool, EC2NodeClass) to v1
     Convert(ConvertArguments),
-    /// Find what is valid and still wrong in a set of manifests, with the fix
+    /// Check manifests for common mistakes and suggest fixes
     Lint(LintArguments),
-    /// Measure the packing engine on generated workloads
+    /// Measure the planner on generated workloads
     Bench(BenchArguments),
-    /// Run a Kubernetes in this process, for kubectl on the same machine
+    /// Run a local Kubernetes cluster with Karpenter in one process
     Up(UpArguments),
-    /// Watch Karpenter work on a cluster in virtual time: a story of a few minutes, told in seconds
+    /// Show Karpenter on a simulated cluster: scale-up, interruption and scale-in in a few seconds
     Demo(DemoArguments),
-    /// Run Karpenter's controllers on a cluster
+    /// Run the Karpenter controllers
     Controller(Box<ControllerArguments>),
-    /// Put Karpenter onto a cluster: definitions, permissions and the controller
+    /// Install CRDs, RBAC and the controller into a cluster
     Install(Box<InstallArguments>),
-    /// Take Karpenter off a cluster; its nodes are drained, handed over or kept
+    /// Remove Karpenter from a cluster; its nodes are drained, handed over or kept
     Uninstall(UninstallArguments),
-    /// Say what is wrong with Karpenter on a cluster, and what to do about it
+    /// Diagnose Karpenter in a cluster and suggest fixes
     Doctor(DoctorArguments),
-    /// Print what a cloud account needs before Karpenter can work in it
+    /// Print the AWS resources and permissions that Karpenter needs
     #[cfg(feature = "aws")]
     Bootstrap(bootstrap::BootstrapArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
-    /// Where names and other free choices start; the same seed tells the same story
+    /// Seed of names and other random choices; equal seeds give equal output
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Tell of every single pod, claim and node
+    /// Print a line for every pod, nodeclaim and node
     #[arg(long, short = 'v')]
     pub(crate) verbose: bool,
 
@@ -95,7 +96,8 @@ pub(crate) enum ProviderChoice {
     Aws,
 }
 
-/// `None` leaves it to the build. An alias, so that the parser sees one value with a default, which may be empty.
+/// `None` means the default of the build. A type alias, so that clap treats it as one value with a default, which may
+/// be empty.
 pub(crate) type AskedProvider = Option<ProviderChoice>;
 
 fn parse_provider(value: &str) -> Result<AskedProvider, String> {
@@ -107,12 +109,12 @@ fn parse_provider(value: &str) -> Result<AskedProvider, String> {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerArguments {
-    /// Provider of nodes: aws or kwok; the default is aws in builds that have it, else kwok
+    /// Cloud provider: aws or kwok; the default is aws in builds that have it, else kwok
     #[arg(long, env = "KARPENTER_PROVIDER", default_value = "", value_name = "PROVIDER", value_parser = parse_provider,
         hide_env_values = true, hide_default_value = true)]
     pub(crate) provider: AskedProvider,
 
-    /// Kubeconfig to use; by default KUBECONFIG, ~/.kube/config, or the service account of the pod this runs in
+    /// Kubeconfig to use; by default KUBECONFIG, ~/.kube/config, or the service account of the pod
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
@@ -128,7 +130,7 @@ pub(crate) struct ControllerArguments {
 }
 
 impl ControllerArguments {
-    /// What the flags say about objects of the API before v1.
+    /// The settings for v1alpha5 objects from the flags.
     pub(crate) fn legacy_options(&self) -> karpenter_legacy::Options {
         #[cfg(feature = "aws")]
         let cluster_name = Some(self.aws.cluster_name.as_str());
@@ -140,7 +142,7 @@ impl ControllerArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArguments {
-    /// Port to listen on; 0 takes any free one
+    /// Port to listen on; 0 selects a free port
     #[arg(long, default_value_t = 6443)]
     pub(crate) port: u16,
 
@@ -148,36 +150,36 @@ pub(crate) struct UpArguments {
     #[arg(long, default_value = "127.0.0.1")]
     pub(crate) address: std::net::IpAddr,
 
-    /// Let other machines connect; they still need the credentials of the kubeconfig
+    /// Allow connections from other hosts; clients need the credentials of the kubeconfig
     #[arg(long)]
     pub(crate) allow_remote: bool,
 
-    /// Where to write the kubeconfig; by default into --data, or a temporary file
+    /// Path of the kubeconfig to write; by default in --data, or a temporary file
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Nodes that are there from the beginning, with 8 CPUs and 32 GiB each
+    /// Number of nodes that exist from the start, with 8 CPUs and 32 GiB each
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10_000))]
     pub(crate) nodes: u32,
 
-    /// Also install and serve Provisioner and AWSNodeTemplate of the API before v1; every EC2NodeClass is then ready,
-    /// and its machines are simulated ones with EC2's types
-    #[arg(long)]
+    /// Also install and serve Provisioner and AWSNodeTemplate (v1alpha5 API); every EC2NodeClass is then ready, and
+    /// nodes have EC2 instance types
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 
-    /// AWS region whose instance types and zones are simulated with --legacy
+    /// AWS region whose instance types and zones are simulated with --legacy-api
     #[arg(long, requires = "legacy", default_value = "us-east-1")]
     pub(crate) region: String,
 
-    /// Run the cluster alone, without Karpenter's controllers
+    /// Run the cluster without Karpenter
     #[arg(long)]
     pub(crate) without_karpenter: bool,
 
-    /// How many seconds pass in the cluster for each second outside
+    /// Speed of the cluster's clock: seconds per real second
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
     pub(crate) speed: f64,
 
-    /// Keep the cluster's state in this directory and start from what is there
+    /// Directory in which the cluster's state is kept across restarts
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
@@ -199,7 +201,7 @@ pub(crate) struct PlanArguments {
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
     pub(crate) filenames: Vec<PathBuf>,
 
-    /// Instance catalog; by default the one the NodePools' node classes belong to
+    /// Instance catalog; by default that of the NodePools' node classes
     #[arg(long, value_enum)]
     pub(crate) catalog: Option<CatalogChoice>,
 
@@ -222,23 +224,24 @@ pub(crate) struct PlanArguments {
     #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,
 
-    /// Say for each group of pods where it went, and why not elsewhere
+    /// Explain for each group of pods where it was planned, and why not elsewhere
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Refuse to plan if any object of the input is in error or has a field that is not understood
+    /// Fail if any object of the input is invalid or has an unknown field
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Plan the other way round: which nodes of a dump of a cluster would go, for what, and why the others stay
+    /// Simulate consolidation of a cluster dump: commands, and why the other nodes stay
     #[arg(long)]
     pub(crate) consolidate: bool,
 
-    /// The moment to plan for, RFC 3339; by default the newest time that an object of the dump carries
+    /// Time to simulate, RFC 3339; by default the newest time in the dump
     #[arg(long, value_name = "TIME", requires = "consolidate", value_parser = parse_time)]
     pub(crate) now: Option<jiff::Timestamp>,
 
-    /// How many times to look again once the moves so far are done: a number, or all to go on until nothing is left
+    /// Number of simulated consolidation passes, each after the commands of the previous one: a number, or all until
+    /// no command is left
     #[arg(long, value_name = "NUMBER|all", default_value = "1", requires = "consolidate")]
     pub(crate) rounds: Rounds,
 
@@ -251,7 +254,7 @@ pub(crate) struct PlanArguments {
     pub(crate) consolidation_saving_ratio: f64,
 }
 
-/// The engine's knobs; docs/knobs.md says what each one trades for what.
+/// The planner's options; docs/knobs.md explains each trade-off.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Knobs {
     /// cost: the cheapest fleet found; compat: upstream's order and choices
@@ -262,32 +265,32 @@ pub(crate) struct Knobs {
     #[arg(long, default_value = "default", value_name = "LEVEL|NUMBER")]
     pub(crate) effort: Effort,
 
-    /// Whether preferred affinities and ScheduleAnyway spreads are honoured or ignored
+    /// Respect or ignore preferred affinities and ScheduleAnyway spreads
     #[arg(long, value_enum, default_value_t = PreferencePolicyChoice::Respect)]
     pub(crate) preference_policy: PreferencePolicyChoice,
 
-    /// strict: a node that cannot meet minValues is not planned; best-effort: minValues are lowered instead
+    /// strict: no node is planned that violates minValues; best-effort: minValues are lowered instead
     #[arg(long, value_enum, default_value_t = MinValuesPolicyChoice::Strict)]
     pub(crate) min_values_policy: MinValuesPolicyChoice,
 
-    /// Dollars per hour to count per node while searching, to prefer fewer nodes; never part of the cost shown
+    /// Dollars per hour added per node during the search, to prefer fewer nodes; not part of the reported price
     #[arg(long, value_name = "DOLLARS", default_value = "0", value_parser = parse_dollars)]
     pub(crate) node_overhead_cost: f64,
 
-    /// Instance types a spot node keeps to choose from, where the pool allows it
+    /// Minimum number of instance type options of a spot node, if the NodePool allows it
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) min_spot_types: usize,
 
-    /// Plan no new node with less cpu than this (cost mode)
+    /// Plan no new node with less CPU than this (cost mode)
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
     pub(crate) min_node_cpu: Option<i64>,
 
-    /// Plan no new node with more cpu than this (cost mode)
+    /// Plan no new node with more CPU than this (cost mode)
     #[arg(long, value_name = "QUANTITY", value_parser = parse_cpu_millis)]
     pub(crate) max_node_cpu: Option<i64>,
 
-    /// Largest share of the pods of a DoNotSchedule hostname spread constraint that cost mode plans onto one node, in
-    /// percent, never below maxSkew. 0: as upstream; 100: no limit beyond the constraint
+    /// Maximum share of the pods of a DoNotSchedule hostname spread constraint on one node, in percent, never below
+    /// maxSkew (cost mode). 0: as upstream; 100: no limit beyond the constraint
     #[arg(long, value_name = "PERCENT", default_value_t = SpreadShare::default())]
     pub(crate) hostname_spread_share: SpreadShare,
 }
@@ -318,11 +321,11 @@ impl Knobs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CrdsArguments {
-    /// Only this one: kind, plural or full name, e.g. NodePool, nodepools or nodepools.karpenter.sh
+    /// Print only this one: kind, plural or full name, e.g. NodePool, nodepools or nodepools.karpenter.sh
     pub(crate) name: Option<String>,
 
-    /// Those of the API before v1 instead: Provisioner and AWSNodeTemplate
-    #[arg(long)]
+    /// Print those of the v1alpha5 API: Provisioner and AWSNodeTemplate
+    #[arg(long = "legacy-api", alias = "legacy")]
     pub(crate) legacy: bool,
 }
 
@@ -332,19 +335,19 @@ pub(crate) struct BenchArguments {
     #[arg(long = "workload", value_name = "W1..W7", num_args = 1.., value_parser = parse_workload)]
     pub(crate) workloads: Vec<u8>,
 
-    /// Seeds per quality workload
+    /// Number of seeds per quality workload
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
 
-    /// Leave out cases with more pods than this
+    /// Skip cases with more pods than this
     #[arg(long, value_name = "PODS")]
     pub(crate) max_pods: Option<u32>,
 
-    /// Only cases whose name contains this
+    /// Run only cases whose name contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
 
-    /// Only this mode; both by default
+    /// Run only this mode; by default both
     #[arg(long, value_enum)]
     pub(crate) mode: Option<ModeChoice>,
 
@@ -404,7 +407,7 @@ pub(crate) enum BenchFormat {
     Json,
 }
 
-/// How often consolidation is planned on from where it came to.
+/// The number of simulated consolidation passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounds {
     AtMost(u32),
@@ -479,7 +482,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_definition_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -495,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_reach_the_engine_options() {
+    fn flags_become_planner_options() {
         let cli = Cli::try_parse_from([
             "karpenter",
             "plan",
@@ -534,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_usage_errors() {
+    fn invalid_values_are_usage_errors() {
         for wrong in [
             vec!["karpenter", "plan"],
             vec!["karpenter", "plan", "-f", "-", "--node-overhead-cost", "-1"],

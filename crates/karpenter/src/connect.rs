@@ -1,4 +1,4 @@
-//! Which cluster a command means.
+//! Connects commands to a cluster: kubeconfig, proxy and client settings.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use karpenter_cluster::proxy::ProxyRules;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-/// How to reach the cluster, with our name on every request.
+/// The configuration of the client, with Karpenter's user agent.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let mut config = match kubeconfig {
         Some(file) => {
@@ -16,23 +16,23 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
                 .with_context(|| format!("cannot read --kubeconfig {}", file.display()))?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
                 .await
-                .with_context(|| format!("--kubeconfig {} names no usable cluster", file.display()))?
+                .with_context(|| format!("--kubeconfig {} has no usable cluster", file.display()))?
         }
         None => Config::infer()
             .await
-            .context("found neither a kubeconfig nor the service account of a pod; give --kubeconfig FILE")?,
+            .context("found neither a kubeconfig nor the service account of a pod; set --kubeconfig FILE")?,
     };
     config.proxy_url = proxy(kubeconfig, &config.cluster_url);
     let agent = HeaderValue::from_static(concat!("karpenter/", env!("CARGO_PKG_VERSION")));
     config.headers.push((header::USER_AGENT, agent));
-    // The client would try a 429 again for minutes before it tells anybody, and that is how a disruption budget refuses
-    // an eviction. Whoever asks tries again by itself, and may have a deadline.
+    // The client would retry a 429 for minutes, but a PodDisruptionBudget rejects an eviction with a 429. Callers
+    // retry themselves and may have a deadline.
     config.default_retry = false;
     Ok(config)
 }
 
-/// The proxy to the API server, by client-go's rules: that of the kubeconfig, or else that of the environment, which
-/// NO_PROXY may exclude. The client's own reading of the environment compares NO_PROXY with the address of the proxy.
+/// The proxy to the API server, by the rules of client-go: that of the kubeconfig, or that of the environment unless
+/// NO_PROXY excludes it. The client's own handling compares NO_PROXY with the address of the proxy.
 fn proxy(kubeconfig: Option<&Path>, server: &Uri) -> Option<Uri> {
     let read = match kubeconfig {
         Some(file) => Kubeconfig::read_from(file).ok(),
@@ -51,9 +51,9 @@ fn proxy_of_kubeconfig(config: &Kubeconfig) -> Option<Uri> {
     cluster.proxy_url.as_ref().filter(|url| !url.is_empty())?.parse().ok()
 }
 
-/// A client for commands of a person, who should not wait long for a server that is not there.
+/// A client for interactive commands, with short timeouts.
 pub(crate) async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     let mut config = config(kubeconfig).await?;
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
-    Client::try_from(config).context("cannot set up a client")
+    Client::try_from(config).context("cannot create the Kubernetes client")
 }

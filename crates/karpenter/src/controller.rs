@@ -1,15 +1,17 @@
-//! `karpenter controller`: Karpenter on a cluster that is there already.
+//! `karpenter controller`: runs the controllers on an existing cluster.
 //!
-//! Connects, waits for its turn, works until it is told to stop or loses the lease, and gives the lease back. What it
-//! does while it works is in `karpenter-controllers`.
+//! It connects, acquires the leader lease, runs until it is stopped or loses the lease, and releases the lease. The
+//! controllers are in `karpenter-controllers`.
+//!
+//! Upstream: `cmd/controller/main.go`, `pkg/operator/operator.go`
 
 #[cfg(feature = "aws")]
 mod aws;
 mod connect;
 mod logs;
-mod old_settings;
 mod profiling;
 mod provider;
+mod v1alpha5_settings;
 
 use std::time::Duration;
 
@@ -27,17 +29,17 @@ use self::provider::Provider;
 use crate::Outcome;
 use crate::cli::{ControllerArguments, ProviderChoice};
 
-/// Passes that take longer than this to end are cut off.
+/// Passes that are still running after this time are cancelled.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often what is free goes back to the system.
+/// How often free memory is returned to the system.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) -> Result<Outcome> {
     let choice = provider::choice(arguments.provider)?;
     karpenter_memory::use_one_heap();
     if arguments.options.enable_profiling {
-        // As early as possible: what was allocated before is in no profile.
+        // As early as possible: earlier allocations are missing in profiles.
         karpenter_memory::heap::start();
     }
     logs::start(&arguments.options)?;
@@ -47,7 +49,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads of the controllers")?;
+        .context("cannot start the runtime")?;
     runtime.spawn(async {
         let mut ticks = tokio::time::interval(GIVE_BACK_EVERY);
         loop {
@@ -56,16 +58,16 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
         }
     });
     let result = runtime.block_on(work(choice, arguments));
-    // What is still under way belongs to a copy that has lost the lease, or did not end when it was asked to.
+    // Cancels passes that did not end in time, or that must not continue because the lease was lost.
     runtime.shutdown_background();
     result.map(|()| Outcome::Done)
 }
 
 async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result<()> {
-    // First of all: a signal that comes while we connect must not be lost.
+    // First, so that a signal during the connection is not lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut told_to_stop = std::pin::pin!(async move {
+    let mut termination_signal = std::pin::pin!(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
@@ -74,31 +76,31 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
 
     let connected = tokio::select! {
         connected = connect::connect(arguments.kubeconfig.as_deref(), &arguments.options) => connected?,
-        () = &mut told_to_stop => return Ok(()),
+        () = &mut termination_signal => return Ok(()),
     };
-    let old_settings = match arguments.legacy.legacy_api {
+    let v1alpha5_settings = match arguments.legacy.legacy_api {
         true => {
             let namespace = arguments.options.lease_namespace(connected.own_namespace.as_deref());
             tokio::select! {
-                settings = old_settings::read(&connected.client, &namespace) => settings,
-                () = &mut told_to_stop => return Ok(()),
+                settings = v1alpha5_settings::read(&connected.client, &namespace) => settings,
+                () = &mut termination_signal => return Ok(()),
             }
         }
         false => GlobalSettings::default(),
     };
-    let arguments = &old_settings::complete(arguments, &old_settings);
+    let arguments = &v1alpha5_settings::complete(arguments, &v1alpha5_settings);
     let options = &arguments.options;
     let clock = Clock::system();
     let provider = tokio::select! {
         provider = Provider::set_up(choice, arguments, &connected, clock) => provider?,
-        () = &mut told_to_stop => return Ok(()),
+        () = &mut termination_signal => return Ok(()),
     };
     let cloud = provider.cloud();
     Operator::check(&*cloud, options).context("feature gate NodeRepair")?;
     let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
     provider.attach(&operator);
     connected.metrics.register(operator.context().metrics.registry());
-    // Before the lease: a copy that waits for it tells as well that definitions are missing.
+    // Before the lease, so that a replica that waits for it also reports missing CustomResourceDefinitions.
     let old_kinds = arguments.legacy.legacy_api.then(|| LegacyKinds::watch(operator.context()));
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics_pages = match options.enable_profiling {
@@ -117,12 +119,12 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         let constraints = serde_json::to_string(&options.scheduler_config.default_constraints);
         tracing::info!(
             constraints = constraints.unwrap_or_default(),
-            "pods without spread constraints are planned with these of the scheduler"
+            "using default spread constraints of the scheduler"
         );
     }
 
     if !options.ignore_dra_requests {
-        tracing::error!("pods that use resource claims are not planned, whatever --ignore-dra-requests says");
+        tracing::error!("pods with resource claims are not planned, --ignore-dra-requests is ignored");
     }
 
     let mut election = (!options.disable_leader_election).then(|| {
@@ -140,7 +142,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         tracing::info!(lease, "attempting to acquire leader lease");
         tokio::select! {
             () = election.acquire() => tracing::info!(lease, "acquired leader lease"),
-            () = &mut told_to_stop => return Ok(()),
+            () = &mut termination_signal => return Ok(()),
         }
     }
     is_leader.set(1);
@@ -156,7 +158,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         operator.start().await;
         provider.start(&mut operator).await;
         if let Some(old_kinds) = old_kinds {
-            let legacy_options = old_settings.complete(arguments.legacy_options());
+            let legacy_options = v1alpha5_settings.complete(arguments.legacy_options());
             legacy::serve_kinds(&mut operator, old_kinds, legacy_options).await;
         }
         std::future::pending::<()>().await;
@@ -164,33 +166,33 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let is_lost = tokio::select! {
         () = keeping => true,
         () = starting => false,
-        () = &mut told_to_stop => false,
+        () = &mut termination_signal => false,
     };
     let lost = || {
         anyhow!(
-            "the lease {} was lost: it could not be renewed in time, or another copy has taken it; this copy ends so \
-             that two never work at once",
+            "lost leader lease {}: it was not renewed in time, or another replica acquired it; this replica exits, so \
+             that only one replica runs the controllers",
             options.leader_election_name
         )
     };
     if is_lost {
-        // At once: another copy may begin to work any moment.
+        // Immediately, because another replica may acquire the lease.
         return Err(lost());
     }
     tracing::info!("stopping");
     let stopping = tokio::time::timeout(STOP_PATIENCE, operator.stop());
     let stopped = match &mut election {
-        // This may take longer than a lease lasts, and until it is over nobody else may work.
+        // This may take longer than the lease duration; until then no other replica may run the controllers.
         Some(election) => election.keep_during(stopping).await.ok_or_else(lost)?,
         None => stopping.await,
     };
     if stopped.is_err() {
-        tracing::error!("some passes did not end in time");
+        tracing::error!("some passes did not finish in time and were cancelled");
     }
     if let Some(election) = &mut election
         && let Err(error) = election.release().await
     {
-        tracing::error!(%error, "the lease could not be given back; it runs out by itself");
+        tracing::error!(%error, "failed to release leader lease; it will expire");
     }
     tracing::info!("stopped");
     Ok(())

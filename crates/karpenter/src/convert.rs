@@ -1,7 +1,7 @@
-//! `karpenter convert`: manifests of the API before v1 in, v1 manifests out.
+//! `karpenter convert`: converts v1alpha5 and v1beta1 manifests to v1.
 //!
-//! Everything is read, converted and held against the v1 schemas first; then the whole output is written at once. An
-//! object with an error is left out, and the exit code says so.
+//! All input is read, converted and validated against the v1 schemas before anything is written. An object with an
+//! error is omitted, and the exit code is 1.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<Outcome> {
     conversion.print(Severity::Note);
     error_count += conversion.error_count();
     if !conversion.skipped.is_empty() {
-        diagnostics::print_note(&format!("not Karpenter's, left out: {}", conversion.skipped.join(", ")));
+        diagnostics::print_note(&format!("skipped, not Karpenter's: {}", conversion.skipped.join(", ")));
     }
     if conversion.documents.is_empty() && error_count == 0 {
         diagnostics::print_error(
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<Outcome> {
     Ok(if error_count == 0 { Outcome::Done } else { Outcome::InputRefused })
 }
 
-/// Every document that can be read, and the number of those that cannot, which are told here.
+/// All documents that can be read, and the number of those that cannot, for which errors are printed here.
 pub(crate) fn read(filenames: &[std::path::PathBuf]) -> Result<(Vec<Document>, usize)> {
     let inputs = input::read_all(filenames)?;
     inputs.errors.iter().for_each(|error| diagnostics::print_error(error));
@@ -83,7 +83,7 @@ fn written(conversion: &Conversion, format: ManifestFormat) -> Result<String> {
             text
         }
         (ManifestFormat::Json, [object]) => serde_json::to_string_pretty(object)? + "\n",
-        // What kubectl prints for several objects, and takes.
+        // As kubectl prints several objects.
         (ManifestFormat::Json, objects) => {
             serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?
                 + "\n"

@@ -1,4 +1,4 @@
-//! `karpenter crds`: prints the CustomResourceDefinitions that this build validates against.
+//! `karpenter crds`: prints the CustomResourceDefinitions of this build.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &CrdsArguments) -> Result<Outcome> {
         diagnostics::print_error(&format!(
             "no CustomResourceDefinition named {name:?}; valid: {}{}",
             valid.join(", "),
-            if is_legacy { ", or --legacy for the API before v1" } else { "" }
+            if is_legacy { ", or --legacy-api for the v1alpha5 API" } else { "" }
         ));
         return Ok(Outcome::InputRefused);
     }

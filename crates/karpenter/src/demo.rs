@@ -1,8 +1,8 @@
-//! `karpenter demo`: a story about Karpenter, on an embedded cluster in virtual time.
+//! `karpenter demo`: runs a scenario on an embedded cluster with a simulated clock.
 //!
-//! Everything in it is real but the machines: the API server, the scheduler, the workload controllers and Karpenter's
-//! own controllers are those of `up` and `controller`. Only time is not: whenever nothing has anything to do, it jumps
-//! to the next thing that happens. The same seed tells the same story to the letter.
+//! API server, scheduler, workload controllers and Karpenter's controllers are those of `up` and `controller`; only
+//! instances are simulated. When all tasks are idle, the clock advances to the next timer. Equal seeds give equal
+//! output.
 
 mod chronicle;
 mod fleet;
@@ -25,7 +25,7 @@ use world::World;
 
 pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
     let started = Instant::now();
-    // One thread, and a clock that moves only when nothing else can: nothing is left to chance.
+    // One thread and a paused clock make the run deterministic.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -36,8 +36,8 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
     let timeline = Timeline::new(is_table.then_some(terminal), arguments.verbose);
     let (timeline, summary) = runtime.block_on(async {
         let mut world = World::start(arguments.seed, timeline).await?;
-        let summary = story::tell(&mut world).await;
-        // What was told up to a failure is worth seeing too.
+        let summary = story::run(&mut world).await;
+        // Print what happened up to a failure, too.
         let timeline = world.stop().await;
         summary.map(|summary| (timeline, summary))
     })?;
@@ -46,10 +46,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
         report::write_table(&summary, &terminal, &mut out)?;
         out.flush()?;
         let took = started.elapsed().as_secs_f64();
-        diagnostics::print_note(&format!(
-            "{} of the cluster's time passed in {took:.1} s",
-            report::span(summary.told)
-        ));
+        diagnostics::print_note(&format!("simulated {} in {took:.1} s", report::span(summary.duration)));
     } else {
         report::write_json(timeline.entries(), &summary, &mut out)?;
     }

@@ -1,6 +1,5 @@
-//! Errors, warnings and notes on standard error: one line each, coloured only on a terminal.
-//!
-//! Nothing here decides what is an error; callers hand over finished text.
+//! Prints errors, warnings and notes to standard error: one line each, coloured only on a terminal. Callers decide
+//! the severity.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -25,11 +24,11 @@ fn print_line(level: &str, colour: AnsiColor, message: &str) {
     } else {
         Style::new()
     };
-    // One line per message, whatever a parser put into it. A closed stderr leaves nobody to tell.
+    // One line per message, even if a parser's message has several. Errors of a closed stderr are ignored.
     let _ = writeln!(stderr, "{style}{level}{style:#}: {}", single_line(message));
 }
 
-/// Whether the user asked for no colour at all (<https://no-color.org>).
+/// Whether the user disabled colours (<https://no-color.org>).
 pub(crate) fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
@@ -49,7 +48,7 @@ mod tests {
     use super::single_line;
 
     #[test]
-    fn a_message_of_several_lines_becomes_one() {
+    fn message_with_several_lines_is_printed_on_one() {
         assert_eq!(single_line("a: b\n  c\n\n d\n"), "a: b; c; d");
         assert_eq!(single_line(""), "");
     }

@@ -1,5 +1,5 @@
-//! `karpenter doctor`: looks, prints a line per finding, and ends with an exit code. What is observed at and how it is judged
-//! is in `karpenter-install`.
+//! `karpenter doctor`: prints findings about Karpenter in a cluster and sets the exit code. `karpenter-install` has
+//! the checks.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::cli::{DoctorArguments, FailOn, ReportFormat};
 use crate::{Outcome, connect, diagnostics, install};
 
-/// Longer messages than this are none.
+/// Longer input is not an error message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<Outcome> {
@@ -68,25 +68,25 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     if facts.provider != Some(Provider::Aws) || facts.server.is_err() {
         return Vec::new();
     }
-    let told = |variable: &str| {
+    let setting = |variable: &str| {
         let mut controllers = facts.controllers.iter().flatten();
         controllers.find_map(|each| each.variables.get(variable).cloned()).unwrap_or_default()
     };
     let settings = karpenter_aws_sdk::Settings {
-        region: arguments.region.clone().unwrap_or_else(|| told("AWS_REGION")),
+        region: arguments.region.clone().unwrap_or_else(|| setting("AWS_REGION")),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let connected = match karpenter_aws_sdk::connect(&settings).await {
         Ok(connected) => connected,
         Err(error) => {
-            let fix = "give --region, or set AWS_REGION; credentials come from AWS_PROFILE, the environment or a role";
+            let fix = "set --region or AWS_REGION; credentials are taken from AWS_PROFILE, the environment or a role";
             return vec![Finding::fail("aws-credentials", format!("{error:#}"), fix)];
         }
     };
     let options = AwsOptions {
         region: connected.region.clone(),
-        cluster_name: arguments.cluster_name.clone().unwrap_or_else(|| told("CLUSTER_NAME")),
-        queue: arguments.interruption_queue.clone().unwrap_or_else(|| told("INTERRUPTION_QUEUE")),
+        cluster_name: arguments.cluster_name.clone().unwrap_or_else(|| setting("CLUSTER_NAME")),
+        queue: arguments.interruption_queue.clone().unwrap_or_else(|| setting("INTERRUPTION_QUEUE")),
     };
     let of =
         |observed: &doctor::facts::Observed<Vec<serde_json::Value>>| observed.clone().unwrap_or_default();
@@ -101,7 +101,7 @@ async fn of_cloud(arguments: &DoctorArguments, facts: &Facts) -> Vec<Finding> {
     match facts.provider {
         Some(karpenter_api::labels::Provider::Aws) => vec![Finding::warn(
             "aws-credentials",
-            "not checked: this build is without the feature aws",
+            "not checked: this build does not include the feature aws",
             "use the controller's image, or build with --features aws",
         )],
         _ => Vec::new(),

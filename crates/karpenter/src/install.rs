@@ -1,5 +1,5 @@
-//! `karpenter install` and `karpenter uninstall`: arguments into settings, progress onto the terminal. What is written to
-//! the cluster is decided in `karpenter-install`.
+//! `karpenter install` and `karpenter uninstall`: convert arguments into settings, and print progress.
+//! `karpenter-install` decides what is written to the cluster.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::{Outcome, connect, diagnostics};
 
 pub(crate) fn run(arguments: &InstallArguments) -> Result<Outcome> {
     let settings = settings(arguments);
-    // Mistakes are told before any cluster is asked, all of them at once.
+    // All invalid settings are reported before any call to the cluster.
     let objects = match manifests::build(&settings) {
         Ok(objects) => objects,
         Err(error) => return refused(error),
@@ -47,12 +47,12 @@ pub(crate) fn run(arguments: &InstallArguments) -> Result<Outcome> {
 fn next(settings: &Settings) -> &'static str {
     match settings.scope {
         Scope::Everything => {
-            "installed; next: a NodePool and its node class (examples/), then karpenter doctor"
+            "installed; next: apply a NodePool and its node class (examples/), then run karpenter doctor"
         }
         Scope::WithoutController => {
-            "installed; next: karpenter controller --provider …, then karpenter doctor"
+            "installed; next: run karpenter controller --provider …, then karpenter doctor"
         }
-        Scope::OnlyDefinitions => "the definitions are installed",
+        Scope::OnlyDefinitions => "installed the CustomResourceDefinitions",
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn run_uninstall(arguments: &UninstallArguments) -> Result<Outcome> {
     }
 }
 
-/// A file that is there is left alone: it may be what an earlier run saved.
+/// An existing file is not overwritten: it may have been saved by an earlier run.
 fn save(file: &Path, objects: &[Value]) -> Result<()> {
     let mut open = OpenOptions::new()
         .write(true)
@@ -156,7 +156,7 @@ fn save(file: &Path, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// Every line that stands against it, as an error of its own.
+/// Prints each line as a separate error.
 fn refused(error: Error) -> Result<Outcome> {
     match error {
         Error::Wrong(lines) | Error::Refused(lines) => {
@@ -167,11 +167,11 @@ fn refused(error: Error) -> Result<Outcome> {
     }
 }
 
-/// Progress; a reader who went away does not stop what was begun.
+/// Prints progress; a closed output does not stop the operation.
 const PROGRESS: Progress<'static> = &|line| {
     let _ = writeln!(io::stdout(), "{line}");
 };
 
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }

@@ -1,5 +1,5 @@
-//! Documents of the old API on their way to v1: where each came from, what is said about it, and whether v1 would admit
-//! what it became. How objects are converted is decided in `karpenter-legacy`.
+//! Converts v1alpha5 and v1beta1 documents to v1 with their source positions and findings, and validates the results.
+//! `karpenter-legacy` converts single objects.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use crate::diagnostics;
 
-/// The outcome for a list of documents.
+/// The result for a list of documents.
 pub(crate) struct Conversion {
-    /// v1 objects at the place of the document they come from; only those that v1 would admit.
+    /// Valid v1 objects with the position of the document they come from.
     pub(crate) documents: Vec<ConvertedDocument>,
-    /// Findings with the place of their document.
+    /// Findings with the position of their document.
     pub(crate) findings: Vec<(String, Finding)>,
-    /// What v1 says against results, as whole lines.
+    /// Validation errors of results, as whole lines.
     pub(crate) refusals: Vec<String>,
-    /// Kinds that are none of Karpenter's, as `2 Service`.
+    /// Kinds that are not Karpenter's, as `2 Service`.
     pub(crate) skipped: Vec<String>,
 }
 
 pub(crate) struct ConvertedDocument {
     pub(crate) document: Document,
-    /// The name of the Provisioner, for pools that come from one.
+    /// The name of the Provisioner, for NodePools that were converted from one.
     pub(crate) provisioner: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Conversion {
         self.findings.iter().filter(is_error).count() + self.refusals.len()
     }
 
-    /// Writes what was found to standard error.
+    /// Prints the findings to standard error.
     pub(crate) fn print(&self, least: Severity) {
         for (place, finding) in self.findings.iter().filter(|(_, finding)| finding.code.severity() >= least) {
             let line = format!("{place}: {}", one_line(&finding.to_string()));
@@ -89,7 +89,7 @@ pub(crate) fn convert(documents: &[Document], options: &Options) -> Conversion {
     conversion
 }
 
-/// Where a document stands, as the other commands write it.
+/// The position of a document, as other commands print it.
 pub(crate) fn place(document: &Document) -> String {
     let mut place = format!("{}: document {}", document.source, document.index);
     if let Some(item) = document.item {

@@ -1,7 +1,7 @@
-//! `karpenter lint`: what is valid and still wrong in a set of manifests, with its fix, and an exit code for pipelines.
+//! `karpenter lint`: reports valid but wrong settings in manifests with a fix, and sets the exit code.
 //!
-//! Objects of the old API are converted first, and what stands against that is an error here. The rules themselves are
-//! in `karpenter-lint`; this reads, resolves instance types and prints.
+//! v1alpha5 and v1beta1 objects are converted first; conversion errors are findings. `karpenter-lint` has the rules;
+//! this module reads input, resolves instance types and prints.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,13 +22,13 @@ use crate::{Outcome, convert};
 pub(crate) fn run(arguments: &LintArguments) -> Result<Outcome> {
     let known: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     if let Some(unknown) = arguments.ignore.iter().find(|code| !known.contains(&code.as_str())) {
-        bail!("--ignore {unknown:?} is no finding; valid: {}", known.join(", "));
+        bail!("--ignore {unknown:?} is not a code of a finding; valid: {}", known.join(", "));
     }
     let (documents, mut error_count) = convert::read(&arguments.filenames)?;
     let (old, mut current): (Vec<Document>, Vec<Document>) =
         documents.into_iter().partition(|document| karpenter_legacy::is_legacy(&document.value));
     let conversion = legacy::convert(&old, &Options::default());
-    // What only changes with v1 is for `convert` to tell; here the question is whether the object works.
+    // `convert` reports what changes with v1; here only conversion errors matter.
     conversion.print(LegacySeverity::Error);
     error_count += conversion.error_count();
     let mut provisioners: Vec<Option<String>> = vec![None; current.len()];
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &LintArguments) -> Result<Outcome> {
 }
 
 fn find(documents: &[Document], provisioners: &[Option<String>], aws: AwsNodeClass) -> Vec<Finding> {
-    // Instance types come from the same place as a plan's; objects that it cannot use have none.
+    // Instance types are resolved as for a plan; invalid objects have none.
     let mut reader = ObjectReader::default();
     let is_catalog = |document: &&Document| {
         let kind = document.value.get("kind").and_then(Value::as_str).unwrap_or_default();

@@ -1,6 +1,5 @@
-//! The `karpenter` command: parses arguments, dispatches, and turns the outcome into an exit code.
-//!
-//! This crate reads files, looks at the terminal and the clock, and prints; it decides nothing about pods or nodes.
+//! The `karpenter` command: parses arguments, calls the command, and converts the result into an exit code. It makes
+//! no decisions about pods or nodes.
 
 mod bench;
 #[cfg(feature = "aws")]
@@ -28,17 +27,17 @@ use karpenter_memory::heap::SampledHeap;
 
 use crate::cli::{Cli, Command};
 
-/// The C library's, which notes what it allocates if profiles are asked for.
+/// The C library's allocator, which records allocations if profiling is enabled.
 #[global_allocator]
 static HEAP: SampledHeap = SampledHeap;
 
-/// How a run ended; the numbers are part of the command's contract (see docs/plan-output.md).
+/// The result of a command; the exit codes are part of the contract (docs/plan-output.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
     /// The input left nothing to plan, or an error was found under `--strict`.
     InputRefused,
-    /// The planner has a fault: what it concerns was left out of what was printed.
+    /// The planner has a fault: the pods concerned are missing in the output.
     InternalError,
 }
 
@@ -55,7 +54,7 @@ impl From<Outcome> for ExitCode {
 fn main() -> ExitCode {
     karpenter_controllers::compute::abort_on_other_panics();
     let arguments =
-        cli::implied::with_subcommand(std::env::args_os(), cli::implied::Surroundings::of_process());
+        cli::implied::with_subcommand(std::env::args_os(), cli::implied::ProcessEnvironment::of_process());
     let (cli, ignored) = Cli::read(cli::go_flags::with_two_dashes(arguments));
     let result = match cli.command {
         Command::Plan(arguments) => plan::run(&arguments),
@@ -74,7 +73,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(outcome) => outcome.into(),
-        // The reader went away (`| head`): it has what it wanted.
+        // The reader closed the pipe (`| head`); that is not an error.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             diagnostics::print_error(&format!("{error:#}"));

@@ -1,7 +1,7 @@
-//! `karpenter plan`: manifests in, plan out. Reads everything, decides once, checks the decision, then writes.
+//! `karpenter plan`: reads manifests, plans, validates and prints the plan.
 //!
-//! Nothing reaches standard output before the plan has passed the validator. What the planner has a fault with is left
-//! out, named on standard error, and makes the exit code 3.
+//! Nothing is written to standard output before the plan is validated. Pods affected by a planner fault are omitted
+//! and named on standard error, and the exit code is 3.
 
 pub(crate) mod consolidate;
 mod decide;
@@ -32,27 +32,25 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
     let Input { mut reading, error_count, lost_pools } = read_objects(arguments)?;
-    // Warnings count too: a field that is not understood may be the one that mattered.
+    // Warnings count too, because an unknown field may have been important.
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
-    // Of a cluster that is there, what was left out may be the pod or the budget that keeps a node.
+    // An omitted pod or PodDisruptionBudget of a cluster dump may be what prevents the disruption of a node.
     if arguments.consolidate && error_count > 0 {
         diagnostics::print_error(
-            "nothing is proposed for a dump with errors: what could not be read may be what keeps a node; valid: the objects above corrected, or left out on purpose",
+            "consolidation is not simulated for a dump with errors, because an unreadable object may prevent the disruption of a node; correct or remove the objects above",
         );
         return Ok(Outcome::InputRefused);
     }
     if reading.objects.node_pools.is_empty() {
         if lost_pools || reading.errors.iter().any(is_lost_pool) {
-            diagnostics::print_error(
-                "every NodePool of the input is in error, so there is nothing to plan with",
-            );
+            diagnostics::print_error("all NodePools of the input are invalid");
             return Ok(Outcome::InputRefused);
         }
         if arguments.consolidate {
             diagnostics::print_error(
-                "the input has no NodePool, so nothing is known about who may disrupt what; valid: a dump with nodepools",
+                "the input has no NodePool, but consolidation needs the disruption settings of NodePools; add the nodepools to the dump",
             );
             return Ok(Outcome::InputRefused);
         }
@@ -69,7 +67,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let (mut problem, notes) = assemble(&reading.objects, &catalog);
     drop(reading);
     problem.options = arguments.knobs.options();
-    // A plan is a whole end state: there is no later round in which a reservation could have room again.
+    // A plan is final: there is no later pass in which a reservation could have capacity again.
     problem.options.reserved_mode = ReservedMode::Exhaust;
     timings.assemble = started.elapsed();
     print_notes(&notes);
@@ -97,15 +95,15 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     Ok(if decision.is_faulty() { Outcome::InternalError } else { Outcome::Done })
 }
 
-/// What was read, and what was not.
+/// The objects that were read, and errors.
 struct Input {
     reading: Reading,
     error_count: usize,
-    /// A pool of the API before v1 has become nothing.
+    /// A v1alpha5 Provisioner could not be converted.
     lost_pools: bool,
 }
 
-/// Reads and checks every object, reports what is wrong, and counts the errors.
+/// Reads and validates all objects, prints errors, and counts them.
 fn read_objects(arguments: &PlanArguments) -> Result<Input> {
     let inputs = input::read_all(&arguments.filenames)?;
     let mut error_count = inputs.errors.len();
@@ -153,7 +151,8 @@ fn read_objects(arguments: &PlanArguments) -> Result<Input> {
     Ok(Input { reading, error_count, lost_pools: old_error_count > 0 })
 }
 
-/// Objects of the API before v1 are planned as what they become; the number of those that become nothing.
+/// Converts v1alpha5 and v1beta1 objects, which are planned as v1 objects; returns the number of those that cannot be
+/// converted.
 fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
     if documents.is_empty() {
         return 0;
@@ -162,11 +161,11 @@ fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
     conversion.print(karpenter_legacy::Severity::Error);
     let error_count = conversion.error_count();
     diagnostics::print_note(&format!(
-        "{} objects of the API before v1 are planned as the v1 objects that karpenter convert makes of them",
+        "{} v1alpha5 or v1beta1 objects are planned as the v1 objects that karpenter convert creates",
         documents.len()
     ));
     for mut converted in conversion.documents {
-        // So that pods which select the Provisioner by its label find it.
+        // So that pods that select the Provisioner by its label can be planned.
         if converted.provisioner.is_some() {
             converted.document.value["metadata"]["labels"][DERIVED_FROM] = DERIVED_FROM_PROVISIONER.into();
         }
@@ -212,7 +211,7 @@ fn read_instance_types(path: &Path) -> Result<Vec<InstanceType>> {
     kwok::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// The settings that node classes start from: by default a few zones of one region, or all zones of the one asked for.
+/// The default settings of node classes: some zones of the default region, or all zones of the given one.
 fn aws_settings(arguments: &PlanArguments) -> Result<AwsNodeClass> {
     let Some(region) = &arguments.region else { return Ok(AwsNodeClass::default()) };
     let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();

@@ -1,7 +1,6 @@
-//! Turns a plan into text: tables for people, JSON and YAML for programs.
+//! Renders a plan: tables for people, JSON and YAML for programs.
 //!
-//! Rendering only reads; whatever is shown is in the [`View`]. Nothing is buffered whole: a plan of a million pods is
-//! written name by name.
+//! All data is in the [`View`]. The output is streamed, because a plan may have a million pods.
 
 mod bar;
 pub(crate) mod columns;
@@ -26,10 +25,10 @@ pub(crate) use summary::dollars;
 use terminal::Terminal;
 pub(crate) use view::{Timings, View};
 
-/// How much a table shows.
+/// The level of detail of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Detail {
-    /// One row per node with its pods' names, instead of one row per kind of node.
+    /// One row per node with its pods, instead of one row for equal nodes.
     pub(crate) every_node: bool,
     pub(crate) explain: bool,
 }

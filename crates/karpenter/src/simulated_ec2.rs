@@ -1,11 +1,11 @@
-//! The machine types that kwok's nodes have where they play EC2's, for `up --legacy` and for a controller of kwok's that
-//! serves the API before v1.
+//! EC2 instance types for kwok nodes, for `up --legacy-api` and for a controller with the kwok provider that serves the
+//! v1alpha5 API.
 
 use anyhow::{Result, bail};
 use karpenter_catalog::aws::{self, AwsNodeClass, AwsZone};
 use karpenter_model::instance_type::InstanceType;
 
-/// What EC2 sells in all zones of a region.
+/// The instance types in all zones of a region.
 pub(crate) fn types(region: &str) -> Result<Vec<InstanceType>> {
     let zones: Vec<AwsZone> = aws::catalog().zones(region).to_vec();
     if zones.is_empty() {

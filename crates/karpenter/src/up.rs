@@ -1,8 +1,8 @@
-//! `karpenter up`: a Kubernetes in this process, for kubectl on the same machine.
+//! `karpenter up`: runs a Kubernetes cluster in this process, for kubectl on the same host.
 //!
-//! Starts the API server, the control plane around it, Karpenter with simulated machines, and nodes if asked for;
-//! installs the CustomResourceDefinitions; writes a kubeconfig and says what to try. It holds no behaviour of its own:
-//! everything a cluster does is in `karpenter-apiserver`, `karpenter-cluster` and `karpenter-controllers`.
+//! Starts API server, control plane, Karpenter with the kwok provider, and nodes; installs the
+//! CustomResourceDefinitions; writes a kubeconfig and prints commands to try. The behaviour is in
+//! `karpenter-apiserver`, `karpenter-cluster` and `karpenter-controllers`.
 
 mod files;
 pub(crate) mod install;
@@ -33,14 +33,14 @@ pub(crate) fn run(arguments: &UpArguments) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads of the cluster")?;
+        .context("cannot start the runtime")?;
     runtime.block_on(serve(arguments))?;
-    // Watches of clients that are still connected must not keep the process.
+    // Open watches of clients must not keep the process running.
     runtime.shutdown_background();
     Ok(Outcome::Done)
 }
 
-/// The server stamps objects with the time that the control plane runs on.
+/// The API server uses the clock of the control plane for timestamps.
 pub(crate) struct SharedClock(pub(crate) Clock);
 
 impl ServerClock for SharedClock {
@@ -52,7 +52,7 @@ impl ServerClock for SharedClock {
 async fn serve(arguments: &UpArguments) -> Result<()> {
     if !arguments.address.is_loopback() && !arguments.allow_remote {
         bail!(
-            "--address {} can be reached from other machines; add --allow-remote if that is meant (clients still need \
+            "--address {} can be reached from other hosts; add --allow-remote to allow that (clients still need \
              the kubeconfig's credentials)",
             arguments.address
         );
@@ -76,24 +76,24 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     files::write_private(&kubeconfig, &serving.kubeconfig())?;
     greet(&serving, &kubeconfig, arguments)?;
     wait_for_signal().await?;
-    // Writes under way end first: what was acknowledged must be on disk.
+    // Writes in progress are finished first, because acknowledged writes must be on disk.
     if let Some(operator) = operator {
         operator.stop().await;
     }
     cluster.stop().await;
     serving.shutdown().await;
     if arguments.kubeconfig.is_none() && arguments.data.is_none() {
-        // Nobody asked for the file, and it leads nowhere now.
+        // The temporary kubeconfig is useless now.
         let _ = std::fs::remove_file(&kubeconfig);
     }
     Ok(())
 }
 
-/// Karpenter with kwok's machines, in this process and on the cluster's time.
+/// Karpenter with the kwok provider, in this process and on the cluster's clock.
 async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments) -> Result<Operator> {
     let kwok = match arguments.legacy {
-        // Old objects are about EC2, so the machines play EC2's.
-        true => Kwok::playing_ec2(
+        // v1alpha5 objects refer to EC2, so kwok simulates EC2 instance types.
+        true => Kwok::with_simulated_ec2(
             client.clone(),
             clock,
             simulated_ec2::types(&arguments.region).context("--region")?,
@@ -115,7 +115,7 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     let config = Config {
         clock: Arc::new(SharedClock(*clock)),
-        // Names must differ from those of an earlier run on the same data.
+        // Names must differ from those of an earlier run with the same data.
         seed: u64::try_from(clock.now().as_nanosecond()).unwrap_or(0),
         ..Config::default()
     };
@@ -126,7 +126,7 @@ fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     }
 }
 
-/// With `--data` they are kept, so that a kubeconfig stays good across restarts.
+/// With `--data` they are stored, so that a kubeconfig works after a restart.
 fn credentials(arguments: &UpArguments) -> Result<Credentials> {
     let names = [arguments.address.to_string()];
     match &arguments.data {
@@ -151,11 +151,11 @@ fn kubeconfig_path(arguments: &UpArguments, serving: &Serving) -> PathBuf {
 
 fn greet(serving: &Serving, kubeconfig: &Path, arguments: &UpArguments) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "A Kubernetes v1.35 is up at {}", serving.url())?;
+    writeln!(out, "Kubernetes v1.35 is running at {}", serving.url())?;
     if arguments.speed != 1.0 {
-        writeln!(out, "Its time runs {} times as fast as yours.", arguments.speed)?;
+        writeln!(out, "Its clock runs {} times as fast as real time.", arguments.speed)?;
     }
-    writeln!(out, "\nTry, in another terminal:\n")?;
+    writeln!(out, "\nTry in another terminal:\n")?;
     writeln!(out, "  export KUBECONFIG={}", files::shell_quoted(kubeconfig))?;
     writeln!(out, "  kubectl get nodes")?;
     if arguments.without_karpenter {
@@ -167,10 +167,14 @@ fn greet(serving: &Serving, kubeconfig: &Path, arguments: &UpArguments) -> Resul
         writeln!(out, "  kubectl get nodeclaims,nodes,pods -o wide")?;
         writeln!(
             out,
-            "\nKarpenter launches nodes for pods that wait; its machines are kwok's, which exist only as objects."
+            "\nKarpenter launches kwok nodes for unschedulable pods; kwok nodes exist only as objects."
         )?;
     }
-    writeln!(out, "\nCtrl-C stops it{}.", if arguments.data.is_some() { "; its state is kept" } else { "" })?;
+    writeln!(
+        out,
+        "\nPress Ctrl-C to stop it{}.",
+        if arguments.data.is_some() { "; its state is kept" } else { "" }
+    )?;
     out.flush()?;
     Ok(())
 }

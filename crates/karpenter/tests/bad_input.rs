@@ -1,5 +1,5 @@
-//! Wrong input from outside: every mistake is one line that names file, document, object, field and what would be
-//! valid; the rest is still planned, `--strict` refuses, and the exit code says which of the two happened.
+//! Tests of the binary with invalid input: each error is one line with file, document, object, field and valid
+//! values; the rest is planned, `--strict` fails, and the exit codes differ.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn pool(requirement: &str) -> String {
 }
 
 #[test]
-fn one_wrong_object_is_one_line_and_the_rest_is_planned() {
+fn invalid_object_is_one_line_and_others_are_planned() {
     let bad = |text: &str| GOOD.replace("name: good", "name: bad").replace("cpu: 100m", text);
     let requests = "Pod default/bad: spec.containers[0].resources.requests.cpu: ";
     let huge = "9".repeat(10 << 20);
@@ -84,7 +84,7 @@ fn one_wrong_object_is_one_line_and_the_rest_is_planned() {
 }
 
 #[test]
-fn unknown_fields_are_named_and_the_object_is_used() {
+fn unknown_fields_are_reported_and_object_is_used() {
     for (name, text, part) in [
         ("pod", GOOD.replace("image: x", "image: x, imagee: y"), "spec.containers[0].imagee: unknown field"),
         (
@@ -104,7 +104,7 @@ fn unknown_fields_are_named_and_the_object_is_used() {
 }
 
 #[test]
-fn what_fits_nowhere_is_an_answer_with_a_reason() {
+fn unschedulable_pod_has_a_reason() {
     let arm = "nodeSelector: {kubernetes.io/arch: arm64}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [amd64]}]}]}}}, ";
     let none = pool("{key: karpenter.kwok.sh/instance-cpu, operator: In, values: [\"7\"]}");
     for (name, text, reason) in [
@@ -124,14 +124,14 @@ fn what_fits_nowhere_is_an_answer_with_a_reason() {
 }
 
 #[test]
-fn an_empty_selector_selects_everything() {
+fn empty_selector_selects_everything() {
     let output =
         plan(&file("empty-selector.yaml", pod("good", "nodeSelector: {}, ").as_bytes()), &["--strict"]);
     assert_eq!((output.status.code(), placed(&output)), (Some(0), 1));
 }
 
 #[test]
-fn the_second_of_two_equal_names_is_refused() {
+fn second_object_of_same_name_is_rejected() {
     let path = file("twice.yaml", format!("{GOOD}---\n{GOOD}").as_bytes());
     let output = plan(&path, &[]);
     let expected = format!("error: {}: document 2", path.display());
@@ -145,7 +145,7 @@ fn the_second_of_two_equal_names_is_refused() {
 }
 
 #[test]
-fn files_that_are_no_text() {
+fn files_with_invalid_utf8_are_errors() {
     let path = file("latin1.yaml", b"name: caf\xe9\n");
     let output = plan(&path, &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
@@ -169,7 +169,7 @@ fn files_that_are_no_text() {
 }
 
 #[test]
-fn nothing_to_read() {
+fn empty_input_is_an_error() {
     for text in ["", "# only a comment\n", "---\n---\n"] {
         let path = file("empty.yaml", text.as_bytes());
         let output = plan(&path, &[]);
@@ -190,5 +190,5 @@ fn nothing_to_read() {
 
     let output = plan(Path::new("https://example.com/pools.yaml"), &[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert!(lines(&output)[0].contains("addresses are not fetched"), "{:?}", lines(&output));
+    assert!(lines(&output)[0].contains("URLs are not supported"), "{:?}", lines(&output));
 }

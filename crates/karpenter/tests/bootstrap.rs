@@ -1,4 +1,4 @@
-//! `bootstrap aws` from outside.
+//! Tests of the binary: `bootstrap aws`.
 #![cfg(feature = "aws")]
 
 use std::fs;
@@ -34,7 +34,7 @@ fn parsed(arguments: &[&str]) -> Value {
 const PLACE: [&str; 6] = ["-o", "json", "--account", "111122223333", "--region", "us-west-2"];
 
 #[test]
-fn documents_name_account_region_and_partition() {
+fn policy_documents_contain_account_region_and_partition() {
     let with = |arguments: &[&str]| parsed(&[&["shop"][..], &PLACE[..], arguments].concat()).to_string();
     let plain = with(&[]);
     assert!(plain.contains("arn:aws:iam::111122223333:role/KarpenterNodeRole-shop"));
@@ -44,7 +44,7 @@ fn documents_name_account_region_and_partition() {
     assert!(named.contains(":role/team/nodes") && named.contains(":role/batch"));
     assert!(named.contains("arn:aws:sqs:us-west-2:111122223333:news"));
     assert!(with(&["--ssm-parameter", "/images/nodes"]).contains(":111122223333:parameter/images/nodes"));
-    // The partition follows from the region.
+    // The partition is derived from the region.
     let of_region = |region: &str| {
         parsed(&["shop", "-o", "json", "--account", "111122223333", "--region", region]).to_string()
     };
@@ -53,7 +53,7 @@ fn documents_name_account_region_and_partition() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_arguments_are_rejected() {
     let json = |arguments: &[&'static str]| [&["shop"][..], &PLACE[..], arguments].concat();
     let table: [(Vec<&str>, &str); 10] = [
         (vec!["shop", "-o", "json", "--region", "us-west-2"], "--account"),
@@ -85,7 +85,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn what_has_no_effect_and_what_is_shortened_is_said() {
+fn options_without_effect_and_shortened_names_are_noted() {
     let quiet = bootstrap(&["shop", "-o", "terraform"]);
     assert_eq!(said(&quiet), "");
     for option in [["--account", "111122223333"], ["--region", "us-west-2"], ["--partition", "aws"]] {
@@ -105,7 +105,7 @@ fn what_has_no_effect_and_what_is_shortened_is_said() {
 }
 
 #[test]
-fn roles_are_made_only_if_asked_for() {
+fn roles_are_created_only_on_request() {
     let stack = parsed(&["shop", "--no-create-node-role", "--node-role", "mine", "--pod-identity"]);
     let resources = stack["Resources"].as_object().expect("resources");
     assert!(!resources.contains_key("KarpenterNodeRole"));
@@ -121,8 +121,7 @@ fn roles_are_made_only_if_asked_for() {
     );
 }
 
-/// An `aws` that remembers what was made, in files, and fails where the real one would: for what is not there, and for
-/// what is there already.
+/// An `aws` that records created resources in files and fails like the real one for missing and existing resources.
 const AWS: &str = r#"#!/bin/sh
 echo "$1 $2" >> "$STATE/calls"
 value() { want=$1; shift; while [ $# -gt 0 ]; do [ "$1" = "$want" ] && echo "$2" | tr '/:' '__' && return; shift; done; }
@@ -158,7 +157,7 @@ fn run_script(folder: &Path, script: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_script_can_be_run_again() {
+fn script_is_idempotent() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bootstrap");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
@@ -171,7 +170,7 @@ fn the_script_can_be_run_again() {
         calls.iter().filter(is_made).count()
     };
     let first = run_script(&folder, &script);
-    // The role for spot, that of nodes and that of the controller, six policies, a queue and an association.
+    // The spot role, the node role, the controller role, six policies, a queue and an association.
     assert_eq!(made(&first), 11, "{first:?}");
     let second = run_script(&folder, &script);
     assert_eq!(made(&second), 0, "{second:?}");

@@ -1,4 +1,4 @@
-//! `karpenter plan --consolidate` from outside, on small dumps: what it says about pools, nodes and prices is true.
+//! Tests of the binary: `karpenter plan --consolidate` with small dumps.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ fn pool(name: &str, annotations: Value, more: Value) -> Value {
     pool
 }
 
-/// A node of eight cores with its claim, and so many pods of half a core on it.
+/// A node with eight cores and its NodeClaim, and this number of pods that request half a core.
 fn node(name: &str, pool: &str, kind: &str, conditions: &[&str], pods: usize) -> Vec<Value> {
     let labels = json!({
         "karpenter.sh/nodepool": pool, "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",
@@ -105,7 +105,7 @@ fn general(annotations: Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_static_pool_keeps_its_nodes_and_their_pods() {
+fn static_nodepool_is_not_consolidated() {
     let dump = || {
         vec![
             vec![pool("fixed", json!({}), json!({"replicas": 2}))],
@@ -126,7 +126,7 @@ fn a_static_pool_keeps_its_nodes_and_their_pods() {
 }
 
 #[test]
-fn no_more_pods_are_moved_in_all_rounds_than_an_hour_allows() {
+fn all_passes_move_at_most_the_pods_of_one_hour() {
     let dump = |moves: &str| {
         let pool = general(json!({"karpenter.sh/consolidation-max-moves-per-hour": moves}));
         let nodes = ["a", "b", "c", "d"].map(|name| node(name, "general", KIND, &[], 2));
@@ -141,7 +141,7 @@ fn no_more_pods_are_moved_in_all_rounds_than_an_hour_allows() {
 }
 
 #[test]
-fn what_was_moved_before_the_dump_counts() {
+fn earlier_moves_in_dump_count() {
     let nodes = || ["a", "b", "c"].map(|name| node(name, "general", KIND, &[], 2));
     let moves = |at: &str| {
         let annotations = json!({
@@ -169,7 +169,7 @@ fn what_was_moved_before_the_dump_counts() {
 }
 
 #[test]
-fn a_price_that_nobody_knows_is_not_called_zero() {
+fn unknown_price_is_not_zero() {
     let dump = vec![
         general(json!({})),
         node("strange", "general", "zz9.mega", &[], 15),
@@ -177,7 +177,7 @@ fn a_price_that_nobody_knows_is_not_called_zero() {
     ];
     let output = ask(dump, &["-o", "json"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("note: nodes whose price is not known count as free: strange;"), "{stderr}");
+    assert!(stderr.contains("note: nodes without a known price count as 0: strange;"), "{stderr}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     assert_eq!(reason(&report, "strange"), "UnknownInstanceType");
     let cost = &report["cost"];
@@ -194,8 +194,8 @@ fn a_price_that_nobody_knows_is_not_called_zero() {
 }
 
 #[test]
-fn a_drifted_node_that_waits_is_not_said_to_wait_for_a_price() {
-    // The empty node goes first.
+fn postponed_drifted_node_has_no_price_reason() {
+    // The empty node is deleted first.
     let dump = vec![
         general(json!({})),
         node("empty", "general", KIND, &[], 0),
@@ -207,7 +207,7 @@ fn a_drifted_node_that_waits_is_not_said_to_wait_for_a_price() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_moves_nothing_and_is_named() {
+fn unreadable_value_prevents_moves_and_is_reported() {
     for (name, value, valid) in [
         ("min-saving-percent", "5%", "a number from 0 to 100, such as 5"),
         ("min-saving-per-hour", "$1", "dollars per hour, such as 0.05"),
@@ -219,10 +219,10 @@ fn a_value_that_cannot_be_read_moves_nothing_and_is_named() {
         let pool = general(json!({annotation.as_str(): value}));
         let output = ask([[pool].to_vec(), nodes.to_vec()].concat(), &["-o", "json"]);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let told = format!(
+        let warning = format!(
             "warning: nodepool general: annotation {annotation}: {value:?} is invalid; valid: {valid}; "
         );
-        assert!(stderr.contains(&told), "{stderr}");
+        assert!(stderr.contains(&warning), "{stderr}");
         let report: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
         assert_eq!(
             (&report["commands"], reason(&report, "a")),
@@ -233,18 +233,23 @@ fn a_value_that_cannot_be_read_moves_nothing_and_is_named() {
 }
 
 #[test]
-fn a_dry_run_says_what_it_would_bring() {
+fn dry_run_reports_possible_saving() {
     let nodes = ["a", "b", "c"].map(|name| node(name, "general", KIND, &[], 2));
     let pool = general(json!({"karpenter.sh/consolidation-dry-run": "true"}));
     let text = String::from_utf8(ask([[pool].to_vec(), nodes.to_vec()].concat(), &[]).stdout).expect("UTF-8");
     assert!(text.starts_with("nothing to do for 3 nodes\n"), "{text}");
     assert!(text.contains("\ndry run      $") && text.contains("would be saved by "), "{text}");
-    assert!(text.contains("Would go now (Underutilized), but its pool is on a dry run"), "{text}");
+    assert!(
+        text.contains(
+            "Would be disrupted (Underutilized), but the consolidation dry run of its NodePool is on"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
-fn every_replacement_has_a_name_of_its_own_and_keeps_it() {
-    // Budgets let one go at a time.
+fn replacements_have_unique_stable_names() {
+    // The budget allows one node at a time.
     let budget = json!({"disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}});
     let pool = vec![pool("general", json!({}), budget)];
     let nodes = ["a", "b", "c"].map(|name| node(name, "general", KIND, &["Drifted"], 14));
@@ -264,7 +269,7 @@ fn every_replacement_has_a_name_of_its_own_and_keeps_it() {
 }
 
 #[test]
-fn the_bound_is_there_whatever_goes_first() {
+fn lower_bound_is_reported_if_empty_node_is_deleted_first() {
     let dump = || {
         vec![general(json!({})), node("empty", "general", KIND, &[], 0), node("a", "general", KIND, &[], 9)]
     };
@@ -291,7 +296,7 @@ fn refused(items: &[Value]) -> String {
 }
 
 #[test]
-fn nothing_is_proposed_for_a_dump_with_errors() {
+fn dump_with_errors_is_rejected() {
     let whole =
         [general(json!({})), node("a", "general", KIND, &[], 1), node("b", "general", KIND, &[], 1)].concat();
     let budget = json!({
@@ -308,20 +313,20 @@ fn nothing_is_proposed_for_a_dump_with_errors() {
 }
 
 #[test]
-fn pods_that_wait_and_pods_that_are_missing_are_mentioned() {
+fn pending_and_missing_pods_are_reported() {
     let mut waiting = node("none", "general", KIND, &[], 1).pop().expect("a pod");
     waiting["spec"].as_object_mut().expect("a map").remove("nodeName");
     waiting["status"] = json!({"phase": "Pending"});
     let output = ask(vec![general(json!({})), node("a", "general", KIND, &[], 9), vec![waiting]], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("note: pods that wait for a node: 1; "), "{stderr}");
+    assert!(stderr.contains("note: pending pods: 1; "), "{stderr}");
     let output = ask(vec![general(json!({})), node("a", "general", KIND, &[], 0)], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("warning: the input has no pods, so every node counts as empty"), "{stderr}");
 }
 
 #[test]
-fn explained_alone_a_node_hears_of_every_budget() {
+fn explanation_of_one_node_has_every_budget() {
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}, "status": {"disruptionsAllowed": 1},

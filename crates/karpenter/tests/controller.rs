@@ -1,4 +1,4 @@
-//! `karpenter controller` from outside: processes of their own on a cluster of `karpenter up`.
+//! Tests of the binary: `karpenter controller` processes on a cluster of `karpenter up`.
 
 #[path = "controller/bare.rs"]
 mod bare;
@@ -22,10 +22,10 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 
-/// Far longer than anything here takes, so that a hang ends.
+/// Much longer than any step, so that only a hang times out.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A process that does not outlive its test.
+/// A process that is killed at the end of its test.
 struct Running {
     process: Child,
     out: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ impl Running {
         Self { process, out }
     }
 
-    /// Reads on until a line says it.
+    /// Reads lines until one contains the text.
     fn line_with(&mut self, part: &str) -> String {
         let mut said = String::new();
         loop {
@@ -65,7 +65,7 @@ impl Running {
         }
     }
 
-    /// Asks it to end, and gives its exit code.
+    /// Sends SIGTERM and returns the exit code.
     fn terminate(mut self) -> Option<i32> {
         let id = self.process.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().expect("kill runs").success());
@@ -162,7 +162,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_controllers_works_and_hands_over() {
+async fn standby_replica_takes_over_the_lease() {
     let folder = folder("controller");
     let kubeconfig = folder.join("kubeconfig");
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
@@ -179,7 +179,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
     second.line_with("attempting to acquire leader lease");
     let (_, metrics) = get(&waiting["metrics-port"], "/metrics");
     let series = "leader_election_master_status{name=\"karpenter-leader-election\"} 0";
-    assert!(metrics.contains(series), "a copy that waits says so:\n{metrics}");
+    assert!(metrics.contains(series), "a replica without the lease reports it:\n{metrics}");
 
     apply_workload(&client).await;
     first.line_with("initialized nodeclaim");
@@ -207,7 +207,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
     let now_held = holder(leases.get("karpenter-leader-election").await.expect("there"));
     assert!(now_held != held && now_held.starts_with("karpenter-0_"), "{now_held}");
 
-    // The second one takes over what the first began: a claim that is deleted is drained and its node ended.
+    // The second replica continues the work of the first: a deleted NodeClaim is drained and its node deleted.
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
     deployments.delete("inflate", &DeleteParams::background()).await.expect("deleted");
     let (claims, nodes): (Api<NodeClaim>, Api<Node>) = (Api::all(client.clone()), Api::all(client.clone()));
@@ -227,7 +227,7 @@ async fn one_of_two_controllers_works_and_hands_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_loses_the_lease_ends_and_says_so() {
+async fn controller_exits_with_error_when_lease_is_lost() {
     let folder = folder("lost-lease");
     let kubeconfig = folder.join("kubeconfig");
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
@@ -239,7 +239,7 @@ async fn a_controller_that_loses_the_lease_ends_and_says_so() {
     leases.patch("karpenter-leader-election", &PatchParams::default(), &thief).await.expect("patched");
     let mut said = String::new();
     running.process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(said.contains("the lease karpenter-leader-election was lost"), "{said}");
+    assert!(said.contains("lost leader lease karpenter-leader-election"), "{said}");
     assert_eq!(running.process.wait().expect("it ends").code(), Some(1));
     let lease = leases.get("karpenter-leader-election").await.expect("there");
     assert_eq!(
@@ -252,7 +252,7 @@ async fn a_controller_that_loses_the_lease_ends_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_brings_karpenter_along() {
+async fn up_runs_karpenter() {
     let folder = folder("up-with");
     let kubeconfig = folder.join("kubeconfig");
     let mut up = Running::start(&["up", "--port", "0"], &kubeconfig);
@@ -273,7 +273,7 @@ async fn up_brings_karpenter_along() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_prerequisites_are_reported() {
     let run = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_karpenter")).arg("controller").args(arguments).output();
         let output = output.expect("the binary runs");

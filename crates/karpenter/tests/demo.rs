@@ -1,4 +1,4 @@
-//! `karpenter demo` from outside: it ends by itself, tells the whole story, and tells it the same way every time.
+//! Tests of the binary: `karpenter demo` ends, is complete, and has the same output every time.
 
 use std::process::{Command, Output};
 
@@ -16,12 +16,12 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn the_story_is_whole_and_the_same_for_the_same_seed() {
+fn scenario_is_complete_and_deterministic_for_a_seed() {
     let first = demo(&["--seed", "7", "-o", "json"]);
     assert_eq!(first.stdout, demo(&["--seed", "7", "-o", "json"]).stdout, "the same seed, another story");
-    let told: Value = serde_json::from_slice(&first.stdout).expect("JSON");
+    let output: Value = serde_json::from_slice(&first.stdout).expect("JSON");
 
-    let timeline = told["timeline"].as_array().expect("a list");
+    let timeline = output["timeline"].as_array().expect("a list");
     let times: Vec<f64> = timeline.iter().map(|entry| number(&entry["seconds"])).collect();
     assert!(times.is_sorted(), "time runs backwards: {times:?}");
     let mut rest = timeline.iter();
@@ -35,13 +35,13 @@ fn the_story_is_whole_and_the_same_for_the_same_seed() {
         ("you", "from 10 to 100"),
         ("karpenter", "launches"),
         ("cluster", "100 running"),
-        ("cloud", "back without notice"),
-        ("karpenter", "ends 1 node"),
+        ("cloud", "without notice"),
+        ("karpenter", "deletes 1 node"),
         ("karpenter", "launches"),
         ("cluster", "100 running"),
         ("you", "from 100 to 0"),
-        ("karpenter", "ends"),
-        ("cluster", "gone"),
+        ("karpenter", "deletes"),
+        ("cluster", "deleted"),
     ] {
         let found = rest.any(|entry| {
             entry["actor"] == actor && entry["text"].as_str().is_some_and(|text| text.contains(part))
@@ -49,7 +49,7 @@ fn the_story_is_whole_and_the_same_for_the_same_seed() {
         assert!(found, "{actor}: {part:?} is missing or comes too early in {timeline:#?}");
     }
 
-    let summary = &told["summary"];
+    let summary = &output["summary"];
     let (price, bound) = (number(&summary["pricePerHour"]), number(&summary["lowerBoundPerHour"]));
     assert!(bound > 0.0 && bound <= price + 1e-9, "{bound} {price}");
     assert!(number(&summary["nodesAtPeak"]) > 1.0);
@@ -57,13 +57,13 @@ fn the_story_is_whole_and_the_same_for_the_same_seed() {
     for step in summary["scaleOuts"].as_array().expect("a list") {
         let waited = &step["podToRunningSeconds"];
         let (median, slowest) = (number(&waited["median"]), number(&waited["slowest"]));
-        // Machines take 25 s to show up and 5 s to boot, and a pod 2 s to start.
+        // Instances take 25 s to appear and 5 s to boot, and a pod 2 s to start.
         assert!((32.0..=60.0).contains(&median) && median <= slowest, "{step}");
     }
 }
 
 #[test]
-fn other_seeds_and_other_words_tell_it_too() {
+fn scenario_runs_with_other_seeds_and_formats() {
     let short = demo(&["--seed", "1"]);
     let short = String::from_utf8(short.stdout).expect("UTF-8");
     let full = demo(&["--seed", "2", "--verbose"]);

@@ -1,5 +1,5 @@
-//! The fuzz targets on the stable compiler: a fixed number of seeded mutations of the examples, the same on every
-//! machine. Finds what a few hundred inputs can find; `cargo fuzz` (see CONTRIBUTING.md) looks further.
+//! Runs the fuzz targets on the stable compiler with a fixed number of seeded mutations of the examples. `cargo fuzz`
+//! (see CONTRIBUTING.md) searches longer.
 
 #[path = "../../../fuzz/bodies.rs"]
 mod bodies;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use mutator::{Mutator, Random};
 
-/// How many inputs each target gets; a debug build takes some seconds for them. `FUZZ_SMOKE_INPUTS` asks for more.
+/// Number of inputs per target; a debug build takes some seconds. `FUZZ_SMOKE_INPUTS` sets another number.
 fn count(by_default: u64) -> u64 {
     std::env::var("FUZZ_SMOKE_INPUTS").ok().and_then(|text| text.parse().ok()).unwrap_or(by_default)
 }
@@ -28,7 +28,7 @@ fn seeds() -> Vec<String> {
     paths.sort();
     assert!(paths.len() > 4, "{paths:?}");
     let text = |path| fs::read_to_string(path).expect("UTF-8");
-    // The fuzzed catalog has none of the AWS labels; pools that ask for them would be empty.
+    // The fuzzed catalog has no AWS labels; NodePools that require them would have no instance types.
     let without_aws = |text: String| {
         let kept = text.lines().filter(|line| !line.contains("karpenter.k8s.aws/instance"));
         kept.flat_map(|line| [line, "\n"]).collect::<String>()
@@ -36,7 +36,7 @@ fn seeds() -> Vec<String> {
     paths.iter().map(text).map(without_aws).collect()
 }
 
-/// Runs a body on mutations and keeps the first input it panics on, named in the failure.
+/// Runs a target on mutations, and reports the first input that panics.
 fn drive(target: &str, inputs: u64, body: fn(&[u8]), mut input: impl FnMut(u64) -> Vec<u8>) {
     for number in 0..inputs {
         let bytes = input(number);
@@ -49,14 +49,14 @@ fn drive(target: &str, inputs: u64, body: fn(&[u8]), mut input: impl FnMut(u64) 
 }
 
 #[test]
-fn manifests_never_panic_and_plans_keep_the_rules() {
+fn mutated_manifests_never_panic_and_plans_are_valid() {
     let seeds = seeds();
     let mutator = Mutator::new(&seeds);
     drive("manifest", count(150), bodies::manifest, |number| mutator.mutate(&mut Random::new(number)));
 }
 
 #[test]
-fn unmutated_manifests_pass_every_body() {
+fn unmutated_manifests_pass_every_target() {
     for seed in seeds() {
         bodies::manifest(seed.as_bytes());
         bodies::validate(seed.as_bytes());
@@ -73,7 +73,7 @@ fn validation_never_panics() {
 }
 
 #[test]
-fn quantities_survive_being_written() {
+fn quantities_survive_a_round_trip() {
     let signs = ["", "-", "+"];
     let digits = [
         "0",

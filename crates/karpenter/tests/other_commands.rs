@@ -1,4 +1,4 @@
-//! `crds` and `bench` from outside.
+//! Tests of the binary: `crds` and `bench`.
 
 use std::process::{Command, Output};
 
@@ -15,7 +15,7 @@ fn crd_names(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn crds_prints_all_or_the_one_asked_for() {
+fn crds_prints_all_or_one_by_name() {
     let all = crd_names(&karpenter(&["crds"]));
     assert_eq!(all.len(), karpenter_api::crds::all().len());
     for name in ["NodePool", "nodepools", "nodepools.karpenter.sh"] {

@@ -1,4 +1,4 @@
-//! The binary from outside: examples in, plans out, exit codes, and what goes to which stream.
+//! Tests of the binary: `plan` with the examples, exit codes and output streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ fn nodes(plan: &Value) -> &[Value] {
     plan["nodes"].as_array().expect("a list")
 }
 
-/// Pods of one workload to the nodes they are on.
+/// The nodes of the pods of a workload.
 fn placed<'a>(plan: &'a Value, workload: &str) -> BTreeMap<String, &'a Value> {
     let prefix = format!("default/{workload}-");
     let pods = |node: &'a Value| {
@@ -60,7 +60,7 @@ fn placed<'a>(plan: &'a Value, workload: &str) -> BTreeMap<String, &'a Value> {
 }
 
 #[test]
-fn every_example_adds_up_in_both_modes() {
+fn every_example_is_consistent_in_both_modes() {
     for name in EXAMPLES {
         for mode in ["cost", "compat"] {
             let plan = plan_json(name, &["--mode", mode]);
@@ -88,7 +88,7 @@ fn every_example_adds_up_in_both_modes() {
 }
 
 #[test]
-fn the_same_input_gives_the_same_plan() {
+fn plan_is_deterministic() {
     for name in EXAMPLES {
         let mut plans = [plan_json(name, &[]), plan_json(name, &[])];
         for plan in &mut plans {
@@ -116,7 +116,7 @@ fn exclusive_pools_keep_their_pods() {
 }
 
 #[test]
-fn spread_pods_are_apart() {
+fn spread_pods_are_on_different_nodes() {
     let plan = plan_json("spread", &[]);
     let mut by_zone: BTreeMap<String, u32> = BTreeMap::new();
     for node in placed(&plan, "web").values() {
@@ -142,7 +142,7 @@ fn gpus_are_not_shared() {
 }
 
 #[test]
-fn mistakes_are_named_and_the_rest_is_planned() {
+fn invalid_objects_are_reported_and_others_planned() {
     let path = example("wrong-nodepool");
     let path = path.to_str().expect("UTF-8");
     let output = karpenter(&["plan", "-f", path, "-o", "json"]);
@@ -195,7 +195,7 @@ fn input_comes_from_files_directories_and_standard_input() {
 }
 
 #[test]
-fn yaml_says_the_same_as_json() {
+fn yaml_equals_json() {
     let path = example("three-pools");
     let output = karpenter(&["plan", "-f", path.to_str().expect("UTF-8"), "-o", "yaml"]);
     let mut yaml: Value = serde_saphyr::from_str(text(&output.stdout)).expect("valid YAML");
@@ -220,7 +220,7 @@ fn tables_are_plain_when_piped() {
 const LONE_POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: one}\nspec:\n  containers:\n    - {name: main, image: x, resources: {requests: {cpu: 100m, memory: 64Mi}}}\n";
 
 #[test]
-fn without_a_node_pool_a_built_in_one_is_used_and_said() {
+fn without_nodepool_a_built_in_one_is_used_with_a_note() {
     for (more, zone) in [
         (&[][..], "us-east-1"),
         (&["--catalog", "kwok"][..], "test-zone-"),
@@ -252,7 +252,7 @@ status:
 "#;
 
 #[test]
-fn free_room_on_existing_nodes_is_used_first() {
+fn existing_nodes_are_used_first() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     let output = run(command.args(["plan", "-f", "-", "-o", "json"]), &format!("{READY_NODE}{LONE_POD}"));
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -296,7 +296,7 @@ fn daemonset_with_resource_claims_is_not_counted() {
 }
 
 const TWO_TYPES: &str = r#"[
-  {"name": "dear.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
+  {"name": "expensive.large", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "4", "memory": "8Gi"},
    "offerings": [{"Price": 2.5, "Available": true, "Requirements": [
      {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
      {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]}]},
@@ -307,7 +307,7 @@ const TWO_TYPES: &str = r#"[
 ]"#;
 
 #[test]
-fn instance_types_may_come_from_a_file() {
+fn instance_types_are_read_from_a_file() {
     let types = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-types.json");
     std::fs::write(&types, TWO_TYPES).expect("writable");
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
@@ -321,7 +321,7 @@ fn instance_types_may_come_from_a_file() {
 }
 
 #[test]
-fn what_cannot_be_planned_exits_one_with_nothing_on_stdout() {
+fn invalid_input_exits_one_without_stdout() {
     let only_wrong = LONE_POD.replace("100m", "lots");
     let cases: [(&[&str], &str, &str); 5] = [
         (&["-f", "no-such-file.yaml"], "", "no-such-file.yaml"),
@@ -351,7 +351,7 @@ fn usage_errors_exit_two() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let many = std::fs::read_to_string(example("inflate"))
         .expect("readable")
         .replace("replicas: 40", "replicas: 900000");
@@ -386,7 +386,7 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn a_consolidation_adds_up_in_both_modes() {
+fn simulated_consolidation_is_consistent_in_both_modes() {
     for mode in ["cost", "compat"] {
         let report = consolidation(&["--mode", mode, "--rounds", "all"]);
         let commands = report["commands"].as_array().expect("a list");
@@ -419,7 +419,7 @@ fn a_consolidation_adds_up_in_both_modes() {
 }
 
 #[test]
-fn a_dump_without_nodeclaims_is_good_enough() {
+fn dump_without_nodeclaims_is_accepted() {
     let text_of = std::fs::read_to_string(example("fragmented")).expect("the example is there");
     let documents = text_of.split("---\n").filter(|document| !document.contains("kind: NodeClaim\n"));
     let without_claims = documents.collect::<Vec<_>>().join("---\n");
@@ -432,19 +432,19 @@ fn a_dump_without_nodeclaims_is_good_enough() {
 }
 
 #[test]
-fn a_budget_that_cannot_be_evaluated_is_a_warning() {
+fn invalid_budget_is_a_warning() {
     let budgets = "  disruption: {budgets: [{nodes: '1', schedule: 61 * * * *, duration: 1h}]}\n";
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: '2026-01-01T12:00:00Z', labels: {karpenter.sh/nodepool: default}}\n";
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     let input = format!("{}{budgets}---\n{node}", text_of_pool());
     let output = run(command.args(["plan", "--consolidate", "-f", "-"]), &input);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = "warning: nodepool default: spec.disruption.budgets: budget 0: schedule field minute";
-    assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    let warning = "warning: nodepool default: spec.disruption.budgets: budget 0: schedule field minute";
+    assert!(text(&output.stderr).contains(warning), "{}", text(&output.stderr));
 }
 
 #[test]
-fn a_consolidation_needs_nodes_pools_and_a_moment() {
+fn consolidation_needs_nodes_nodepools_and_a_time() {
     let pool = text_of_pool();
     let timeless = format!(
         "{pool}---\napiVersion: v1\nkind: Node\nmetadata: {{name: n1, labels: {{karpenter.sh/nodepool: default}}}}\n"
@@ -453,7 +453,7 @@ fn a_consolidation_needs_nodes_pools_and_a_moment() {
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1, creationTimestamp: '2026-01-01T12:00:00Z'}\n";
     let cases = [
         (node.to_owned(), "error: the input has no NodePool"),
-        (timeless, "error: no object of the input carries a time; say with --now"),
+        (timeless, "error: no object of the input has a timestamp; set the time of the dump with --now"),
         (format!("{pool}---\n{node}"), "error: the input has no node of a NodePool"),
     ];
     for (input, expected) in cases {
@@ -468,7 +468,7 @@ fn a_consolidation_needs_nodes_pools_and_a_moment() {
 }
 
 #[test]
-fn replicas_of_a_hostname_spread_get_nodes_of_their_own() {
+fn replicas_with_hostname_spread_get_separate_nodes() {
     let workload = "---
 apiVersion: apps/v1
 kind: Deployment

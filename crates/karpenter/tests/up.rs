@@ -1,4 +1,4 @@
-//! `karpenter up` from outside: a process of its own, reached over TLS with the kubeconfig it wrote.
+//! Tests of the binary: `karpenter up`, reached over TLS with the kubeconfig that it wrote.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
-/// Far longer than anything here takes, so that a hang ends.
+/// Much longer than any step, so that only a hang times out.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running `karpenter up` that does not outlive its test.
+/// A running `karpenter up` that is killed at the end of its test.
 struct Up {
     process: Child,
     kubeconfig: PathBuf,
@@ -33,7 +33,7 @@ impl Drop for Up {
 }
 
 impl Up {
-    /// Starts it on a free port and waits until it says that it is up.
+    /// Starts it on a free port and waits until it reports that it is running.
     fn start(folder: &Path, arguments: &[&str]) -> Self {
         let kubeconfig = folder.join("kubeconfig");
         let mut process = command(arguments)
@@ -71,7 +71,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A folder of the test's own, removed with it.
+/// A directory that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -94,7 +94,7 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn a_deployment_runs_on_its_nodes_and_ctrl_c_ends_it() {
+async fn deployment_runs_and_ctrl_c_stops_the_cluster() {
     let folder = Folder::new("story");
     let mut up = Up::start(&folder.0, &["--nodes", "2"]);
     assert!(up.said.contains("export KUBECONFIG="), "{}", up.said);
@@ -134,7 +134,7 @@ async fn a_deployment_runs_on_its_nodes_and_ctrl_c_ends_it() {
 }
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_when_it_is_killed() {
+async fn acknowledged_writes_survive_a_kill() {
     let folder = Folder::new("killed");
     let data = folder.0.join("data");
     let data = data.to_str().expect("text");
@@ -152,7 +152,7 @@ async fn nothing_acknowledged_is_lost_when_it_is_killed() {
         for name in &acknowledged {
             assert!(there.contains(name), "{name} is gone in round {round}");
         }
-        // Several writers at once; the process is killed in the middle of it.
+        // Several concurrent writers; the process is killed while they write.
         let written = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..4)
             .map(|writer| {
@@ -187,7 +187,7 @@ async fn nothing_acknowledged_is_lost_when_it_is_killed() {
 }
 
 #[tokio::test]
-async fn strangers_do_not_get_in() {
+async fn requests_without_credentials_are_rejected() {
     let folder = Folder::new("strangers");
     let up = Up::start(&folder.0, &[]);
     let mut file = Kubeconfig::read_from(&up.kubeconfig).expect("a kubeconfig");
@@ -203,7 +203,7 @@ async fn strangers_do_not_get_in() {
 }
 
 #[test]
-fn what_cannot_be_listened_on_is_named() {
+fn address_in_use_is_reported() {
     let folder = Folder::new("refused");
     let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = busy.local_addr().expect("bound").port().to_string();

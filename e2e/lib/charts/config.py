@@ -1,4 +1,4 @@
-"""Checks what the chart karpenter-config renders for each of its values files."""
+"""Checks the objects that the chart karpenter-config renders for each of its values files."""
 
 import email
 import tomllib

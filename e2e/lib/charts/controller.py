@@ -1,4 +1,4 @@
-"""Checks what the chart karpenter renders for each of its values files."""
+"""Checks the objects that the chart karpenter renders for each of its values files."""
 
 import json
 import pathlib

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# The original controller with its kwok provider, built from the Go module pinned in modules/upstream. Sourced, never run.
+# Upstream's controller with its kwok provider, built from the Go module pinned in modules/upstream. Sourced, never run.
 
 upstream_module=$e2e_folder/modules/upstream/karpenter
 upstream_version=$(awk '$1 == "require" && $2 == "sigs.k8s.io/karpenter" { print $3 }' "$upstream_module/go.mod")
 
 # Prints the folder with the program "karpenter-kwok", its CRDs in "crds", its instance types in "instance_types.json" and the
 # templates of its chart's roles in "roles".
-# What is there is kept. This module asks for a newer Go than the control plane does, so it has a build of its own.
+# An existing build is kept. This module needs a newer Go than the control plane does, so it has a build of its own.
 build_upstream() {
   local folder cache module need started=$SECONDS
   cache=${KARPENTER_E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/karpenter-e2e}
-  folder=$cache/upstream-$(cat "$upstream_module"/* "$e2e_folder/lib/compare/upstream.bash" | sha256sum | cut -c1-12)
+  folder=$cache/upstream-$(without_comments "$upstream_module"/* "$e2e_folder/lib/compare/upstream.bash" | sha256sum | cut -c1-12)
   if [[ ! -f $folder/complete ]]; then
     command -v go >/dev/null || { say "Go is not installed, so there is nothing to compare with"; exit "$status_cannot_run_here"; }
     need=$(awk '$1 == "go" { print $2 }' "$upstream_module/go.mod")

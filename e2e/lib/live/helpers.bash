@@ -102,7 +102,7 @@ apart() {
 # names KIND: names of all objects, sorted, one per line.
 names() { in_namespace get "$1" -o jsonpath='{range .items[*]}{.metadata.name}{"\n"}{end}' | sort; }
 
-# Deletes the objects of scenarios and waits until they are gone.
+# Deletes the objects of scenarios and waits until they no longer exist.
 clean() {
   in_namespace delete deployments,poddisruptionbudgets --all --wait=false >/dev/null
   kubectl delete nodepools --all --wait=false >/dev/null

@@ -1,4 +1,4 @@
-// Command fill makes a large cluster at rest out of objects alone: NodeClaims, their ready Nodes, and running Pods bound to
+// Command fill creates the objects of a large, stable cluster: NodeClaims, their ready Nodes, and running Pods bound to
 // them. With "beat" it then writes node statuses as often as that many kubelets would.
 //
 // Usage: fill SERVER TOKEN_FILE CA_FILE NODES PODS POOL_HASH POOL_HASH_VERSION POOL_UID
@@ -111,7 +111,7 @@ func each(count int, work func(int)) {
 }
 
 func condition(kind string) object {
-	return object{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": born}
+	return object{"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": born, "observedGeneration": 1}
 }
 
 func nodeName(number int) string { return fmt.Sprintf("default-%05d", number) }
@@ -172,7 +172,7 @@ func makeNode(number int, hash, version, poolUID string) {
 		"spec":   object{"providerID": id},
 		"status": nodeStatus(time.Now(), capacity, allocatable),
 	})
-	// Admission taints a new node as not ready; nobody else is here to take that off.
+	// Admission taints a new node as not ready, and no controller runs that removes the taint.
 	patch("/api/v1/nodes/"+name, object{"spec": object{"taints": nil}})
 }
 

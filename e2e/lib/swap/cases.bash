@@ -195,7 +195,7 @@ nothing_left() {
   printf 'PASS  %-18s no claim, node or pool is left\n' "$scenario"
 }
 
-# What the API server refused to the account. Upstream's role lacks one permission that ours can do without.
+# Requests that the API server denied. Upstream's role lacks one permission that our controller does not require.
 permissions() {
   local refused requests
   requests='select(.objectRef != null)

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Upstream's Karpenter and ours, one after the other, as upstream's chart runs them: its roles, its environment, no arguments,
 # leader election. Sourced by e2e/swap, never run.
-# Uses $run_folder, $controller_kubeconfig, $upstream, $binary, $feature_gates and the helpers of e2e/live.
+# Uses $run_folder, $controller_kubeconfig, $upstream, $binary, $our_environment, $feature_gates and the helpers of e2e/live.
 
 lease() { kubectl --namespace kube-system get lease karpenter-leader-election -o jsonpath='{.spec.holderIdentity}' 2>/dev/null || true; }
 
@@ -50,7 +50,7 @@ launch_karpenter() {
   controller=karpenter-$(printf '%03d' "$controller_count")-$who
   case $who in
     upstream) command=("$upstream/karpenter-kwok") ;;
-    *) command=(PLANNER_MODE="$who" ENABLE_DECISION_JOURNAL=true "$binary" "${our_arguments[@]}") ;;
+    *) command=("${our_environment[@]}" PLANNER_MODE="$who" ENABLE_DECISION_JOURNAL=true "$binary") ;;
   esac
   lease_before=$(lease)
   # The first two replace files that a pod has.

@@ -1,4 +1,4 @@
-// Pins the modules that e2e/validation takes original CRDs from. Nothing of them is compiled.
+// Pins the modules with upstream's CRDs for e2e/validation. They are not compiled.
 module e2e/crds
 
 go 1.24.0

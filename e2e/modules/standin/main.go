@@ -2,7 +2,7 @@
 // and reaches nothing. OpenTofu does the rest: it refuses attributes that are not in the schema, and ones that must be set and
 // are not.
 //
-// The program is called terraform-provider-NAME_vVERSION, as a mirror of providers wants it, and beside it lies schema.json. What
+// The program has the name terraform-provider-NAME_vVERSION, as a provider mirror requires, with schema.json next to it. What
 // it is asked to make exists at once, computed attributes are made up, and data sources say what answers.go has. Each thing that
 // is made or ended is a line of JSON in the file that STANDIN_LOG names.
 package main

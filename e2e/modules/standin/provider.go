@@ -12,7 +12,7 @@ import (
 )
 
 type provider struct {
-	// What is not overridden is never called by these tests.
+	// Methods that are not overridden are not called by these tests.
 	tfprotov5.ProviderServer
 	name    string
 	schemas *schemas
@@ -89,8 +89,15 @@ func (p *provider) ReadResource(_ context.Context, request *tfprotov5.ReadResour
 	return &tfprotov5.ReadResourceResponse{NewState: request.CurrentState}, nil
 }
 
-// Whatever the provider computes and nobody set is not known before it is made.
+// Attributes that the provider computes and that are not configured are unknown before creation; later they keep their values.
 func (p *provider) PlanResourceChange(_ context.Context, request *tfprotov5.PlanResourceChangeRequest) (*tfprotov5.PlanResourceChangeResponse, error) {
+	prior, _, err := p.values(request.TypeName, request.PriorState)
+	if err != nil {
+		return &tfprotov5.PlanResourceChangeResponse{Diagnostics: failed(err)}, nil
+	}
+	if prior != nil {
+		return &tfprotov5.PlanResourceChangeResponse{PlannedState: request.ProposedNewState}, nil
+	}
 	planned, err := p.changed(request.TypeName, request.ProposedNewState, func(name string, kind tftypes.Type, value tftypes.Value, _ map[string]tftypes.Value) tftypes.Value {
 		if value.IsKnown() && value.IsNull() {
 			return tftypes.NewValue(kind, tftypes.UnknownValue)
@@ -204,7 +211,7 @@ func record(verb, what string, value tftypes.Value) error {
 	return err
 }
 
-// The value as JSON has it, without what is null or not known.
+// The value as JSON, without null and unknown values.
 func plainOf(value tftypes.Value) (any, error) {
 	if !value.IsKnown() || value.IsNull() {
 		return nil, nil

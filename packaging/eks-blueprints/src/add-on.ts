@@ -79,7 +79,7 @@ export class KarpenterAddOn extends HelmAddOn {
             roleArn: identity.roleArn,
             legacyApi: given.api === "v1alpha5",
         });
-        // When everything is taken away, the controller goes first of all these: it still has machines to end.
+        // On deletion of the stack the controller is deleted before these, because it needs them to terminate instances.
         release.node.addDependency(identity.construct, nodes.role, ...(clusterInfo.nodeGroups ?? []));
         if (queue !== undefined) {
             release.node.addDependency(queue);
@@ -125,7 +125,7 @@ export class KarpenterAddOn extends HelmAddOn {
                 scope,
                 "version",
                 `version ${given.version} is not used: without a repository, the chart of this package is installed. ` +
-                    "compatVersion says which version of the original the properties were written for.",
+                    "compatVersion is the version of the original add-on for which the properties were written.",
             );
         }
         if (given.repository === undefined && values.controller?.image?.repository === undefined) {

@@ -1,5 +1,5 @@
 /**
- * What the original refuses, in its words: people search for them. Which cluster it is matters elsewhere (conflicts.ts);
+ * The errors of the original add-on, in its words, because users search for them. Which cluster it is matters elsewhere (conflicts.ts);
  * here it is properties and versions only.
  */
 import { strict as assert } from "node:assert";
@@ -17,7 +17,7 @@ export function checkFlat(props: FlatProps, version: string): void {
         "The prop weight is only supported on versions v0.16.0 and later.",
     );
     if (props.repository !== undefined) {
-        // Any registry will do: the original's own address is only one of them.
+        // Any registry is valid, not only that of the original add-on.
         const isOci = props.repository.startsWith("oci://");
         assert(isOci || !isAtLeast(version, "0.17.0"), "Please provide the OCI repository.");
         assert(!isOci || isAtLeast(version, "0.17.0"), "Please provide the older Karpenter repository url.");
@@ -28,7 +28,7 @@ export function checkFlat(props: FlatProps, version: string): void {
     );
 }
 
-/** Returns what is worth a warning. */
+/** Returns warnings. */
 export function checkNested(props: NestedProps, version: string, kubernetes: string): string[] {
     const minimum = minimumFor(kubernetes);
     assert(minimum !== undefined, "Please upgrade your EKS Kubernetes version to start using Karpenter.");
@@ -87,7 +87,7 @@ function checkBeta({ nodePoolSpec: pool = {}, ec2NodeClassSpec: nodeClass }: Nes
 }
 
 export function checkV1(props: NestedProps, version: string, kubernetes: string): void {
-    // The words speak of interruption handling; the original checks always.
+    // The message is about interruption handling, but the original add-on always checks.
     assert(
         isAtLeast(version, "0.32.0"),
         `Karpenter interruption handling requires version >= 0.32.0. Current version: ${version}`,

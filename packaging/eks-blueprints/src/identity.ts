@@ -1,15 +1,15 @@
-/** Who the controller is: a service account with a role that has the policies of policies.ts. */
+/** The service account of the controller, and the controller role with the policies of policies.ts. */
 import { type ClusterInfo, utils } from "@aws-quickstart/eks-blueprints";
 import { CfnJson, Token } from "aws-cdk-lib";
 import * as iam from "aws-cdk-lib/aws-iam";
 import { Construct, type IConstruct } from "constructs";
 import { type Conditions, policies, type Statement, type Target } from "./policies";
 
-/** The name that the original gives the service account. */
+/** The name of the service account in the original add-on. */
 export const SERVICE_ACCOUNT = "blueprints-addon-karpenter";
 
 export interface Identity {
-    /** What the release has to wait for. */
+    /** The resources that the Helm release depends on. */
     readonly construct: IConstruct;
     /** For the chart's service account. Undefined with Pod Identity, which finds the role by the account's name. */
     readonly roleArn: string | undefined;

@@ -1,8 +1,8 @@
 /**
- * Who the machines are: a role, a profile for it, and the right to join the cluster.
+ * The node role, its instance profile, and the permission to join the cluster.
  *
- * Constructs here and elsewhere have the ids of the original add-on, so that a stack which changes over to this one is
- * updated in place: names that exist once per account cannot be made anew next to the old ones.
+ * Constructs have the ids of the original add-on, so that a stack that migrates to this add-on is updated in place: names that
+ * are unique per account could not be created a second time.
  */
 import { createHash } from "node:crypto";
 import { type ClusterInfo, utils } from "@aws-quickstart/eks-blueprints";
@@ -10,7 +10,7 @@ import { CfnOutput, Names, type Stack, Token } from "aws-cdk-lib";
 import * as eks from "aws-cdk-lib/aws-eks";
 import * as iam from "aws-cdk-lib/aws-iam";
 
-// The original's list. A smaller one exists for pulling alone, but would take rights from what already runs on nodes.
+// The policies of the original add-on. A smaller policy for pulling images exists, but existing workloads may need these permissions.
 const POLICIES = [
     "AmazonEKSWorkerNodePolicy",
     "AmazonEKS_CNI_Policy",
@@ -62,7 +62,7 @@ export function isIpv6({ cluster }: ClusterInfo): boolean {
 
 /** Profiles are names of an account, not of a region. */
 function instanceProfileName({ stackName, region }: Stack): string {
-    // The text that stands for a region not known yet differs from run to run; its value does not.
+    // The token of an unresolved region differs between runs; its value does not.
     const known = Token.isUnresolved(region) ? "" : region;
     const hash = createHash("md5").update(`${stackName}${known}`).digest("hex");
     return `KarpenterNodeInstanceProfile-${hash}${known === "" ? `-${region}` : ""}`;

@@ -1,9 +1,9 @@
 /**
- * What the controller may do: the statements that `karpenter bootstrap aws` prints, one policy per concern, because a
+ * The policies of the controller: the statements that `karpenter bootstrap aws` prints, one policy per concern, because a
  * single one would pass IAM's limit of 6,144 characters with a long cluster name. Data only; see identity.ts.
  */
 
-/** Whose machines, where. Any part may be a token. */
+/** Cluster, account and region. Each may be a token. */
 export interface Target {
     readonly cluster: string;
     readonly clusterArn: string;
@@ -116,7 +116,7 @@ function iamIntegration({ cluster, partition, region, account, nodeRoleArn }: Ta
             StringEquals: { "iam:PassedToService": ["ec2.amazonaws.com", "ec2.amazonaws.com.cn"] },
         }),
         on("AllowScopedInstanceProfileCreationActions", ["iam:CreateInstanceProfile"], profiles, asked),
-        // Or else a profile of somebody else could be made ours by tagging it.
+        // Otherwise the controller could take over a foreign instance profile by tagging it.
         on("AllowScopedInstanceProfileTagActions", ["iam:TagInstanceProfile"], profiles, {
             StringEquals: { ...asked.StringEquals, ...own.StringEquals },
             StringLike: { ...asked.StringLike, ...own.StringLike },

@@ -65,8 +65,8 @@ function aboutImages({ nodeClass }: Pool, { kubernetes }: PoolOptions): string[]
 }
 
 /**
- * Both wait for the release, and the pool for its class. So when the stack is deleted the pool goes first, its class
- * waits until the last machine has gone, and only then the controller goes that has to end them.
+ * Both depend on the release, and the pool on its node class. So when the stack is deleted, the pool is deleted first, then
+ * the node class after its last instance is terminated, and then the controller, which terminates the instances.
  */
 export function addPool({ cluster }: ClusterInfo, { pool, nodeClass, warnings }: Pool, release: Construct): void {
     for (const [index, text] of warnings.entries()) {

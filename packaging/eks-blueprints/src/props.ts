@@ -1,6 +1,6 @@
 /**
- * The properties that programs in the wild pass, in three generations. Texts where one of a few words is meant are typed
- * as string: a program that builds its properties as a constant first would not compile otherwise.
+ * The properties of the add-on, in three generations. Enumerations are typed as string, because a program that declares its
+ * properties as a constant first would not compile otherwise.
  */
 import type { HelmAddOnUserProps, Values } from "@aws-quickstart/eks-blueprints";
 import type { Duration } from "aws-cdk-lib";
@@ -17,29 +17,29 @@ export interface Requirement {
     readonly values?: string[];
 }
 
-/** What every generation takes. */
+/** Properties of all generations. */
 export interface CommonProps extends HelmAddOnUserProps {
-    /** Makes a queue and rules for warnings about machines that are about to go. */
+    /** Creates the interruption queue and its EventBridge rules. */
     interruptionHandling?: boolean;
-    /** Installs the chart karpenter-crd first, so that definitions are upgraded. @default true for V1 and for the old API */
+    /** Installs the chart karpenter-crd first, so that CRDs are upgraded. @default true for v1 and for the v1alpha5 API */
     installCRDs?: boolean;
-    /** Where the chart karpenter-crd comes from. @default the package's own chart */
+    /** Repository of the chart karpenter-crd. @default the package's own chart */
     crdRepository?: string;
     /** @default 5 minutes */
     helmChartTimeout?: Duration;
     /** EKS Pod Identity instead of IAM roles for service accounts. */
     podIdentity?: boolean;
-    /** The version of the original whose rules apply to these properties. @default the one this build matches */
+    /** The version of the original add-on whose rules apply to these properties. @default the version that this build matches */
     compatVersion?: string;
-    /** Refuses chart values that the add-on sets itself, instead of warning. */
+    /** Rejects chart values that the add-on sets itself, instead of printing a warning. */
     strictValues?: boolean;
     /** @default true for flat properties */
     requireVpcCni?: boolean;
-    /** The API of the pool that is made. v1alpha5 needs the old definitions, which installCRDs brings. @default v1 */
+    /** The API version of the created pool. v1alpha5 needs its CRDs, which installCRDs installs. @default v1 */
     api?: "v1" | "v1alpha5";
 }
 
-/** Up to 1.13 of the original. */
+/** Up to version 1.13 of the original add-on. */
 export interface FlatProps extends CommonProps {
     requirements?: { readonly key: string; readonly op: string; readonly vals?: string[] }[];
     /** Before `requirements`: every entry is an In. */
@@ -104,7 +104,7 @@ export interface ClassSpec {
     detailedMonitoring?: boolean;
 }
 
-/** From 1.14 of the original. Whether it is the V1 generation shows in the fields used. */
+/** From version 1.14 of the original add-on. The fields that are set determine whether they are V1 properties. */
 export interface NestedProps extends CommonProps {
     nodePoolSpec?: PoolSpec;
     ec2NodeClassSpec?: ClassSpec;

@@ -1,4 +1,4 @@
-/** The queue of warnings about machines, and the rules that fill it: those of `karpenter bootstrap aws`. */
+/** The interruption queue and its EventBridge rules, as of `karpenter bootstrap aws`. */
 import { Duration, type Stack, Token } from "aws-cdk-lib";
 import * as events from "aws-cdk-lib/aws-events";
 import * as iam from "aws-cdk-lib/aws-iam";

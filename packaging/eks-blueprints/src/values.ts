@@ -92,7 +92,7 @@ export function chartValues(given: Values, facts: Facts, version: string): Value
     const { [ROLE_ARN]: _, ...annotations } = values.serviceAccount?.annotations ?? {};
     values.serviceAccount = {
         ...values.serviceAccount,
-        // Pod Identity needs nothing from IAM before the account is there, so the chart can make it.
+        // Pod Identity needs no annotation with a role, so the chart can create the service account.
         create: facts.roleArn === undefined,
         name: SERVICE_ACCOUNT,
         annotations: facts.roleArn === undefined ? annotations : { ...annotations, [ROLE_ARN]: facts.roleArn },

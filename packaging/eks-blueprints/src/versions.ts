@@ -1,9 +1,9 @@
-/** Versions of the original that properties were written for. This build's own version says nothing about them. */
+/** Versions of the original add-on for which properties were written; unrelated to the version of this package. */
 
-/** The original that this build matches. */
+/** The version of the original add-on that this package matches. */
 export const COMPAT_VERSION = "1.14.1";
 
-/** Kubernetes by minor version: the first version of the original that works with it. */
+/** By Kubernetes minor version: the first version of the original add-on that supports it. */
 const MINIMUM: [minor: number, version: string][] = [
     [23, "0.21.0"],
     [25, "0.25.0"],
@@ -36,7 +36,7 @@ function numbers(version: string): number[] {
     return parts.slice(1).map((part) => Number(part ?? 0));
 }
 
-/** Undefined where Kubernetes is too old for any. What is newer than the table counts as its last line. */
+/** Undefined if Kubernetes is older than the table; newer versions count as its last entry. */
 export function minimumFor(kubernetes: string): string | undefined {
     const minor = numbers(kubernetes)[1] ?? 0;
     return MINIMUM.filter(([since]) => since <= minor).at(-1)?.[1];

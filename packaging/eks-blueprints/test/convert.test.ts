@@ -20,7 +20,7 @@ function withProfile(manifest: Manifest): Fields {
     return role === ROLE_PLACEHOLDER ? { ...spec, instanceProfile: "profile" } : manifest.spec;
 }
 
-describe("the old API becomes what the binary makes of it", () => {
+describe("conversion of the v1alpha5 API equals that of the binary", () => {
     for (const fixture of ["add-on-with-nulls", "inline-ids", "inline-tags", "configuration-chart"]) {
         it(fixture, () => {
             const inputs = read(fixture, "input.yaml").map((one) => ({ ...one, spec: present(one.spec) }));
@@ -68,7 +68,7 @@ describe("the old API becomes what the binary makes of it", () => {
         assert.equal(JSON.stringify(made.pool).includes("instance-pods"), false);
     });
 
-    it("leaves out what v1 refuses and the old API did not mean", () => {
+    it("omits what v1 rejects and the v1alpha5 API ignored", () => {
         const manifest: Manifest = {
             apiVersion: "karpenter.sh/v1alpha5",
             kind: "Provisioner",
@@ -80,7 +80,7 @@ describe("the old API becomes what the binary makes of it", () => {
         };
         const made = converted({ provisioner: manifest }, { defaultInstanceProfile: "p", ipv6: true });
         assert.deepEqual(made.pool.spec.template.spec.taints, [{ key: "a", effect: "NoSchedule" }]);
-        // EC2 filled the gaps, and knew nothing of the cluster.
+        // EC2's defaults applied, without regard to the cluster.
         assert.deepEqual(made.nodeClass?.spec.metadataOptions, {
             httpEndpoint: "enabled",
             httpProtocolIPv6: "disabled",

@@ -140,7 +140,7 @@ describe("the example of the guide", () => {
         }
     });
 
-    it("says what is no longer as it was", () => {
+    it("lists changed behaviour", () => {
         const warnings = made.warnings().join("\n");
         assert.match(warnings, /no images of Amazon Linux 2 for Kubernetes 1\.35/);
         assert.match(warnings, /ttlSecondsUntilExpired becomes expireAfter/);

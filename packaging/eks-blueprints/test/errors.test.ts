@@ -203,7 +203,7 @@ describe("what the original refuses", () => {
 });
 
 describe("generations of properties", () => {
-    it("are told apart", () => {
+    it("are distinguished", () => {
         assert.equal(shapeOf({}), "flat");
         assert.equal(shapeOf({ interruptionHandling: true }), "flat");
         assert.equal(shapeOf({ weight: 1 }), "flat");

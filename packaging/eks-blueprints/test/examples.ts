@@ -1,4 +1,4 @@
-/** Prints what the add-on gives to others, so that those can say whether they take it: `pools`, or `values VERSION`. */
+/** Prints the objects or chart values that the add-on creates, for checks by an API server or Helm: `pools`, or `values VERSION`. */
 import { utils } from "@aws-quickstart/eks-blueprints";
 import { KarpenterAddOn, type KarpenterAddOnProps } from "../src";
 import { poolOf } from "../src/pool";
@@ -40,14 +40,14 @@ const EXAMPLES: KarpenterAddOnProps[] = [
 /** Of these a whole stack is made: flat as in the guide, and nested. */
 const STACKS = [documentProps, V1_PROPS];
 
-/** Every example goes into the same cluster, so each has names of its own. */
+/** All examples are applied to the same cluster, so their names must differ. */
 function renamed(manifests: Json[], prefix: string): Json[] {
     return JSON.parse(JSON.stringify(manifests).replaceAll('"name":"default', `"name":"${prefix}-default`));
 }
 
-/** What is found in the template of a whole stack, where CDK had its hands on it. */
+/** Resources in the template of a whole stack, after CDK has processed it. */
 async function synthesised(props: KarpenterAddOnProps, index: number): Promise<Json[]> {
-    // The library tells about itself where the answer goes.
+    // The library prints notices to standard output.
     utils.userLog.settings.type = "hidden";
     const made = await synth([vpcCni(), new KarpenterAddOn(props)], { version: "auto" });
     const kinds = ["EC2NodeClass", "NodePool"];

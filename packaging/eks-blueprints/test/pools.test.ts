@@ -40,7 +40,7 @@ describe("flat properties", () => {
         });
     });
 
-    it("give what the old API defaulted to", () => {
+    it("have the defaults of the v1alpha5 API", () => {
         const spec = pool(TAGS)?.pool.spec ?? {};
         assert.equal(spec.template.spec.expireAfter, "Never");
         assert.equal(spec.disruption.consolidationPolicy, "WhenEmpty");
@@ -221,7 +221,7 @@ describe("V1", () => {
         ec2NodeClassSpec: { ...TERMS, amiSelectorTerms: [{ alias: "bottlerocket@latest" }] },
     };
 
-    it("is written as it is given, with the policy's name of today", async () => {
+    it("is copied, with the current name of the consolidation policy", async () => {
         const made = await synth([new KarpenterV1AddOn(props)]);
         const { metadata, spec } = made.manifest("NodePool");
         assert.equal(metadata.name, "default-nodepool");
@@ -235,7 +235,7 @@ describe("V1", () => {
         assert.equal(nodeClass.metadata.name, "default-ec2nodeclass");
         assert.match(nodeClass.spec.role, /karpenternoderole/);
         assert.equal(nodeClass.spec.amiFamily, undefined);
-        // In kube-system, whose namespace nobody makes, and with definitions as a release of their own.
+        // In kube-system, which is not created, and with the CRDs as a separate release.
         assert.equal(made.release("karpenter").Namespace, "kube-system");
         assert.equal(made.manifest("Namespace"), undefined);
         assert.deepEqual(made.values("karpenter-crd"), { legacy: false });

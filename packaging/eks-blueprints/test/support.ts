@@ -61,7 +61,7 @@ export async function synth(addOns: blueprints.ClusterAddOn[], options: SynthOpt
     }
 }
 
-/** A template, and what its references come to in an account of our choice. */
+/** A template with its references resolved for a fixed account. */
 export class Synthesized {
     readonly template: Json;
 
@@ -114,7 +114,7 @@ export class Synthesized {
         );
     }
 
-    /** With references replaced by what they stand for. */
+    /** With references replaced by their values. */
     plain(value: Json): Json {
         if (Array.isArray(value)) {
             return value.map((one) => this.plain(one));

@@ -1,4 +1,4 @@
-# What is made in the account: roles, permissions, the queue and its rules, tags.
+# The resources in the account: roles, policies, the queue with its rules, tags.
 
 mock_provider "aws" {
   mock_data "aws_partition" {
@@ -36,7 +36,7 @@ run "roles" {
   }
   assert {
     condition     = jsondecode(aws_iam_role.node.assume_role_policy).Statement[0].Principal.Service == "ec2.amazonaws.com"
-    error_message = "Machines take the role of nodes."
+    error_message = "Instances use the node role."
   }
   assert {
     condition = toset([for each in aws_iam_role_policy_attachment.node : each.policy_arn]) == toset([
@@ -55,7 +55,7 @@ run "roles" {
         "oidc.aws.example/id/AWS:aud" = "sts.amazonaws.com"
       } }
     }]
-    error_message = "The controller's service account takes the role of the controller, and nobody else."
+    error_message = "Only the service account of the controller may assume the controller role."
   }
   assert {
     condition     = length(aws_eks_pod_identity_association.controller) == 0
@@ -168,7 +168,7 @@ run "without_interruption" {
   }
   assert {
     condition     = length(aws_iam_policy.controller) == 5 && !contains(keys(aws_iam_policy.controller), "KarpenterControllerInterruptionPolicy")
-    error_message = "Nobody may read what is not there."
+    error_message = "There are no permissions for missing resources."
   }
   assert {
     condition     = output.queue_name == "" && local.own_values.settings.interruptionQueue == ""

@@ -1,4 +1,4 @@
-# Which cluster is meant, and what is asked of whom. Nothing is reached: `tofu test` and `terraform test` need no account.
+# How the cluster is determined. No calls are made: `tofu test` and `terraform test` need no account.
 
 mock_provider "aws" {
   mock_data "aws_partition" {

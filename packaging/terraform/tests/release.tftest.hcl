@@ -1,4 +1,4 @@
-# What Helm is told: which charts, and with which values.
+# The charts and values of the Helm releases.
 
 mock_provider "aws" {
   mock_data "aws_partition" {
@@ -116,11 +116,11 @@ run "a_chart_from_elsewhere_with_the_old_api" {
   }
   assert {
     condition     = length(helm_release.crds) == 1 && helm_release.karpenter.skip_crds
-    error_message = "No chart of a controller brings the definitions of the old API."
+    error_message = "The chart of the controller does not include the v1alpha5 CRDs."
   }
   assert {
     condition     = yamldecode(helm_release.crds[0].values[0]).legacy
-    error_message = "The definitions of the old API are installed too."
+    error_message = "The v1alpha5 CRDs are installed too."
   }
 }
 
@@ -200,7 +200,7 @@ run "values_over_ours" {
   }
   assert {
     condition     = yamldecode(helm_release.crds[0].values[0]) == { legacy = true, keep = false }
-    error_message = "The definitions of the old API are installed too."
+    error_message = "The v1alpha5 CRDs are installed too."
   }
 }
 
@@ -302,7 +302,7 @@ run "an_affinity_as_it_is" {
   }
   assert {
     condition     = local.own_values.affinity == var.affinity
-    error_message = "Whoever insists gets it."
+    error_message = "The affinity of the values is used if allow_self_scheduling is set."
   }
 }
 
@@ -369,7 +369,7 @@ run "fails_while_there_are_machines" {
   }
   assert {
     condition     = terraform_data.machines.input.on_destroy == "fail"
-    error_message = "The script is told."
+    error_message = "The script gets the setting."
   }
 }
 

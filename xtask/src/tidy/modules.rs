@@ -223,7 +223,7 @@ fn parent(module: &[String]) -> &[String] {
     module.split_last().map_or(&[], |(_, rest)| rest)
 }
 
-/// Reads a path with groups, `a::{b, c::{d}}`, and returns what follows it.
+/// Parses a path with groups, such as `a::{b, c::{d}}`, into `found`; returns the text after it.
 fn tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {

@@ -1,5 +1,5 @@
-//! The part of PromQL that the dashboards use, read as far as names and labels go: selectors, functions, aggregations with
-//! `by` in front, arithmetic with `on`. Anything else is an error.
+//! A parser for the subset of PromQL that the dashboards use: selectors, functions, aggregations with `by` in front, and
+//! arithmetic with `on`. It keeps only names and labels of series. Any other syntax is an error.
 
 /// A query.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 # Amazon Linux 2. Runs before bootstrap.sh, which puts the sandbox image into the file written here and restarts containerd.
-# Whatever fails, fails before containerd's file is touched: the machine then works as if nothing had been asked for.
-# SOCI_ROOT is put before every path that is written; a test sets it.
+# Any failure happens before containerd's configuration is changed: the node then works without the snapshotter.
+# SOCI_ROOT is prepended to every path that is written; tests set it.
 root=${SOCI_ROOT:-}
 socket=/run/soci-snapshotter-grpc/soci-snapshotter-grpc.sock
 
@@ -10,7 +10,7 @@ at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 containerd_version=$(containerd --version | awk '{ print $3 }') || containerd_version=
 containerd_version=${containerd_version#v}
 if [ -z "$containerd_version" ] || ! at_least "$containerd_version" 1.5.0; then
-  say "containerd ${containerd_version:-(no version)} is left alone: 1.5.0 or later is needed"
+  say "containerd ${containerd_version:-(no version)} is not changed: 1.5.0 or later is needed"
   exit 0
 fi
 
@@ -20,11 +20,11 @@ modprobe fuse
 program=/usr/bin/soci-snapshotter-grpc
 if [ "$install" = ami ]; then
   if [ ! -x "$root$program" ]; then
-    say "the machine image has no $program, and soci.install forbids to download it"
+    say "the AMI has no $program, and soci.install does not allow a download"
     exit 1
   fi
 else
-  # Images of Amazon Linux 2 never had it, so there is nothing to look for.
+  # AL2 AMIs never include it.
   program=/usr/local/bin/soci-snapshotter-grpc
   case $(uname -m) in
     x86_64) arch=amd64 sha256=$sha256_amd64 ;;

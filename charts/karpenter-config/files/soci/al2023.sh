@@ -1,6 +1,6 @@
 # Amazon Linux 2023. nodeadm writes containerd's and the kubelet's files from the NodeConfig beside this script and starts
-# both after it, so all that is left is the snapshotter itself.
-# SOCI_ROOT is put before every path that is looked at or written; a test sets it.
+# both after this script, which only has to configure the snapshotter.
+# SOCI_ROOT is prepended to every path that is read or written; tests set it.
 root=${SOCI_ROOT:-}
 units=$root/etc/systemd/system
 
@@ -29,14 +29,14 @@ if [ "$install" = download ] || { [ "$install" = auto ] && [ ! -x "$root$program
   mkdir -p "$root/usr/local/bin"
   tar --extract --gzip --file "$scratch/$archive" --directory "$root/usr/local/bin" soci soci-snapshotter-grpc
 elif [ ! -x "$root$program" ]; then
-  say "the machine image has no $program, and soci.install forbids to download it"
+  say "the AMI has no $program, and soci.install does not allow a download"
   exit 1
 fi
 
 mkdir -p "$root/etc/soci-snapshotter-grpc" "$units/containerd.service.d" "$units/soci-snapshotter.service.d"
 snapshotter_config >"$root/etc/soci-snapshotter-grpc/config.toml"
 
-# The unit of the machine image listens through a socket unit. It is kept, and only told of another program.
+# The unit of the AMI listens through a socket unit. It is kept; only its program is replaced.
 if [ ! -f "$units/soci-snapshotter.service" ] && [ ! -f "$root/usr/lib/systemd/system/soci-snapshotter.service" ]; then
   cat >"$units/soci-snapshotter.service" <<UNIT
 [Unit]
@@ -61,7 +61,7 @@ ExecStart=$program --address fd://
 UNIT
 fi
 
-# containerd 2.2.3 unpacks the pause image through the snapshotter, and would wait for it for ever.
+# containerd 2.2.3 unpacks the pause image through the snapshotter, and would wait for it forever.
 cat >"$units/containerd.service.d/10-soci.conf" <<'UNIT'
 [Unit]
 Requires=soci-snapshotter.service

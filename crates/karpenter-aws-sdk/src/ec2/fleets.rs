@@ -1,4 +1,4 @@
-//! Fleets of type instant.
+//! EC2 fleets of type `instant`.
 
 use aws_sdk_ec2::operation::create_fleet::CreateFleetOutput;
 use aws_sdk_ec2::operation::create_fleet::builders::CreateFleetFluentBuilder;
@@ -87,7 +87,7 @@ pub(super) fn answer(answer: CreateFleetOutput) -> FleetAnswer {
     }
 }
 
-/// The template's name and the override that were used.
+/// The launch template and the override that were used.
 fn used(response: Option<sdk::LaunchTemplateAndOverridesResponse>) -> (Option<String>, FleetOverride) {
     let (template, overrides) = response
         .map(|response| (response.launch_template_specification, response.overrides))
@@ -104,7 +104,7 @@ fn used(response: Option<sdk::LaunchTemplateAndOverridesResponse>) -> (Option<St
 
 fn instances(instances: sdk::CreateFleetInstance) -> FleetInstances {
     let (launch_template_name, mut launched_as) = used(instances.launch_template_and_overrides);
-    // Newer answers tell the place themselves.
+    // Newer responses contain the zone.
     launched_as.zone = launched_as.zone.or(instances.availability_zone);
     launched_as.subnet_id = launched_as.subnet_id.or(instances.subnet_id);
     let instance_type = instances.instance_type.as_ref().map(|name| name.as_str().to_owned());

@@ -1,4 +1,4 @@
-//! InstanceCalls and their health.
+//! Instances and their status.
 
 use aws_sdk_ec2::operation::run_instances::builders::RunInstancesFluentBuilder;
 use aws_sdk_ec2::types as sdk;
@@ -28,7 +28,8 @@ pub(super) fn dry_run(
         .set_tag_specifications(tag_specifications(&request.tag_specifications))
 }
 
-/// The subnet is each interface's: EC2 refuses one for the machine next to a template with interfaces.
+/// Each network interface has the subnet: EC2 rejects a subnet of the instance if the template has network
+/// interfaces.
 fn interfaces(request: &DryRunInstances) -> Vec<sdk::InstanceNetworkInterfaceSpecification> {
     let wanted = request.network_interfaces.iter().map(|interface| {
         sdk::InstanceNetworkInterfaceSpecification::builder()
@@ -41,7 +42,7 @@ fn interfaces(request: &DryRunInstances) -> Vec<sdk::InstanceNetworkInterfaceSpe
     wanted.collect()
 }
 
-/// A state that nobody has heard of is taken for the one before the machine runs: it is not over.
+/// An unknown state is treated as pending, so that the instance does not count as terminated.
 fn state(state: Option<&sdk::InstanceStateName>) -> InstanceState {
     state.and_then(|name| InstanceState::parse(name.as_str())).unwrap_or_default()
 }
@@ -147,12 +148,12 @@ mod tests {
             ..DryRunInstances::default()
         };
         let sent = interfaces(&request);
-        let told = sent.iter().map(|interface| {
+        let converted = sent.iter().map(|interface| {
             let kind = interface.interface_type().unwrap_or_default();
             (interface.network_card_index(), interface.device_index(), kind, interface.subnet_id())
         });
         let expected =
             [(None, Some(0), "", Some("subnet-1")), (Some(1), Some(2), "efa-only", Some("subnet-1"))];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(converted.collect::<Vec<_>>(), expected);
     }
 }

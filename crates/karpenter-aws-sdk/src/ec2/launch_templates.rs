@@ -1,4 +1,4 @@
-//! Launch templates. What our own values leave open is not sent.
+//! Launch templates. Fields that are `None` are not sent.
 
 use aws_sdk_ec2::types as sdk;
 use karpenter_aws::api::ec2::{
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enclaves_and_monitoring_are_switched_off_explicitly() {
+    fn enclaves_and_monitoring_are_disabled_explicitly() {
         let sent = launch_template_data(&LaunchTemplateData::default());
         assert_eq!(sent.enclave_options().and_then(|options| options.enabled()), Some(false));
         assert_eq!(sent.monitoring().and_then(|monitoring| monitoring.enabled()), Some(false));

@@ -1,4 +1,4 @@
-//! Subnets, security groups, images, reservations and placement groups.
+//! Subnets, security groups, AMIs, capacity reservations and placement groups.
 
 use aws_sdk_ec2::types as sdk;
 use karpenter_aws::api::ec2::{CapacityReservation, Image, PlacementGroup, SecurityGroup, Subnet};
@@ -49,7 +49,7 @@ pub(super) fn capacity_reservation(reservation: sdk::CapacityReservation) -> Cap
     let kind = reservation.reservation_type.as_ref().map(sdk::CapacityReservationType::as_str);
     CapacityReservation {
         instance_match_criteria: spelled(criteria),
-        // Older answers do not tell it.
+        // Older responses do not contain the type.
         reservation_type: kind.unwrap_or("default").to_owned(),
         state: spelled(reservation.state.as_ref().map(sdk::CapacityReservationState::as_str)),
         tenancy: reservation.tenancy.as_ref().map(|tenancy| tenancy.as_str().to_owned()),

@@ -1,4 +1,4 @@
-//! Instance types, as the catalog knows them.
+//! Converts instance types into those of the catalog.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use karpenter_catalog::aws::{Accelerator, Disk, Ebs, InstanceStorage, NetworkCar
 
 use crate::convert::{count, size};
 
-/// A type without a name is nothing.
+/// An instance type without a name is skipped.
 pub(super) fn type_info(info: InstanceTypeInfo) -> Option<TypeInfo> {
     let cpu = info.v_cpu_info.unwrap_or_else(|| aws_sdk_ec2::types::VCpuInfo::builder().build());
     let processor =
@@ -46,7 +46,7 @@ pub(super) fn type_info(info: InstanceTypeInfo) -> Option<TypeInfo> {
         ipv6_addresses_per_interface: count(network.ipv6_addresses_per_interface),
         default_network_card: count(network.default_network_card_index),
         network_cards: network_cards(network.network_cards.unwrap_or_default()),
-        // No call of EC2 tells these.
+        // EC2 does not return these.
         network_bandwidth_mbps: None,
         vpc_limits: None,
         instance_storage: info.instance_storage_info.map(instance_storage),
@@ -77,10 +77,10 @@ fn texts<T>(values: Option<Vec<T>>, name: impl Fn(&T) -> &str) -> Vec<Arc<str>> 
     values.unwrap_or_default().iter().map(|value| name(value).into()).collect()
 }
 
-/// GHz as MHz, Gbps as Mbps.
+/// Converts GHz to MHz, or Gbps to Mbps.
 fn thousandths(value: Option<f64>) -> Option<u32> {
     let value = (value? * 1000.0).round();
-    // Within range, so nothing is lost.
+    // The value is in range, so the cast is exact.
     (value >= 0.0 && value <= f64::from(u32::MAX)).then_some(value as u32)
 }
 

@@ -294,7 +294,10 @@ async fn alias_without_published_amis_is_an_error() {
             "windows2025@latest",
             "getting AMI queries, Windows Server 2025 requires EKS version 1.35 or higher, current version: 1.34",
         ),
-        ("ubuntu@latest", "getting AMI queries, \"ubuntu@latest\" is no alias; valid: family@version"),
+        (
+            "ubuntu@latest",
+            "getting AMI queries, \"ubuntu@latest\" is not a valid alias; valid: family@version",
+        ),
     ] {
         let error = bench.list_as(alias, 1, &json!([{ "alias": alias }])).await.expect_err(alias);
         assert!(error.to_string().starts_with(expected), "{error}");

@@ -193,7 +193,7 @@ impl InterruptionQueue {
 
     fn failed(&self, error: &AwsError) -> Requeue {
         if error.is_not_found() {
-            // It may come back under another address.
+            // A queue that is created again may have another URL.
             *self.url.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);

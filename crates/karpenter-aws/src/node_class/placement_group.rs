@@ -19,11 +19,11 @@ pub(crate) fn evaluate(
         (Ok(Some(_)), _) | (Ok(None), None) => ConditionResult::ready(condition, Recheck::OnChange),
         (Ok(None), Some(selector)) => {
             let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-            let wanted = given(&selector.name).or_else(|| given(&selector.id)).unwrap_or_default();
+            let selector = given(&selector.name).or_else(|| given(&selector.id)).unwrap_or_default();
             ConditionResult::not_ready(
                 condition,
                 NOT_FOUND,
-                format!("Placement group {wanted:?} not found"),
+                format!("Placement group {selector:?} not found"),
                 "create the placement group in this region, or correct spec.placementGroupSelector",
                 Recheck::OnChange,
             )

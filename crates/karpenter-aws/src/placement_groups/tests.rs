@@ -42,27 +42,28 @@ fn launch_uses_lowest_allowed_partition() {
         strategy: aws::PlacementStrategy::Partition,
         partition_count: count,
     };
-    let wanted = |operator, values: &[&str]| Requirement::new("partition", operator, values.iter().copied());
-    // "10" sorts before "2" as a text.
+    let required =
+        |operator, values: &[&str]| Requirement::new("partition", operator, values.iter().copied());
+    // "10" sorts before "2" as a string.
     let table: [(Option<Requirement>, Option<u32>); 9] = [
         (None, None),
-        (Some(wanted(Operator::In, &["10", "2"])), Some(2)),
-        (Some(wanted(Operator::In, &["3"])), Some(3)),
-        (Some(wanted(Operator::NotIn, &["1"])), Some(2)),
-        (Some(wanted(Operator::Gt, &["4"])), Some(5)),
-        (Some(wanted(Operator::Exists, &[])), None),
-        (Some(wanted(Operator::In, &["99"])), None),
-        (Some(wanted(Operator::DoesNotExist, &[])), None),
-        (Some(wanted(Operator::In, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"])), None),
+        (Some(required(Operator::In, &["10", "2"])), Some(2)),
+        (Some(required(Operator::In, &["3"])), Some(3)),
+        (Some(required(Operator::NotIn, &["1"])), Some(2)),
+        (Some(required(Operator::Gt, &["4"])), Some(5)),
+        (Some(required(Operator::Exists, &[])), None),
+        (Some(required(Operator::In, &["99"])), None),
+        (Some(required(Operator::DoesNotExist, &[])), None),
+        (Some(required(Operator::In, &["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"])), None),
     ];
-    for (wanted, expected) in table {
-        assert_eq!(launch_partition(&group(10), wanted.as_ref()), expected, "{wanted:?}");
+    for (required, expected) in table {
+        assert_eq!(launch_partition(&group(10), required.as_ref()), expected, "{required:?}");
     }
     assert_eq!(
-        launch_partition(&group(1), Some(&wanted(Operator::In, &["1"]))),
+        launch_partition(&group(1), Some(&required(Operator::In, &["1"]))),
         Some(1),
         "there is no choice"
     );
     let spread = aws::PlacementGroup { strategy: aws::PlacementStrategy::Spread, ..group(3) };
-    assert_eq!(launch_partition(&spread, Some(&wanted(Operator::In, &["1"]))), None);
+    assert_eq!(launch_partition(&spread, Some(&required(Operator::In, &["1"]))), None);
 }

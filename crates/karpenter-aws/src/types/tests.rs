@@ -1,4 +1,4 @@
-//! Types of classes on the in-process cloud: what is asked for, what changes an answer, and what does not.
+//! Instance types of classes with the fake: calls, changes that affect the result, and changes that do not.
 
 mod classes;
 mod offerings;
@@ -14,7 +14,7 @@ use super::resolved::Work;
 use super::*;
 use crate::fake::{Call, FakeAws};
 
-/// A region, what is known of it, and a class with a subnet in each of its first two zones.
+/// A region with discovered instance types, and a class with a subnet in each of its first two zones.
 struct Scene {
     cloud: Arc<FakeAws>,
     types: InstanceTypes,
@@ -120,7 +120,7 @@ fn short(instance_type: &str, zone: &str, capacity_type: &str, scope: Scope) -> 
     }
 }
 
-/// "zone-letter capacity-type" of what can be had, with partition and reservation where there are any.
+/// Available offerings as "zone-letter capacity-type", with partition and reservation if present.
 fn available(instance_type: &InstanceType) -> Vec<String> {
     let offerings = instance_type.offerings.iter().filter(|offering| offering.available);
     offerings
@@ -226,7 +226,7 @@ async fn discovered_types_equal_built_in_catalog() {
     let embedded = facts.resolve(&AwsNodeClass { spot_price_factor: 0.4, ..view.facts.clone() });
     let live = scene.list(&class()).await;
     assert_eq!(live.len(), 1386);
-    // The embedded catalog has a spot price everywhere, EC2 only where it sells the type.
+    // The embedded catalog has a spot price in every zone, EC2 only where it offers the type.
     let comparable = |one: &InstanceType| {
         let mut one = one.clone();
         for offering in one.offerings.iter_mut().filter(|offering| !offering.available) {
@@ -268,7 +268,7 @@ async fn change_resolves_only_affected_types() {
         let known = Resolved::make(view.clone(), inputs(), None, None);
         change();
         assert_eq!(known.work(&view, &inputs()), expected);
-        // Whatever was kept, the result is what it would have been from nothing.
+        // The result equals resolution from scratch, whatever was reused.
         let partly = Resolved::make(view.clone(), inputs(), Some(&known), None);
         assert_eq!(partly.types(), Resolved::make(view.clone(), inputs(), None, None).types());
         assert_eq!(partly.work(&view, &inputs()), Work::Nothing);
@@ -341,7 +341,7 @@ async fn classes_track_changes_independently() {
     assert_eq!(available(&scene.one(&one, "m5.large").await), ALL);
     assert_eq!(available(&scene.one(&other, "m5.large").await), ALL);
     scene.types.unavailable().mark_pool(short("m5.large", "us-east-1a", "spot", Scope::AnyLaunch), "x");
-    // Whoever asks first does not hide the change from the one who asks next.
+    // A class that is resolved first does not hide the change from the next one.
     let without = ["a on-demand", "b on-demand", "b spot"];
     assert_eq!(available(&scene.one(&one, "m5.large").await), without);
     assert_eq!(available(&scene.one(&other, "m5.large").await), without);
@@ -364,7 +364,7 @@ async fn interruptions_mark_offerings_and_reservations_unavailable() {
     assert_eq!(available(&scene.one(&class, "m5.large").await), left);
 }
 
-/// Whatever happens in whatever order, what is made anew in parts equals what is made from nothing.
+/// For any sequence of changes, partial resolution equals resolution from scratch.
 #[tokio::test(start_paused = true)]
 async fn partial_resolution_equals_full_resolution() {
     let scene = Scene::discovered().await;

@@ -21,7 +21,7 @@ fn wish<'a>(instance_type: &'a str, zone: &'a str, capacity_type: &'a str) -> Of
 
 #[tokio::test(start_paused = true)]
 async fn unavailable_offering_applies_to_its_scope() {
-    // What was marked; what is asked for as (type, zone, capacity type, group, partition); whether that is short.
+    // The unavailable offering; a query as (type, zone, capacity type, group, partition); the expected result.
     type Asked = (&'static str, &'static str, &'static str, Option<&'static str>, Option<u32>);
     let general = || Scope::AnyLaunch;
     let group = || Scope::Group("pg-1".to_owned());
@@ -122,11 +122,11 @@ async fn changes_list_affected_instance_types() {
     assert_eq!(unavailable.current().changed_since(first), types(&["c5.large"]));
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
-    // Seeing the same again changes nothing for readers.
+    // Marking the same offering again is not a change.
     unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::AnyLaunch), "x");
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
-    // What ends is a change too, and only of its own type.
+    // The expiry of an entry is a change of its instance type only.
     tokio::time::advance(2 * MINUTE).await;
     assert_eq!(unavailable.current().changed_since(second), types(&["m5.large"]));
     let third = unavailable.current().version();

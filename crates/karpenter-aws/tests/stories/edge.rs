@@ -1,4 +1,4 @@
-//! What happens to machines by itself, and what is left over of them.
+//! Controllers of running instances: interruptions, reservations, zonal shifts, tags and garbage collection.
 
 mod garbage_collection;
 mod interruption_log;

@@ -1,5 +1,5 @@
-//! Launches and machines on the in-process cloud, from a claim to EC2's calls and back, without a cluster: there is an
-//! API server only for what is told about objects.
+//! Launches and instances with the fake, from a NodeClaim to the EC2 calls, without a cluster: the API server is only
+//! used for events.
 
 mod conformance;
 mod events;

@@ -1,4 +1,4 @@
-//! What is written to the log, for stories that check it: every event of this thread, with its fields as text.
+//! Collects the log lines of this thread with their fields as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) level: Level,
-    /// `message` among them.
+    /// Including `message`.
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
@@ -22,7 +22,7 @@ impl Line {
     }
 }
 
-/// Listens until it is dropped. Stories run on one thread, so nobody else's lines come in between.
+/// Collects log lines until it is dropped. Each story runs on one thread, so lines of other stories are not included.
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<Line>>>,
     _listening: DefaultGuard,

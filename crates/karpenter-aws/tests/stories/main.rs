@@ -1,5 +1,5 @@
-//! The AWS provider's controllers on an embedded API server and an in-process cloud. All suites of the crate are
-//! modules of this one binary.
+//! The controllers of the AWS provider with an embedded API server and the AWS fake. All suites of the crate are
+//! modules of this binary.
 
 mod edge;
 mod launch;

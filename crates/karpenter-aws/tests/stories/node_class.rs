@@ -1,4 +1,4 @@
-//! Classes: from their creation until nothing of them is left.
+//! EC2NodeClasses, from creation to deletion.
 
 mod assembly;
 mod becoming_ready;

@@ -1,5 +1,4 @@
-//! What keeps knowledge of types fresh: discovery, prices, memory that nodes turn out to have, prices that overlays
-//! state, and what is memory about all of it.
+//! Controllers of instance types: discovery, prices, discovered memory, prices of NodeOverlays, and their metrics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,7 +65,7 @@ fn class() -> EC2NodeClass {
     .expect("a class")
 }
 
-/// A provider that only sells.
+/// A provider that only lists instance types.
 struct Shop(InstanceTypes);
 
 impl CloudProvider for Shop {
@@ -99,7 +98,7 @@ impl CloudProvider for Shop {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// The pool `broken` has a class that cannot be used.
+    /// The class of the NodePool `broken` is not ready.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
         Box::pin(async move {
             if pool.metadata.name.as_deref() == Some("broken") {
@@ -127,7 +126,7 @@ async fn types_missing_in_tables_are_logged_in_one_warning() {
             cloud.types.push(info);
         });
     };
-    // The second is in no listing, but in a table.
+    // The second one is in a built-in table only.
     ["m99.large", "c9g.large", "x99.metal"].into_iter().for_each(add);
     let metrics = TypeMetrics::new(world.context.metrics.registry());
     world.spawn(DiscoveryController::new(types, metrics), DiscoveryController::watch, 1);
@@ -240,7 +239,7 @@ async fn memory_is_discovered_from_nodes() {
     world.pass(MINUTE).await;
     assert_eq!(memory().await, 7700 << 20);
 
-    // Nodes of the story are born registered and become so again.
+    // The nodes of this story become registered twice.
     for (name, instance_id, reported, expected_mib) in
         [("two", "i-2", "7800Mi", 7700), ("three", "i-3", "7600Mi", 7600)]
     {
@@ -320,7 +319,7 @@ async fn overlays_set_prices_of_types_without_price() {
     });
     world.create::<NodeOverlay>(overlay).await;
     world.pass(MINUTE).await;
-    assert!(!is_available().await, "nobody has looked at the overlay yet");
+    assert!(!is_available().await, "the overlay is not evaluated yet");
     let overlays: Api<NodeOverlay> = Api::all(world.client.clone());
     let checked = json!({"status": {"conditions": [{
         "type": "ValidationSucceeded", "status": "True", "reason": "ValidationSucceeded", "message": "",

@@ -1,5 +1,5 @@
-//! Everything together: the operator with the assembled provider, on an embedded cluster and an in-process AWS whose
-//! machines boot. From pods that wait to machines and back.
+//! The operator with the assembled provider, on an embedded cluster and the AWS fake, whose instances boot: from
+//! pending pods to nodes and back.
 
 mod inflate;
 mod legacy;

@@ -2,7 +2,7 @@
 //! them if the owner's deletion requests that. It handles every kind that the API server serves.
 //!
 //! Kinds with a store are read from it; for all others only metadata is watched. A [`graph::Graph`] holds the objects
-//! and their owners. Before an object is deleted because an owner is missing, the API server is asked for the owner.
+//! and their owners. Before an object is deleted because an owner is missing, the owner is read from the API server.
 //!
 //! Upstream: pkg/controller/garbagecollector/garbagecollector.go
 

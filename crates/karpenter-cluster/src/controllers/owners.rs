@@ -82,7 +82,7 @@ where
             }
             Claim::Adopt if !may_adopt(&object) => {}
             Claim::Adopt => {
-                // The store may lag behind a deletion that orphans; the API server is asked before adoption.
+                // The store may lag behind an orphaning deletion: read the owner from the API server before adoption.
                 let alive = match alive {
                     Some(alive) => alive,
                     None => *alive.insert(is_alive(context, owners, controller).await?),

@@ -117,7 +117,7 @@ impl Reconcile for PodCollector {
         if missing_for < QUARANTINE {
             return Ok(Requeue::After(QUARANTINE - missing_for));
         }
-        // The store may lag, so the API server is asked.
+        // The store may lag, so the node is read from the API server.
         if Api::<Node>::all(self.context.client.clone()).get_opt(&key.name).await?.is_some() {
             forget();
             return Ok(Requeue::No);

@@ -42,14 +42,14 @@ async fn record(fail_first: u32, again: &[(&str, u64)], keys: &[&str]) -> Vec<(u
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_come_once_in_the_order_they_became_dirty() {
+async fn keys_are_processed_once_in_order_of_first_change() {
     let seen = record(0, &[], &["b", "a", "b", "c"]).await;
     let names: Vec<&str> = seen.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["b", "a", "c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_wait_longer_each_time() {
+async fn failures_back_off_exponentially() {
     let seen = record(3, &[], &["a"]).await;
     let at: Vec<u64> = seen.iter().map(|(at, _)| *at).collect();
     assert_eq!(at, [0, 10, 30, 70]);
@@ -79,7 +79,7 @@ impl Measure for Counted {
     }
 }
 
-/// Takes 100 ms and fails the first time.
+/// A pass takes 100 ms and fails the first time.
 struct Slow(Mutex<bool>);
 
 impl Reconcile for Slow {
@@ -91,7 +91,7 @@ impl Reconcile for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_and_passes_of_keys_are_measured() {
+async fn queue_metrics_have_waits_and_durations() {
     let counted = Arc::new(Counted::default());
     let queue = Queue::measured(counted.clone());
     queue.add(key("a"));
@@ -102,7 +102,7 @@ async fn waits_and_passes_of_keys_are_measured() {
     tokio::time::sleep(Duration::from_millis(40)).await;
     let forty = Duration::from_millis(40);
     assert_eq!(queue.in_progress(), InProgress { total: forty, longest: forty });
-    // Counted once while it waits, although it became dirty twice.
+    // Counted once while it is in the queue, although it is added twice.
     queue.add(key("b"));
     queue.add(key("b"));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -126,7 +126,7 @@ async fn waits_and_passes_of_keys_are_measured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deadlines_are_kept() {
+async fn requeue_after_is_respected() {
     let seen = record(0, &[("a", 700), ("b", 300)], &["a", "b"]).await;
     let at: Vec<(u64, &str)> = seen.iter().map(|(at, name)| (*at, name.as_str())).collect();
     assert_eq!(at, [(0, "a"), (0, "b"), (300, "b"), (700, "a")]);

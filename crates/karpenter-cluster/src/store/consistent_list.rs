@@ -1,8 +1,9 @@
-//! A client whose streamed lists are what the cluster holds now.
+//! A client whose streamed lists are consistent with the latest state.
 //!
-//! The watcher asks for a streamed list of any age. A server that lags behind others would answer with a cluster from
-//! before the last leader's writes, and what that one launched would be launched again. Asked without an age, the server
-//! first makes sure that it is not behind, as it does for lists in pages.
+//! The watcher requests a streamed list with `resourceVersion=0`, which any API server may answer from its cache. A
+//! server that lags behind could return a state from before the last writes of the previous leader, and instances
+//! would be launched twice. Without a resource version the server first makes sure that its cache is current, as it
+//! does for paged lists.
 
 use http::{Request, Uri};
 use kube::Client;
@@ -22,7 +23,7 @@ pub(super) fn without_version(client: &Client) -> Client {
     Client::new(service, client.default_namespace())
 }
 
-/// The same question about now, if it is one for a streamed list of any age.
+/// The request without the resource version, if it is a streamed list of any version.
 fn without_resource_version(uri: &Uri) -> Option<Uri> {
     let query = uri.query().filter(|query| query.split('&').any(|part| part == "sendInitialEvents=true"))?;
     let parts: Vec<&str> = query.split('&').filter(|part| *part != ANY_VERSION).collect();
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_streamed_lists_are_asked_for_anew() {
+    fn resource_version_is_removed_from_streamed_lists_only() {
         let cases = [
             (
                 "/api/v1/pods?&watch=true&resourceVersion=0&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
@@ -49,9 +50,9 @@ mod tests {
             ("/api/v1/pods?watch=true&resourceVersion=0", None),
             ("/api/v1/pods", None),
         ];
-        for (asked, expected) in cases {
-            let asked: Uri = asked.parse().expect("a path");
-            assert_eq!(without_resource_version(&asked).map(|uri| uri.to_string()).as_deref(), expected);
+        for (requested, expected) in cases {
+            let requested: Uri = requested.parse().expect("a path");
+            assert_eq!(without_resource_version(&requested).map(|uri| uri.to_string()).as_deref(), expected);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! A client that asks for pods and nodes in protobuf, and hands on the little JSON that is read of them.
+//! A client that requests pods and nodes as protobuf and converts the responses to JSON with the fields that are
+//! read.
 //!
-//! A server needs half of the time to write an object in protobuf (docs/bench.md), and what is not wanted of it is passed
-//! over here without being looked at. Whoever asks notices nothing: a server that answers in JSON is passed on as it is,
-//! and one whose protobuf is not understood is not asked for it again.
+//! A server writes protobuf in half of the time of JSON (docs/bench.md), and fields that are not read are skipped
+//! without decoding. Callers see only JSON. If the server answers in JSON, the response is passed on; after a
+//! protobuf message that cannot be decoded, protobuf is not requested again.
 
 mod fields;
 mod list_stream;
@@ -24,25 +25,29 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::OnceCell;
 
-/// Protobuf if it can be had.
-const WANTED: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
+/// Protobuf preferred, JSON accepted.
+const PROTOBUF_OR_JSON: HeaderValue =
+    HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Nothing else will do.
+/// Only protobuf.
 const ONLY_PROTOBUF: HeaderValue = HeaderValue::from_static(PROTOBUF);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Before every message of a watch stands its length.
+/// Each message of a watch is preceded by its length.
 const LENGTH_BYTES: usize = 4;
-/// More than a server stores.
+/// More than the API server stores per object.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
 
-/// The same client for reading kinds that [`fields`] knows: pods and nodes, and nothing but to be kept. `tell` hears why
-/// protobuf is no longer asked for, once.
-pub fn protobuf_client(client: &Client, tell: fn(&str)) -> Client {
+/// The client for reading kinds that [`fields`] describes: pods and nodes. Use it only for stores. `on_disabled` is
+/// called once, with the reason, if protobuf is no longer requested.
+pub fn protobuf_client(client: &Client, on_disabled: fn(&str)) -> Client {
     let inner = client.clone();
-    let support =
-        Arc::new(ProtobufSupport { is_disabled: AtomicBool::new(false), lists: OnceCell::new(), tell });
+    let support = Arc::new(ProtobufSupport {
+        is_disabled: AtomicBool::new(false),
+        lists: OnceCell::new(),
+        on_disabled,
+    });
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (client, support) = (inner.clone(), support.clone());
         async move {
@@ -52,7 +57,7 @@ pub fn protobuf_client(client: &Client, tell: fn(&str)) -> Client {
                 {
                     return Ok(answer);
                 }
-                request.headers_mut().insert(ACCEPT, WANTED);
+                request.headers_mut().insert(ACCEPT, PROTOBUF_OR_JSON);
             }
             let is_watch = is_watch(&request);
             read(client.send(request).await?, is_watch, support).await
@@ -63,13 +68,13 @@ pub fn protobuf_client(client: &Client, tell: fn(&str)) -> Client {
 
 struct ProtobufSupport {
     is_disabled: AtomicBool,
-    /// Whether the server writes lists well enough for one to stand for the beginning of a watch.
+    /// Whether the server streams plain lists, so that a list can replace the start of a watch.
     lists: OnceCell<bool>,
-    tell: fn(&str),
+    on_disabled: fn(&str),
 }
 
 impl ProtobufSupport {
-    /// Asked once. Whoever does not say is asked again next time.
+    /// Reads the server version once; retried after a failure.
     async fn streams_lists(&self, client: &Client) -> bool {
         let ask = || async {
             let version = client.apiserver_version().await.map_err(drop)?;
@@ -84,7 +89,7 @@ impl ProtobufSupport {
 
     fn disable_after(&self, error: &Error) {
         if error.kind() == ErrorKind::InvalidData && !self.is_disabled.swap(true, Ordering::Relaxed) {
-            (self.tell)(&error.to_string());
+            (self.on_disabled)(&error.to_string());
         }
     }
 }
@@ -94,7 +99,7 @@ fn is_watch(request: &Request<Body>) -> bool {
     query.split('&').any(|part| matches!(part, "watch=true" | "watch=1"))
 }
 
-/// The request for a list that can stand for the watch, if it is to begin with everything.
+/// The list request that can replace the start of the watch, if the watch begins with a streamed list.
 fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
     let mut list = Request::new(Body::empty());
     *list.uri_mut() = list_stream::list_of(request.uri())?;
@@ -103,7 +108,7 @@ fn list_for(request: &Request<Body>) -> Option<Request<Body>> {
     Some(list)
 }
 
-/// The answer to the watch, made of the list; `None` if the watch is to be asked for as it is.
+/// The response to the watch, made from a list; `None` if the watch itself is to be sent.
 async fn listed(
     client: &Client,
     list: Request<Body>,
@@ -114,7 +119,7 @@ async fn listed(
     }
     let answer = client.send(list).await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    // Refusals are told in the words of the watch itself.
+    // Errors are taken from the watch itself.
     if !answer.status().is_success() || !kind.starts_with(PROTOBUF) {
         return Ok(None);
     }
@@ -137,7 +142,7 @@ async fn read(
     if !kind.starts_with(PROTOBUF) {
         return Ok(answer.map(|body| body.map_err(Error::other).boxed_unsync()));
     }
-    // A refusal to watch is an answer like any other.
+    // An error response to a watch is a plain object.
     let is_watch = is_watch && answer.status().is_success();
     let (mut head, body) = answer.into_parts();
     head.headers.insert(CONTENT_TYPE, JSON);
@@ -145,13 +150,13 @@ async fn read(
     let body = if is_watch {
         let messages = messages(body.into_data_stream().map_err(Error::other));
         let lines = messages.map(move |message| {
-            let line = message.and_then(|message| to_json::event(&message).ok_or_else(not_understood));
+            let line = message.and_then(|message| to_json::event(&message).ok_or_else(undecodable));
             line.inspect_err(|error| support.disable_after(error)).map(Frame::data)
         });
         StreamBody::new(lines).boxed_unsync()
     } else {
         let whole = body.collect_bytes().await?;
-        let object = to_json::object(&whole).ok_or_else(not_understood);
+        let object = to_json::object(&whole).ok_or_else(undecodable);
         let object = object.inspect_err(|error| support.disable_after(error));
         Full::new(object.map_err(|error| kube::Error::Service(error.into()))?)
             .map_err(|never| match never {})
@@ -160,11 +165,11 @@ async fn read(
     Ok(Response::from_parts(head, body))
 }
 
-fn not_understood() -> Error {
-    Error::new(ErrorKind::InvalidData, "the server's protobuf is not understood")
+fn undecodable() -> Error {
+    Error::new(ErrorKind::InvalidData, "cannot decode the server's protobuf")
 }
 
-/// The messages of a watch, one by one.
+/// Splits the body of a watch into messages.
 fn messages(
     chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
@@ -186,11 +191,11 @@ fn messages(
     })
 }
 
-/// Takes the message at the beginning; `None` if it is not there as a whole yet.
+/// Takes the first message from the buffer; `None` if it is incomplete.
 fn first_message(buffer: &mut BytesMut) -> Option<Result<Bytes, Error>> {
     let length = u32::from_be_bytes(buffer.get(..LENGTH_BYTES)?.try_into().ok()?) as usize;
     if length > MESSAGE_BYTES_MAX {
-        return Some(Err(not_understood()));
+        return Some(Err(undecodable()));
     }
     if buffer.len() < LENGTH_BYTES + length {
         return None;

@@ -1,8 +1,8 @@
-//! Watches of all kinds, written once: what they report is the text of objects, and each kind reads its own.
+//! Watches objects as raw JSON text, which each kind then deserializes.
 //!
-//! A watch of a type is generated anew for every type, and so is every way in which that type can be read: from a line,
-//! from a list, and from what was buffered because it came before its type. Here the text is read once more instead, which
-//! is little next to what it takes to build the object.
+//! kube's watcher is generic, and instantiating it for every kind, with all ways to deserialize that kind, enlarges
+//! the binary. With raw text it is instantiated once. Parsing the text a second time costs little compared to
+//! building the object.
 
 use std::borrow::Cow;
 
@@ -21,12 +21,12 @@ use super::skip_managed_fields::WithoutManagedFields;
 
 type Events = BoxStream<'static, Result<Event<RawObject>, Error>>;
 
-/// Everything there is as the beginning of the watch.
+/// A watch that begins with a streamed list.
 pub(super) fn streamed(client: &Client, resource: &ApiResource) -> Events {
     watch(client, resource, Config::default().streaming_lists())
 }
 
-/// Everything there is in pages, then the watch.
+/// A watch that begins with a paged list.
 pub(super) fn paged(client: &Client, resource: &ApiResource) -> Events {
     watch(client, resource, Config::default())
 }
@@ -36,14 +36,14 @@ fn watch(client: &Client, resource: &ApiResource, config: Config) -> Events {
     watcher(api, config).default_backoff().boxed()
 }
 
-/// The same event about what is kept of the object. One that cannot be read is left out and costs no other.
+/// Deserializes the object of an event. An object that cannot be read is left out; other objects are not affected.
 pub(super) fn read<R: DeserializeOwned, K>(
     event: Event<RawObject>,
     keep: &mut impl FnMut(R) -> K,
 ) -> Result<Event<K>, Error> {
     let mut kept = |raw: RawObject| {
         let object = serde_json::from_str::<WithoutManagedFields<R>>(raw.text.get());
-        object.map(|WithoutManagedFields(object)| keep(object)).map_err(|error| raw.unread(&error))
+        object.map(|WithoutManagedFields(object)| keep(object)).map_err(|error| raw.unreadable_error(&error))
     };
     Ok(match event {
         Event::Apply(raw) => Event::Apply(kept(raw)?),
@@ -54,8 +54,8 @@ pub(super) fn read<R: DeserializeOwned, K>(
     })
 }
 
-/// An object as the server wrote it, with as much of its metadata as a watch and a complaint need. It has to come after its
-/// type in the line of a watch, as it does from every API server: text that was buffered is no text any more.
+/// An object as raw JSON, with the metadata that a watch and an error message need. In a watch event it must come
+/// after the event type, as it does from every API server, because serde cannot keep buffered values as raw text.
 #[derive(Debug, Clone)]
 pub(super) struct RawObject {
     meta: ObjectMeta,
@@ -63,7 +63,7 @@ pub(super) struct RawObject {
 }
 
 impl RawObject {
-    fn unread(&self, error: &serde_json::Error) -> Error {
+    fn unreadable_error(&self, error: &serde_json::Error) -> Error {
         let name = self.meta.name.as_deref().unwrap_or_default();
         let name = match &self.meta.namespace {
             Some(namespace) => format!("{namespace}/{name}"),
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_lists_are_read_as_those_of_a_type() {
-        // In the order in which servers write them.
+    fn raw_events_and_lists_deserialize_to_the_kind() {
+        // In the order of API servers.
         let line = format!(r#"{{"type": "ADDED", "object": {}}}"#, node("7"));
         let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<RawObject>>(&line) else {
             panic!("{line}")
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_object_is_named_in_the_error() {
         let mut wrong = node("9");
         wrong["spec"] = json!({"taints": 3});
         let raw: RawObject = serde_json::from_str(&wrong.to_string()).expect("an object");

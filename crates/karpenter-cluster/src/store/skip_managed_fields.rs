@@ -1,5 +1,5 @@
-//! Objects read without `metadata.managedFields`: who wrote which field is often half of an object, is a tree of maps
-//! when it is read, and nobody here looks at it. It is skipped where it stands in the text, so that it is never built.
+//! Deserializes objects without `metadata.managedFields`. They are often half of an object, would become a tree of
+//! maps, and no controller reads them. They are skipped in the text, so that they are never built.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use kube::api::ObjectMeta;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-/// An object of the kind as it is kept here. To be asked for in the place of the kind itself.
+/// An object without `managedFields`. Use it as the type of an `Api` instead of the kind itself.
 #[derive(Debug, Clone)]
 pub struct WithoutManagedFields<K>(pub K);
 
@@ -48,7 +48,7 @@ impl<K: Resource> Resource for WithoutManagedFields<K> {
 
 impl<'de, K: Deserialize<'de>> Deserialize<'de> for WithoutManagedFields<K> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        K::deserialize(Within { inner: source, level: Level::Object }).map(WithoutManagedFields)
+        K::deserialize(SkippingDeserializer { inner: source, level: Level::Object }).map(WithoutManagedFields)
     }
 }
 
@@ -63,27 +63,27 @@ impl Level {
         self == Self::Metadata && key == "managedFields"
     }
 
-    /// Whether there may be something to skip in the value under a key.
-    fn leads_on(self, key: &str) -> bool {
+    /// Whether the value of a key may contain something to skip.
+    fn may_contain_skipped(self, key: &str) -> bool {
         self == Self::Object && key == "metadata"
     }
 }
 
-/// Reads a map and leaves out what its level skips. Whatever is no map is read as it stands.
-struct Within<D> {
+/// Deserializes a map without the keys that its level skips. Other values are read unchanged.
+struct SkippingDeserializer<D> {
     inner: D,
     level: Level,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Within<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for SkippingDeserializer<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_any(Within { inner: visitor, level: self.level })
+        self.inner.deserialize_any(SkippingDeserializer { inner: visitor, level: self.level })
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_map(Within { inner: visitor, level: self.level })
+        self.inner.deserialize_map(SkippingDeserializer { inner: visitor, level: self.level })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -92,11 +92,15 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Within<D> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_struct(name, fields, Within { inner: visitor, level: self.level })
+        self.inner.deserialize_struct(
+            name,
+            fields,
+            SkippingDeserializer { inner: visitor, level: self.level },
+        )
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.inner.deserialize_option(Within { inner: visitor, level: self.level })
+        self.inner.deserialize_option(SkippingDeserializer { inner: visitor, level: self.level })
     }
 
     forward_to_deserialize_any! {
@@ -105,7 +109,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Within<D> {
     }
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Within<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for SkippingDeserializer<V> {
     type Value = V::Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,11 +117,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Within<V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(MapEntries { inner: map, level: self.level, leads_on: false })
+        self.inner.visit_map(MapEntries { inner: map, level: self.level, may_contain_skipped: false })
     }
 
     fn visit_some<D: Deserializer<'de>>(self, source: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Within { inner: source, level: self.level })
+        self.inner.visit_some(SkippingDeserializer { inner: source, level: self.level })
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
@@ -132,8 +136,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Within<V> {
 struct MapEntries<A> {
     inner: A,
     level: Level,
-    /// The value that comes next may hold something to skip.
-    leads_on: bool,
+    /// The next value may contain something to skip.
+    may_contain_skipped: bool,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for MapEntries<A> {
@@ -145,30 +149,30 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for MapEntries<A> {
                 self.inner.next_value::<IgnoredAny>()?;
                 continue;
             }
-            self.leads_on = self.level.leads_on(&key);
+            self.may_contain_skipped = self.level.may_contain_skipped(&key);
             return seed.deserialize(key.into_deserializer()).map(Some);
         }
         Ok(None)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        if self.leads_on {
-            self.inner.next_value_seed(Within { inner: seed, level: Level::Metadata })
+        if self.may_contain_skipped {
+            self.inner.next_value_seed(SkippingDeserializer { inner: seed, level: Level::Metadata })
         } else {
             self.inner.next_value_seed(seed)
         }
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Within<S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for SkippingDeserializer<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Within { inner: source, level: self.level })
+        self.inner.deserialize(SkippingDeserializer { inner: source, level: self.level })
     }
 }
 
-/// A key, copied only where it cannot be pointed at.
+/// A key, borrowed where possible.
 struct Key<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Key<'de> {
@@ -218,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_as_always_but_for_who_wrote_it() {
+    fn object_is_read_without_managed_fields() {
         let mut whole: Pod = serde_json::from_str(&text()).expect("a pod");
         assert!(whole.metadata.managed_fields.is_some());
         whole.metadata.managed_fields = None;
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_without_a_type_too() {
+    fn dynamic_objects_are_read_without_managed_fields() {
         let WithoutManagedFields(lean) =
             serde_json::from_str::<WithoutManagedFields<DynamicObject>>(&text()).expect("an object");
         assert_eq!(lean.metadata.managed_fields, None);
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_as_always() {
+    fn errors_are_the_same_as_without_skipping() {
         for wrong in ["3", "{\"metadata\": 3}", "{\"metadata\": {\"name\": 3}}", "[]", "{\"metadata\": {"] {
             let expected = serde_json::from_str::<Pod>(wrong).expect_err(wrong).to_string();
             let found =

@@ -28,7 +28,7 @@ fn names(found: &[Arc<ConfigMap>]) -> Vec<String> {
 }
 
 #[test]
-fn an_object_leaves_the_index_value_it_had() {
+fn index_follows_changed_values() {
     let store = store();
     store.handle(Event::Apply(config_map("a", 1, "x")));
     store.handle(Event::Apply(config_map("b", 2, "x")));
@@ -41,7 +41,7 @@ fn an_object_leaves_the_index_value_it_had() {
 }
 
 #[test]
-fn own_writes_show_at_once_and_older_readings_do_not_undo_them() {
+fn own_writes_are_visible_and_not_undone_by_older_events() {
     let store = store();
     store.handle(Event::Apply(config_map("a", 1, "x")));
     store.apply(config_map("a", 5, "y"));
@@ -50,7 +50,7 @@ fn own_writes_show_at_once_and_older_readings_do_not_undo_them() {
 }
 
 #[test]
-fn a_late_answer_does_not_raise_the_dead() {
+fn late_response_does_not_restore_deleted_object() {
     let store = store();
     store.handle(Event::Apply(config_map("a", 5, "x")));
     store.handle(Event::Delete(config_map("a", 6, "x")));
@@ -59,7 +59,7 @@ fn a_late_answer_does_not_raise_the_dead() {
 }
 
 #[test]
-fn a_new_list_removes_what_it_lacks() {
+fn new_list_removes_missing_objects() {
     let store = store();
     let mut changes = store.subscribe();
     store.handle(Event::Apply(config_map("a", 1, "x")));
@@ -77,7 +77,7 @@ fn a_new_list_removes_what_it_lacks() {
 }
 
 #[test]
-fn a_subscriber_first_gets_what_is_there() {
+fn subscriber_gets_present_objects_first() {
     let store = store();
     store.handle(Event::Apply(config_map("b", 1, "x")));
     store.handle(Event::Apply(config_map("a", 2, "x")));
@@ -88,7 +88,7 @@ fn a_subscriber_first_gets_what_is_there() {
 }
 
 #[test]
-fn a_list_from_before_a_write_does_not_undo_it() {
+fn older_list_does_not_undo_a_write() {
     let store = store();
     store.handle(Event::Init);
     store.apply(config_map("written", 7, "x"));
@@ -96,7 +96,7 @@ fn a_list_from_before_a_write_does_not_undo_it() {
     store.handle(Event::InitApply(config_map("listed", 5, "x")));
     store.handle(Event::InitDone);
     assert_eq!(names(&store.list()), ["listed", "written"]);
-    // The next list counts again.
+    // The next list is applied again.
     store.handle(Event::Init);
     store.handle(Event::InitApply(config_map("listed", 5, "x")));
     store.handle(Event::InitDone);
@@ -104,7 +104,7 @@ fn a_list_from_before_a_write_does_not_undo_it() {
 }
 
 #[test]
-fn what_says_nothing_new_is_kept_and_nobody_is_told() {
+fn equivalent_versions_are_stored_without_notification() {
     let identity = KindSpec {
         is_equivalent: |old: &ConfigMap, new: &ConfigMap| old.metadata.labels == new.metadata.labels,
         ..KindSpec::of_objects()
@@ -119,11 +119,11 @@ fn what_says_nothing_new_is_kept_and_nobody_is_told() {
     );
     assert_eq!(store.by("owner", "x")[0].metadata.resource_version.as_deref(), Some("2"));
     store.handle(Event::Apply(config_map("a", 3, "y")));
-    let told = std::iter::from_fn(|| changes.try_recv().ok()).count();
-    assert_eq!(told, 2);
+    let notified = std::iter::from_fn(|| changes.try_recv().ok()).count();
+    assert_eq!(notified, 2);
 }
 
-/// A server that answers streamed lists as it was told to, and lists in pages with one object.
+/// A server that answers streamed lists with the given response, and paged lists with one object.
 fn server(streamed: fn() -> http::Response<String>) -> Client {
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
         let query = request.uri().query().unwrap_or_default();
@@ -148,7 +148,7 @@ const REFUSAL: &str = r#"{"apiVersion": "v1", "kind": "Status", "status": "Failu
     "reason": "Invalid"}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_stream_is_asked_for_pages() {
+async fn paged_list_is_used_if_server_does_not_stream() {
     let at_once = || {
         let mut answer = http::Response::new(REFUSAL.replace("CODE", "422"));
         *answer.status_mut() = http::StatusCode::UNPROCESSABLE_ENTITY;
@@ -167,16 +167,16 @@ async fn a_server_that_does_not_stream_is_asked_for_pages() {
 }
 
 #[tokio::test]
-async fn failures_of_the_watch_are_told_until_it_works_again() {
+async fn watch_failure_is_reported_until_the_watch_recovers() {
     let status =
         |code: u16, message: &str| Box::new(kube::core::Status::failure(message, "").with_code(code));
     let refused = |message: &str| watcher::Error::InitialListFailed(kube::Error::Api(status(403, message)));
     let store = store();
     store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("first"))])).await;
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let to = told.clone();
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let to = notified.clone();
     store.on_watch_failure(move |failure| to.lock().expect("ours").push(failure.clone()));
-    // To begin a list is no success yet.
+    // The start of a list does not end the failure.
     store.clone().apply_events(futures::stream::iter([Ok(Event::Init), Err(refused("second"))])).await;
     let failure = |message: &str, is_before_first_list| WatchFailure {
         message: message.to_owned(),
@@ -188,6 +188,6 @@ async fn failures_of_the_watch_are_told_until_it_works_again() {
     let expired = watcher::Error::WatchError(status(410, "too old"));
     let failed = watcher::Error::WatchFailed(kube::Error::Api(status(500, "third")));
     store.apply_events(futures::stream::iter([Err(expired), Err(failed)])).await;
-    let told = told.lock().expect("ours").clone();
-    assert_eq!(told, [failure("first", true), failure("second", true), failure("third", false)]);
+    let notified = notified.lock().expect("ours").clone();
+    assert_eq!(notified, [failure("first", true), failure("second", true), failure("third", false)]);
 }

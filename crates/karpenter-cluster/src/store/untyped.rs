@@ -1,7 +1,6 @@
-//! Where a store's objects are, by namespace and name and by what indexes say of them.
+//! Maps of objects by namespace and name, and by index values.
 //!
-//! Nothing here knows of which kind they are: ordered maps are a lot of code, and one of each for every kind was a good
-//! part of the program.
+//! The objects are type-erased: a generic map per kind would be instantiated for each kind and enlarge the binary.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -9,10 +8,10 @@ use std::sync::Arc;
 
 use super::ObjectKey;
 
-/// An object of whatever kind.
+/// An object of any kind.
 pub(super) type AnyObject = Arc<dyn Any + Send + Sync>;
 
-/// The same as an object of its kind.
+/// Downcasts to the kind.
 pub(super) fn typed<K: Send + Sync + 'static>(kept: &AnyObject) -> Option<Arc<K>> {
     kept.clone().downcast().ok()
 }
@@ -66,7 +65,7 @@ impl ObjectMap {
     }
 }
 
-/// Objects under the values that an index has for them.
+/// Objects by index value.
 #[derive(Default)]
 pub(super) struct IndexEntries {
     by_value: BTreeMap<String, BTreeMap<ObjectKey, AnyObject>>,

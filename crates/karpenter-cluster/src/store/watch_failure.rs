@@ -1,5 +1,4 @@
-//! What stands between a store and what it stores: the last failure of its watch, for whoever wants to tell about it.
-//! Nothing is logged here.
+//! Records the last failure of a store's watch and notifies listeners. Nothing is logged here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,9 +7,9 @@ use kube::runtime::watcher;
 /// A failure of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchFailure {
-    /// The server's own words where there are any.
+    /// The message of the server, if there is one.
     pub message: String,
-    /// Whether the store shows nothing yet, so that nobody can work with it.
+    /// Whether the store has not completed its first list, so that no controller can use it.
     pub is_before_first_list: bool,
 }
 
@@ -32,12 +31,12 @@ impl WatchFailures {
         self.inner().last.clone()
     }
 
-    pub(super) fn over(&self) {
+    pub(super) fn clear(&self) {
         self.inner().last = None;
     }
 
-    pub(super) fn note(&self, error: &watcher::Error, is_before_first_list: bool) {
-        // The server forgets the past after a while; the list that follows is all it takes.
+    pub(super) fn record(&self, error: &watcher::Error, is_before_first_list: bool) {
+        // An expired resource version is no failure: the watcher lists again.
         if is_expired(error) {
             return;
         }
@@ -52,8 +51,8 @@ impl WatchFailures {
         }
     }
 
-    /// From now on, and of what is the matter already.
-    pub(super) fn listen(&self, listener: Listener) {
+    /// Calls the listener with the current failure, if any, and all later ones.
+    pub(super) fn add_listener(&self, listener: Listener) {
         let last = {
             let mut inner = self.inner();
             inner.listeners.push(listener.clone());

@@ -21,7 +21,7 @@ fn resolved() -> Result<Resolved, Unresolved> {
 }
 
 #[test]
-fn a_resolved_buffer_says_what_it_stands_for() {
+fn status_of_resolved_buffer_has_template_and_replicas() {
     let status = decide_status(&buffer(json!({})), &resolved(), at(60));
     let expected = json!({
         "podTemplateRef": {"name": "shape"}, "podTemplateGeneration": 4, "replicas": 3,
@@ -31,13 +31,13 @@ fn a_resolved_buffer_says_what_it_stands_for() {
             "lastTransitionTime": "1970-01-01T00:01:00Z"}],
     });
     assert_eq!(serde_json::to_value(&status).expect("JSON"), expected);
-    // Looked at again, nothing changes.
+    // A second reconcile changes nothing.
     let again = CapacityBuffer { status: Some(status.clone()), ..buffer(json!({})) };
     assert_eq!(decide_status(&again, &resolved(), at(120)), status);
 }
 
 #[test]
-fn a_failure_keeps_the_last_size_and_other_conditions() {
+fn unresolved_buffer_keeps_replicas_and_other_conditions() {
     let first = decide_status(&buffer(json!({})), &resolved(), at(60));
     let mut with_more = buffer(json!({}));
     with_more.status = Some(first);
@@ -49,7 +49,7 @@ fn a_failure_keeps_the_last_size_and_other_conditions() {
     let lost = Err(Unresolved { reason: "PodTemplateNotFound", message: "gone".to_owned() });
     let status = decide_status(&with_more, &lost, at(80));
     assert_eq!(status.replicas, Some(3));
-    let told: Vec<_> = status
+    let conditions: Vec<_> = status
         .conditions
         .iter()
         .map(|one| (one.type_.as_str(), one.status, one.reason.as_str(), one.last_transition_time.clone()))
@@ -58,11 +58,11 @@ fn a_failure_keeps_the_last_size_and_other_conditions() {
         ("ReadyForProvisioning", ConditionStatus::False, "PodTemplateNotFound", Some(Time(at(80)))),
         ("Provisioning", ConditionStatus::True, "FitsExistingCapacity", Some(Time(at(70)))),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(conditions, expected);
 }
 
 #[test]
-fn references_are_followed_by_kind_and_group() {
+fn references_match_by_kind_group_and_name() {
     let mut scalable = buffer(json!({}));
     scalable.spec.pod_template_ref = None;
     let cases = [

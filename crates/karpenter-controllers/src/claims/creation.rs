@@ -1,8 +1,9 @@
-//! Creating a claim so that it is created once, whatever becomes of the answer.
+//! Creates each NodeClaim exactly once, even if the response to the request is lost.
 //!
-//! Claims are named here and not by the API server: whoever knows the name can ask whether a request whose answer was
-//! lost was carried out. Until that is known nobody plans, because the plan would buy the same machine again. Where asking
-//! is not allowed, the watch has to tell, and what it does not bring within a while was not carried out.
+//! The name is generated here and not by the API server, so that a GET can find out whether a request without
+//! response succeeded. Until that is known, no plan is made, because the plan would launch the same instance again.
+//! If the role lacks the verb `get`, the watch decides: a NodeClaim that does not appear within a limit was not
+//! created.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +20,17 @@ use kube::api::{Api, PostParams};
 use crate::context::Context;
 use crate::logs;
 
-/// What generated names end in: nothing that could be read as a word.
+/// The alphabet of generated suffixes, without vowels so that they form no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
-/// With the suffix, a name must still do as a label's value.
+/// The name with its suffix must be a valid label value.
 const PREFIX_LENGTH_MAX: usize = 58;
-/// A name that is taken is replaced this often.
+/// Attempts to find a name that is not in use.
 const ATTEMPTS_MAX: usize = 4;
-/// A watch brings what was created earlier than this long ago.
+/// A created NodeClaim appears in the watch within this time.
 const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
 
-/// Claims that may or may not exist, and since when. Clones share them.
+/// NodeClaims whose create request got no clear response, and since when. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct UnconfirmedCreates {
     names: Arc<Mutex<BTreeMap<String, Timestamp>>>,
@@ -42,11 +43,12 @@ impl UnconfirmedCreates {
     }
 
     fn next_name(&self, prefix: &str, now: Timestamp) -> String {
-        named(prefix, now, self.count.fetch_add(1, Ordering::Relaxed))
+        generate_name(prefix, now, self.count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Creates the claim; the store shows it at once. What becomes of it is counted for its pool's back-off.
+/// Creates the NodeClaim and adds it to the store at once. Its outcome counts for the launch back-off of its
+/// NodePool.
 pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
     let mut claim = claim.clone();
     context.overlays.annotate(&mut claim);
@@ -56,7 +58,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
         attempts += 1;
         let name = context.unconfirmed_creates.next_name(&prefix, context.clock.now());
         claim.metadata.name = Some(name.clone());
-        // Before anybody can know how it ends.
+        // Recorded before the request, because the watch may report the outcome before the response arrives.
         context.launch_backoff.lock().created(&name, label(&claim, labels::NODEPOOL).unwrap_or_default());
         let api = Api::<NodeClaim>::all(context.client.clone());
         match api.create(&PostParams::default(), &claim).await {
@@ -65,12 +67,12 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
                 log_created(&created);
                 return Ok(created);
             }
-            Err(error) if is_taken(&error) && attempts < ATTEMPTS_MAX => {
+            Err(error) if is_name_in_use(&error) && attempts < ATTEMPTS_MAX => {
                 context.launch_backoff.lock().forget(&name)
             }
             Err(error) if may_have_been_applied(&error) => {
                 context.unconfirmed_creates.names().insert(name.clone(), context.clock.now());
-                let found = look(context, &name).await?;
+                let found = resolve(context, &name).await?;
                 found.iter().for_each(log_created);
                 return found.ok_or(error);
             }
@@ -82,7 +84,7 @@ pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeCl
     }
 }
 
-/// The message and the keys are upstream's; programs read the life of a node from here on.
+/// The message and keys are upstream's; tools parse this line.
 fn log_created(claim: &NodeClaim) {
     let requests = claim.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     tracing::info!(
@@ -94,22 +96,22 @@ fn log_created(claim: &NodeClaim) {
     );
 }
 
-/// The values of a label that a claim may have; empty if it does not say.
+/// The values that a NodeClaim allows for a label; empty without a requirement.
 pub(crate) fn values<'a>(claim: &'a NodeClaim, key: &str) -> &'a [String] {
     let found = claim.spec.requirements.iter().find(|one| one.key == key && one.operator == "In");
     found.map(|one| one.values.as_slice()).unwrap_or_default()
 }
 
-/// Finds out about every claim that may or may not exist. An error as long as one of them cannot be asked about.
+/// Checks whether unconfirmed NodeClaims were created. Fails if one of them cannot be checked.
 pub async fn resolve_unconfirmed_creates(context: &Context) -> kube::Result<()> {
     let names: Vec<String> = context.unconfirmed_creates.names().keys().cloned().collect();
     for name in names {
-        look(context, &name).await?;
+        resolve(context, &name).await?;
     }
     Ok(())
 }
 
-async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
+async fn resolve(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> {
     let found = match Api::<NodeClaim>::all(context.client.clone()).get_opt(name).await {
         Err(error) if is_forbidden(&error) => find_in_store(context, name, error)?,
         answer => answer?,
@@ -122,22 +124,23 @@ async fn look(context: &Context, name: &str) -> kube::Result<Option<NodeClaim>> 
     Ok(found)
 }
 
-/// What the watch says where the server may not be asked: the refusal while it may still bring the claim.
-fn find_in_store(context: &Context, name: &str, refusal: kube::Error) -> kube::Result<Option<NodeClaim>> {
+/// Looks for the NodeClaim in the store, because GET is forbidden. Returns the error while the watch may still
+/// deliver it.
+fn find_in_store(context: &Context, name: &str, error: kube::Error) -> kube::Result<Option<NodeClaim>> {
     let now = context.clock.now();
-    if context.log_throttle.is_due("asking about nodeclaims", "", now) {
+    if context.log_throttle.is_due("getting nodeclaims", "", now) {
         tracing::error!(
             nodeclaim = name,
-            error = %refusal,
-            "nodeclaims may not be read: the role lacks the verb get; waiting for the watch to tell"
+            error = %error,
+            "cannot get nodeclaims, the role lacks the verb get, waiting for the watch"
         );
     }
     if let Some(found) = context.stores.node_claims.get("", name) {
         return Ok(Some((*found).clone()));
     }
-    let asked = context.unconfirmed_creates.names().get(name).copied();
-    match asked.is_some_and(|asked| since(now, asked) < CREATE_VISIBLE_WITHIN) {
-        true => Err(refusal),
+    let sent = context.unconfirmed_creates.names().get(name).copied();
+    match sent.is_some_and(|sent| since(now, sent) < CREATE_VISIBLE_WITHIN) {
+        true => Err(error),
         false => Ok(None),
     }
 }
@@ -146,11 +149,11 @@ fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-fn is_taken(error: &kube::Error) -> bool {
+fn is_name_in_use(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Whether the request may have been carried out all the same.
+/// Whether the request may have been applied despite the error.
 fn may_have_been_applied(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500,
@@ -159,14 +162,14 @@ fn may_have_been_applied(error: &kube::Error) -> bool {
     }
 }
 
-/// A name that no other moment and no other call gives.
-fn named(prefix: &str, now: Timestamp, count: u64) -> String {
+/// Generates a name from the time and a counter.
+fn generate_name(prefix: &str, now: Timestamp, count: u64) -> String {
     let kept = prefix
         .char_indices()
         .map(|(at, one)| at + one.len_utf8())
         .take_while(|end| *end <= PREFIX_LENGTH_MAX);
     let kept = &prefix[..kept.last().unwrap_or(0)];
-    // Only the low bits of the time differ between neighbours, and only some bits make a suffix: mix them well.
+    // Only the low bits of the time differ between calls, and the suffix uses few bits, so the bits are mixed.
     let mut mixed = (now.as_nanosecond() as u64) ^ count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -186,17 +189,17 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn names_differ_and_fit_into_a_label() {
+    fn generated_names_differ_and_are_valid_label_values() {
         let now = Timestamp::UNIX_EPOCH;
-        let names: BTreeSet<String> = (0..1_000).map(|count| named("default-", now, count)).collect();
+        let names: BTreeSet<String> = (0..1_000).map(|count| generate_name("default-", now, count)).collect();
         assert_eq!(names.len(), 1_000);
         assert!(names.iter().all(|name| name.starts_with("default-") && name.len() == 13));
         let long = "x".repeat(80);
-        assert_eq!(named(&long, now, 0).len(), 63);
+        assert_eq!(generate_name(&long, now, 0).len(), 63);
     }
 
     #[test]
-    fn only_answers_that_say_no_leave_no_doubt() {
+    fn only_client_errors_mean_that_a_request_was_not_applied() {
         let status = |code: u16| {
             let status = kube::core::Status::failure("", "").with_code(code);
             kube::Error::Api(Box::new(status))

@@ -106,7 +106,7 @@ fn requirements_of(claim: &NodeClaim) -> Vec<String> {
 }
 
 #[test]
-fn a_claim_is_its_pools_template_and_what_the_plan_found() {
+fn nodeclaim_has_template_of_nodepool_and_requirements_of_plan() {
     let claim = claim(vec![
         Requirement::in_values(labels::ZONE, ["zone-a"]),
         Requirement::in_values(labels::NODEPOOL, ["general"]),
@@ -148,7 +148,7 @@ fn a_claim_is_its_pools_template_and_what_the_plan_found() {
 }
 
 #[test]
-fn labels_that_users_made_up_get_a_value() {
+fn user_defined_labels_get_one_value() {
     let claim = claim(vec![
         Requirement::in_values("example.com/rack", ["r2", "r1"]),
         Requirement::new("example.com/size", Operator::Gt, ["3"]),
@@ -166,7 +166,7 @@ fn labels_that_users_made_up_get_a_value() {
 }
 
 #[test]
-fn bounds_and_exclusions_are_written_as_separate_entries() {
+fn bounds_and_exclusions_are_separate_requirements() {
     let mut both = Requirement::new("cpu", Operator::Gt, ["3"]);
     both = both.intersection(&Requirement::new("cpu", Operator::Lte, ["9"]));
     both = both.intersection(&Requirement::new("cpu", Operator::NotIn, ["5"])).with_min_values(Some(2));
@@ -181,7 +181,7 @@ fn bounds_and_exclusions_are_written_as_separate_entries() {
 }
 
 #[test]
-fn a_claim_is_refused_if_the_pool_is_not_what_it_was() {
+fn nodeclaim_is_not_created_if_nodepool_changed_or_exceeds_limits() {
     let usage = |cpu: i64| [(Arc::from("cpu"), cpu)].into_iter().collect::<ResourceList>();
     let planned = pool(json!({}));
     assert_eq!(check_still_launchable(&planned, &planned, &usage(10_000)), None);
@@ -195,7 +195,7 @@ fn a_claim_is_refused_if_the_pool_is_not_what_it_was() {
 }
 
 #[test]
-fn a_claim_of_a_fixed_pool_says_what_the_template_says() {
+fn nodeclaim_of_static_nodepool_has_requirements_of_template() {
     let pool = pool(json!({"replicas": 3}));
     let mut with = pool.clone();
     with.spec.template.spec.requirements = serde_json::from_value(json!([
@@ -204,12 +204,12 @@ fn a_claim_of_a_fixed_pool_says_what_the_template_says() {
     ]))
     .expect("requirements");
     let claim = claim_from_template(&with);
-    let stated = claim.metadata.labels.clone().unwrap_or_default();
-    let shelf = stated.get("example.com/shelf").cloned().unwrap_or_default();
-    assert!(["a", "b"].contains(&shelf.as_str()), "one of the values that the user made up: {stated:?}");
-    assert_eq!(stated.get("team").map(String::as_str), Some("a"));
-    assert_eq!(stated.get(labels::NODEPOOL).map(String::as_str), Some("general"));
-    assert_eq!(stated.get(labels::ZONE), None, "the provider chooses");
+    let labels = claim.metadata.labels.clone().unwrap_or_default();
+    let shelf = labels.get("example.com/shelf").cloned().unwrap_or_default();
+    assert!(["a", "b"].contains(&shelf.as_str()), "one of the values of the user-defined label: {labels:?}");
+    assert_eq!(labels.get("team").map(String::as_str), Some("a"));
+    assert_eq!(labels.get(labels::NODEPOOL).map(String::as_str), Some("general"));
+    assert_eq!(labels.get(labels::ZONE), None, "the provider chooses");
     let keys: Vec<&str> = claim.spec.requirements.iter().map(|one| one.key.as_str()).collect();
     assert!(!keys.contains(&labels::INSTANCE_TYPE), "{keys:?}");
     assert_eq!(keys.iter().filter(|key| **key == labels::ZONE).count(), 1);

@@ -58,8 +58,8 @@ where
 {
     async fn reconcile(&self, key: &ObjectKey) -> kube::Result<Requeue> {
         let object_events = lock(&self.waiting).remove(key).unwrap_or_default();
-        for notice in object_events {
-            self.recorder.publish(notice).await;
+        for event in object_events {
+            self.recorder.publish(event).await;
         }
         Ok(Requeue::No)
     }

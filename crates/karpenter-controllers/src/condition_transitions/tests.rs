@@ -71,7 +71,7 @@ fn unset_conditions_are_unknown_since_creation() {
 #[test]
 fn transitions_are_published_with_upstreams_messages() {
     let published = |change: &Change<NodeClaim>| -> Vec<(String, String)> {
-        object_events(change).into_iter().map(|notice| (notice.reason.into_owned(), notice.message)).collect()
+        object_events(change).into_iter().map(|event| (event.reason.into_owned(), event.message)).collect()
     };
     let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(reason, words)| ((*reason).to_owned(), (*words).to_owned())).collect()
@@ -130,8 +130,8 @@ fn new_conditions_of_nodes_have_no_event_and_transitions_have() {
     let ready = node(json!([condition("Ready", "True", "KubeletReady", "kubelet is posting ready status")]));
     assert_eq!(object_events(&Change::Applied { old: Some(bare), new: not_ready.clone() }), []);
     let published = object_events(&Change::Applied { old: Some(not_ready), new: ready });
-    let words: Vec<&str> = published.iter().map(|notice| notice.message.as_str()).collect();
+    let messages: Vec<&str> = published.iter().map(|event| event.message.as_str()).collect();
     let expected = "Status condition transitioned, Type: Ready, Status: False -> True, Reason: KubeletReady, \
         Message: kubelet is posting ready status";
-    assert_eq!(words, [expected]);
+    assert_eq!(messages, [expected]);
 }

@@ -1,5 +1,7 @@
-//! The loop that leads commands to their end: whatever the state node asks for is done, and marks that no command
-//! accounts for are taken off.
+//! The command loop: executes the next step of every started command, and removes taints and conditions that belong to no
+//! command.
+//!
+//! Upstream: pkg/controllers/disruption/queue.go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +48,7 @@ impl Disruption {
         let resolved = &active.resolved;
         let step = next_step(&active.state, &resolved.ids(), |id| observe_claim(context, id), queued, now);
         match step {
-            // Proposals are the other loop's business, and so is a command that it is about to begin.
+            // Validation and start are done by the evaluation loop.
             CommandStep::Sleep { .. } | CommandStep::InProgress | CommandStep::Validate => {}
             CommandStep::AwaitReplacements { pending } => {
                 self.report_waiting_readiness(resolved, &pending).await
@@ -71,7 +73,7 @@ impl Disruption {
         }
     }
 
-    /// Takes up what a process before this one began.
+    /// Resumes the commands of an earlier process.
     fn resume(&self) {
         self.load_move_history();
         let context = &self.context;
@@ -80,14 +82,15 @@ impl Disruption {
         let is_ours = |claim: &Arc<NodeClaim>| context.is_managed(&claim.spec.node_class_ref);
         let claims: Vec<Arc<NodeClaim>> = claims.into_iter().filter(is_ours).collect();
         let is_marked = |claim: &NodeClaim| {
-            is_true(claim, DISRUPTION_REASON) && nodes_of(context, claim).iter().any(|node| is_closed(node))
+            is_true(claim, DISRUPTION_REASON)
+                && nodes_of(context, claim).iter().any(|node| has_disrupted_taint(node))
         };
-        for resumable_command in resumable(&claims, is_marked, now) {
-            tracing::info!(command = resumable_command.id, "took up a command of an earlier process");
-            let leaving = resumable_command.candidates.iter().map(|id| id.name.as_str());
-            context.state.start_command(leaving, [], now);
-            let resolved = Arc::new(self.resolved_from(&resumable_command));
-            let ResumableCommand { id, since, replacements, .. } = resumable_command;
+        for resumable in resumable(&claims, is_marked, now) {
+            tracing::info!(command = resumable.id, "resumed disruption command");
+            let names = resumable.candidates.iter().map(|id| id.name.as_str());
+            context.state.start_command(names, [], now);
+            let resolved = Arc::new(self.resolved_from(&resumable));
+            let ResumableCommand { id, since, replacements, .. } = resumable;
             self.command_queue().add_with_id(
                 id,
                 resolved,
@@ -98,7 +101,7 @@ impl Disruption {
         self.command_queue().is_resumed = true;
     }
 
-    fn resolved_from(&self, resumable_command: &ResumableCommand) -> ResolvedCommand {
+    fn resolved_from(&self, resumable: &ResumableCommand) -> ResolvedCommand {
         let candidate = |id: &ClaimId| {
             let claim = self.context.stores.node_claims.get("", &id.name);
             let node = claim.as_ref().and_then(|claim| claim.status.as_ref()?.node_name.clone());
@@ -106,30 +109,30 @@ impl Disruption {
             let pool = claim.as_deref().map(observe::pool_label).unwrap_or_default().to_owned();
             Candidate {
                 id: id.clone(),
-                policy: resumable_command.policies.get(&pool).copied().unwrap_or_default(),
+                policy: resumable.policies.get(&pool).copied().unwrap_or_default(),
                 pods: pods::reschedulable_on(&self.context.stores, &node),
-                repair: resumable_command.condition.as_deref().map(repair_of),
+                repair: resumable.condition.as_deref().map(repair_of),
                 node,
                 pool,
             }
         };
         ResolvedCommand {
-            method: resumable_command.method,
+            method: resumable.method,
             decision: Decision::Replace,
-            candidates: resumable_command.candidates.iter().map(candidate).collect(),
+            candidates: resumable.candidates.iter().map(candidate).collect(),
             replacements: Vec::new(),
             moves: Vec::new(),
             price_before_per_hour: 0.0,
             price_after_per_hour: 0.0,
-            termination_grace_period_secs: resumable_command.termination_grace_period_secs,
+            termination_grace_period_secs: resumable.termination_grace_period_secs,
             terminate_first_reason: "",
         }
     }
 
-    /// Marks that a process before this one left behind, or a start that failed. False if some are left.
+    /// Removes taints and conditions of an earlier process or of a failed start. False if some remain.
     async fn remove_stray_taints(&self) -> bool {
         let context = &self.context;
-        let accounted = self.command_queue().started_candidates();
+        let started = self.command_queue().started_candidates();
         let mut is_clean = true;
         for claim in context.stores.node_claims.list() {
             let name = name_of(&*claim);
@@ -137,15 +140,15 @@ impl Disruption {
                 || is_true(&claim, "InstanceTerminating")
                 || is_true(&claim, REBOOTING)
                 || context.state.is_marked_for_deletion(name);
-            if is_going || accounted.contains(name) || !context.is_managed(&claim.spec.node_class_ref) {
+            if is_going || started.contains(name) || !context.is_managed(&claim.spec.node_class_ref) {
                 continue;
             }
             let nodes = nodes_of(context, &claim);
             if nodes.iter().any(|node| is_deleting(&**node)) {
                 continue;
             }
-            let is_marked =
-                condition(&claim, DISRUPTION_REASON).is_some() || nodes.iter().any(|node| is_closed(node));
+            let is_marked = condition(&claim, DISRUPTION_REASON).is_some()
+                || nodes.iter().any(|node| has_disrupted_taint(node));
             if is_marked && self.untaint_candidate(name).await.is_err() {
                 is_clean = false;
             }
@@ -154,7 +157,7 @@ impl Disruption {
     }
 }
 
-/// All that is left to be known of a repair that has begun is what it is about.
+/// A resumed repair knows its condition only.
 fn repair_of(condition: &str) -> Repair {
     Repair {
         condition: condition.into(),
@@ -165,7 +168,7 @@ fn repair_of(condition: &str) -> Repair {
     }
 }
 
-fn is_closed(node: &Node) -> bool {
+fn has_disrupted_taint(node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == labels::TAINT_DISRUPTED)
 }

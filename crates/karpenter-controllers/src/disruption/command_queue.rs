@@ -1,4 +1,6 @@
-//! The commands of this process, from proposals to those that are nearly done.
+//! The commands of this process in all states, and the hold-offs of candidates whose commands failed.
+//!
+//! Upstream: pkg/controllers/disruption/queue.go.
 
 #[cfg(test)]
 mod tests;
@@ -16,21 +18,21 @@ use super::REEVALUATE_AFTER_MAX;
 use super::command_state::{BUDGET_WAIT_MAX, ClaimId, ClaimObservation, CommandState, after};
 use super::resolved_command::ResolvedCommand;
 
-/// A command and where it stands.
+/// A command and its state.
 #[derive(Debug, Clone)]
 pub(super) struct ActiveCommand {
-    /// Tells commands of this process apart.
+    /// Unique within this process.
     pub(super) number: u64,
-    /// Tells commands apart for people, and those of different processes.
+    /// Unique across processes; used in logs, events and the decision journal.
     pub(super) id: String,
     pub(super) resolved: Arc<ResolvedCommand>,
     pub(super) state: CommandState,
-    /// What was proposed, until it is looked at again.
+    /// The command as it was found, until it is validated.
     pub(super) proposed: Option<Arc<Command>>,
 }
 
 impl ActiveCommand {
-    /// Until when it waits for budgets, if it does.
+    /// Until when it may await a budget; `None` if it does not.
     pub(super) fn budget_deadline(&self) -> Option<Timestamp> {
         match self.state {
             CommandState::Proposed { budget_deadline, .. } => budget_deadline,
@@ -39,16 +41,16 @@ impl ActiveCommand {
     }
 }
 
-/// How long a node is left alone after a command for it failed whose replacement is still coming up: at first as long
-/// as a node has for registering, twice as long after every further failure.
+/// How long a candidate is not disrupted again after a command for it failed and a replacement is not initialized: at
+/// first as long as a node may take to register, then twice as long after each failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(15 * 60);
 const HOLD_OFF_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// What is remembered of a node for which commands failed. To try again at once would launch once more.
+/// The hold-off of a candidate. Without it, every retry would launch another replacement.
 #[derive(Debug, Clone)]
 struct CandidateHoldOff {
     pool: String,
-    /// What the last command launched.
+    /// The replacements of the last command.
     replacements: Vec<ClaimId>,
     consecutive_failures: u32,
     until: Timestamp,
@@ -57,16 +59,16 @@ struct CandidateHoldOff {
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     list: Vec<ActiveCommand>,
-    /// By claim and reason: what failed for one reason says nothing about another.
+    /// By claim and reason: a failure does not affect other reasons.
     hold_offs: BTreeMap<(ClaimId, Reason), CandidateHoldOff>,
     last_number: u64,
-    /// When a proposal waited for budgets in vain.
+    /// When a command last awaited a budget until its deadline.
     pub(super) budget_timeout_at: Option<Timestamp>,
-    /// The claim up to which nodes were told why nothing becomes of them.
+    /// The last claim whose verdict was explained on its own.
     pub(super) explained_through: Arc<str>,
-    /// When that was last done.
+    /// When verdicts were last explained.
     pub(super) explained_at: Option<Timestamp>,
-    /// What a process before this one left behind was taken up.
+    /// Whether the commands of an earlier process were resumed.
     pub(super) is_resumed: bool,
 }
 
@@ -108,7 +110,7 @@ impl CommandQueue {
         self.list.retain(|active| active.number != number);
     }
 
-    /// Those that have begun.
+    /// Commands that have started.
     pub(super) fn started(&self) -> Vec<ActiveCommand> {
         self.list.iter().filter(|active| active.proposed.is_none()).cloned().collect()
     }
@@ -117,18 +119,18 @@ impl CommandQueue {
         self.list.iter().filter_map(|active| active.proposed.as_ref().map(|proposed| (active, proposed)))
     }
 
-    /// The first proposals whose rest is over, so many at most.
+    /// The first commands that are due for validation.
     pub(super) fn due(&self, now: Timestamp, most: usize) -> Vec<ActiveCommand> {
         let is_due = |active: &&ActiveCommand| matches!(active.state, CommandState::Proposed { until, .. } if until <= now);
         self.list.iter().filter(is_due).take(most).cloned().collect()
     }
 
-    /// Whether it is worth planning for budgets that are to open: not soon after that was in vain.
+    /// Whether to look for commands beyond the budgets: not for a while after one waited in vain.
     pub(super) fn may_plan_beyond_budgets(&self, now: Timestamp) -> bool {
         self.budget_timeout_at.is_none_or(|at| since(now, at) >= REEVALUATE_AFTER_MAX)
     }
 
-    /// There is no budget yet: those of the method that wait for one are not looked at before then.
+    /// No budget is free: delays the validation of the method's commands that await one.
     pub(super) fn delay_validation(&mut self, method: Method, now: Timestamp, to: Timestamp) {
         for active in self.list.iter_mut().filter(|active| active.resolved.method == method) {
             if let CommandState::Proposed { until, budget_deadline: Some(_) } = &mut active.state
@@ -139,7 +141,7 @@ impl CommandQueue {
         }
     }
 
-    /// A node is gone: whatever waits for budgets and has rested long enough is looked at now. Whether there is any.
+    /// A node was deleted: validates commands that await a budget now. Returns whether there are any.
     pub(super) fn budget_may_be_free(&mut self, now: Timestamp) -> bool {
         let mut is_awaited = false;
         for active in &mut self.list {
@@ -153,7 +155,7 @@ impl CommandQueue {
         is_awaited
     }
 
-    /// Leaves the rest of a proposal waiting, without these claims. What is taken out is a command of its own.
+    /// Splits a proposed command: the given claims become a new command that starts, the others remain proposed.
     pub(super) fn split(&mut self, active: &ActiveCommand, taken: &BTreeSet<&str>) -> Option<ActiveCommand> {
         let remainder = self.list.iter_mut().find(|one| one.number == active.number)?;
         let proposed = remainder.proposed.as_ref()?;
@@ -171,7 +173,7 @@ impl CommandQueue {
         Some(self.add_with_id(id, active.resolved.clone(), CommandState::Starting, None))
     }
 
-    /// When the next proposal is to be looked at again.
+    /// When the next command is due for validation.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
         let times = self.list.iter().filter_map(|active| match active.state {
             CommandState::Proposed { until, .. } => Some(until),
@@ -180,13 +182,13 @@ impl CommandQueue {
         times.min()
     }
 
-    /// Nodes of commands that have begun.
+    /// The number of candidates of started commands.
     pub(super) fn queued(&self) -> usize {
         let started = self.list.iter().filter(|active| active.proposed.is_none());
         started.map(|active| active.resolved.candidates.len()).sum()
     }
 
-    /// Remembers a command that failed.
+    /// Starts the hold-off of the candidates of a failed command.
     pub(super) fn fail(&mut self, active: &ActiveCommand, now: Timestamp) {
         let CommandState::AwaitingReplacements { replacements, .. } = &active.state else { return };
         for candidate in &active.resolved.candidates {
@@ -203,11 +205,11 @@ impl CommandQueue {
         }
     }
 
-    /// Claims that are left alone for now, and for which reasons: commands for them failed, and what was launched is still
-    /// coming up. Not for ever, because a node may never come up.
+    /// Claims in a hold-off, with the reasons: commands for them failed, and a replacement is not initialized. The hold-off
+    /// ends, because a node may never initialize.
     ///
-    /// If nodes of a pool's template do not come up, neither would those for its other nodes that drifted, and every try
-    /// leaves a node behind: these wait as well. `claims_of` knows the claims of a pool.
+    /// If replacements from a NodePool's template do not initialize, replacements of its other drifted nodes would not
+    /// either, so all of its claims are held off for drift. `claims_of` returns the claims of a NodePool.
     pub(super) fn held_off(
         &mut self,
         now: Timestamp,
@@ -233,7 +235,7 @@ impl CommandQueue {
         held_off
     }
 
-    /// Proposals as the rules see them, with their numbers.
+    /// Proposed commands for the planner, with their numbers.
     pub(super) fn proposed_commands(&self) -> Vec<(u64, ProposedCommand)> {
         let proposed = self.proposals().map(|(active, command)| {
             let proposed_commands = ProposedCommand {
@@ -246,13 +248,13 @@ impl CommandQueue {
         proposed.collect()
     }
 
-    /// Names of the claims that commands take away, proposals included.
+    /// Names of the candidates of all commands.
     pub(super) fn candidates(&self) -> BTreeSet<String> {
         let candidates = self.list.iter().flat_map(|active| &active.resolved.candidates);
         candidates.map(|candidate| candidate.id.name.clone()).collect()
     }
 
-    /// Names of the claims that commands have begun to take away.
+    /// Names of the candidates of started commands.
     pub(super) fn started_candidates(&self) -> BTreeSet<String> {
         let started = self.list.iter().filter(|active| active.proposed.is_none());
         started
@@ -261,7 +263,7 @@ impl CommandQueue {
             .collect()
     }
 
-    /// Names of the claims that commands wait for.
+    /// Names of the replacements that commands wait for.
     pub(super) fn replacements(&self) -> BTreeSet<String> {
         let proposed_commands = self.list.iter().filter_map(|active| match &active.state {
             CommandState::AwaitingReplacements { replacements, .. } => Some(replacements),

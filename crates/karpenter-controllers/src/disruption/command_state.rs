@@ -1,8 +1,10 @@
-//! The way of a command from the first thought to the end of its nodes, as a node without effects.
+//! The states of a command, from its validation to the deletion of its candidates, as a state machine without effects.
 //!
-//! A proposal waits, is looked at again, and starts: its nodes are closed and what takes their place is asked for. When
-//! all of that is ready the old claims are deleted; when some of it is lost, or it takes too long, the nodes are opened
-//! again. What a stage leads to is decided here and nowhere else; who carries it out is not.
+//! A command is proposed, validated, and started: its candidates are tainted and its replacements created. When all
+//! replacements are ready, the candidates are deleted. If a replacement is lost, or the command times out, it is rolled
+//! back and the taints are removed. The steps are decided here and executed by [`super::execute`].
+//!
+//! Upstream: pkg/controllers/disruption/queue.go.
 
 #[cfg(test)]
 mod tests;
@@ -12,51 +14,50 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use karpenter_cluster::clock::since;
 
-/// How long a proposal rests before it is looked at again, unless somebody says otherwise.
+/// The default delay between finding a command and its validation.
 pub const VALIDATION_DELAY: Duration = Duration::from_secs(15);
-/// How long a proposal that is due may wait for budgets to open before it is forgotten and thought over again.
+/// How long a command may await a budget before it is dropped.
 pub const BUDGET_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether budgets have opened, unless a node is seen to be gone.
+/// The interval of checks for a free budget; a deleted node triggers a check at once.
 pub const BUDGET_POLL: Duration = Duration::from_secs(5);
-/// Bounds of how long a command may take, and what every node that is under way adds.
+/// The timeout of a command: minimum, maximum, and the addition for each candidate in progress.
 const COMMAND_TIMEOUT_MIN: Duration = Duration::from_secs(10 * 60);
 const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(60 * 60);
 const COMMAND_TIMEOUT_PER_NODE: Duration = Duration::from_millis(80);
 
-/// A claim that is meant, whatever else comes to bear its name.
+/// A NodeClaim, distinguished from others with the same name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimId {
     pub name: String,
     pub uid: String,
 }
 
-/// Where a command stands.
+/// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandState {
-    /// Nothing has been written. Looked at again then. With a deadline it is one of those that wait for nodes of
-    /// others to be gone before there is a budget for them.
+    /// Nothing is written yet; validated at `until`. With a deadline it exceeds the budgets and awaits one.
     Proposed { until: Timestamp, budget_deadline: Option<Timestamp> },
-    /// Its nodes are being closed and its replacements created by whoever started it.
+    /// Candidates are being tainted and replacements created.
     Starting,
-    /// Its nodes are closed; its replacements are coming up.
+    /// Candidates are tainted; replacements are not all ready.
     AwaitingReplacements { since: Timestamp, replacements: Vec<ClaimId> },
-    /// Its replacements are ready; the claims of its nodes are being deleted.
+    /// Replacements are ready; candidates are being deleted.
     Deleting { since: Timestamp },
 }
 
-/// What is seen of a claim now.
+/// The observed state of a NodeClaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimObservation {
     Gone,
-    /// Deleted, and not gone yet.
+    /// Has a deletion timestamp.
     Deleting,
-    /// Not initialised yet.
+    /// Not initialized.
     NotReady,
-    /// Initialised, or kept closed only for the pods that are to be moved there.
+    /// Initialized, or held by the registration gate only until the moved pods are nominated.
     Ready,
 }
 
-/// Why a command failed.
+/// Why a command is rolled back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RollbackCause {
     #[error("replacement {0} was deleted")]
@@ -65,25 +66,25 @@ pub enum RollbackCause {
     TimedOut(Duration),
 }
 
-/// What has to be done about a command now.
+/// The next step of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandStep {
-    /// Nothing before then.
+    /// Not due.
     Sleep {
         until: Timestamp,
     },
-    /// Somebody is at it.
+    /// Its start is in progress.
     InProgress,
     Validate,
-    /// Tell that these replacements are waited for.
+    /// Report these replacements as pending.
     AwaitReplacements {
         pending: Vec<ClaimId>,
     },
-    /// Delete these of its claims.
+    /// Delete these candidates.
     Delete {
         left: Vec<ClaimId>,
     },
-    /// Open the nodes of these of its claims again.
+    /// Remove the taints of these candidates.
     RollBack {
         left: Vec<ClaimId>,
         failure: RollbackCause,
@@ -91,7 +92,7 @@ pub enum CommandStep {
     Finish,
 }
 
-/// What to do about a command. `queued` is the number of nodes in all commands that have started.
+/// Decides the next step. `queued` is the number of candidates of all started commands.
 pub fn next_step(
     state: &CommandState,
     candidates: &[ClaimId],
@@ -138,13 +139,13 @@ pub fn next_step(
     }
 }
 
-/// How long a command may take while so many nodes are under way: clouds are slower when much is asked of them.
+/// The timeout of a command; longer with more candidates in progress, because providers throttle.
 pub fn command_timeout(queued: usize) -> Duration {
     let nodes = u32::try_from(queued).unwrap_or(u32::MAX);
     COMMAND_TIMEOUT_PER_NODE.saturating_mul(nodes).clamp(COMMAND_TIMEOUT_MIN, COMMAND_TIMEOUT_MAX)
 }
 
-/// The moment `wait` from now.
+/// `now` plus `wait`.
 pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     now.checked_add(wait).unwrap_or(Timestamp::MAX)

@@ -1,6 +1,7 @@
-//! The loop that looks at the whole cluster: proposals whose rest is over get their second look, else new commands are
-//! sought. Deciding happens in the rules, off the event loop and from one snapshot per pass; what a pass decides on begins
-//! at the same time.
+//! The evaluation loop: validates commands that are due, or else evaluates the cluster for new ones. Decisions are made off
+//! the async runtime, from one snapshot per pass; the commands of a pass start together.
+//!
+//! Upstream: pkg/controllers/disruption/controller.go.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,46 +32,46 @@ use crate::decision_journal::DecisionRecord;
 use crate::nomination;
 use crate::provisioning::{faults, revision as provisioning_revision};
 
-/// Nodes that a pass with nothing to do asks about one by one. Few and not too often, because each is a question of its
-/// own, and a busy cluster is looked at all the time.
+/// Limits of the verdicts that are explained per node if there is nothing to disrupt: each needs a simulation, and busy
+/// clusters are evaluated often.
 const EXPLAINED_MAX: usize = 10;
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Proposals that one pass looks at again: what is seen should not be old when the last of them begins.
+/// Limit of validations per pass, so that the snapshot is recent when the last command starts.
 const VALIDATIONS_PER_PASS_MAX: usize = 16;
-/// Commands that begin at the same time.
+/// Commands that start concurrently.
 const CONCURRENT_STARTS_MAX: usize = 8;
 
-/// What is known of the moments to come.
+/// Input that depends on time and on earlier passes.
 #[derive(Debug, Clone, Copy)]
 struct EvaluationHints {
-    /// Whether commands are wanted that have to wait for budgets.
-    is_planned: bool,
-    /// When pods that are leaving will have left.
+    /// Whether to look for commands beyond the budgets.
+    plan_beyond_budgets: bool,
+    /// The expected end of pod churn.
     churn_ends_at: Option<Timestamp>,
 }
 
-/// The first whole second that is not before the moment.
+/// Rounded up to whole seconds.
 fn whole_second_from(moment: Timestamp) -> i64 {
     moment.as_second() + i64::from(moment.subsec_nanosecond() > 0)
 }
 
-/// What a pass leads to.
+/// What a pass did: validation or evaluation.
 pub(super) enum PassOutcome {
     Validated(Vec<ValidationResult>),
     Evaluated(Evaluation),
 }
 
-/// What was found.
+/// The result of a pass.
 pub(super) struct EvaluationResult {
     pub(super) assembled: AssembledCluster,
     pub(super) outcome: PassOutcome,
-    /// How long each method took that was asked.
+    /// The duration of each method that was asked.
     took: Vec<(Method, Duration)>,
     explained_through: Option<Arc<str>>,
 }
 
-/// What a pass looks at.
+/// The input of a pass.
 pub(super) struct EvaluationInput {
     facts: DisruptionFacts,
     pub(super) due: Vec<ActiveCommand>,
@@ -87,7 +88,7 @@ impl EvaluationInput {
         names.map(Arc::from).collect()
     }
 
-    /// The pure part: from objects to a decision about these commands, or new ones that leave some claims alone.
+    /// The pure part of a pass: validates these commands, or evaluates the cluster without the excluded claims.
     pub(super) fn evaluate(
         &self,
         due: &[ActiveCommand],
@@ -103,16 +104,16 @@ impl EvaluationInput {
         for claim in excluded {
             assembled.cluster.held_off.entry(claim.clone()).or_default().extend(all_reasons());
         }
-        assembled.cluster.plan_beyond_budgets = hints.is_planned;
+        assembled.cluster.plan_beyond_budgets = hints.plan_beyond_budgets;
         assembled.cluster.churn_ends_at_secs = hints.churn_ends_at.map(whole_second_from);
         if let Some(inspect) = &self.inspect {
             inspect(&assembled.cluster, rules);
         }
         let outcome = if due.is_empty() {
             let mut began = Instant::now();
-            let mut is_through =
+            let mut on_method_done =
                 |method: Method| took.push((method, std::mem::replace(&mut began, Instant::now()).elapsed()));
-            PassOutcome::Evaluated(evaluate_timed(&assembled.cluster, rules, &mut is_through))
+            PassOutcome::Evaluated(evaluate_timed(&assembled.cluster, rules, &mut on_method_done))
         } else {
             PassOutcome::Validated(validate_commands(
                 &assembled.cluster,
@@ -123,7 +124,7 @@ impl EvaluationInput {
         };
         let mut explained_through = None;
         let outcome = match (outcome, &self.request) {
-            // When there is nothing to do there is time to say why.
+            // Without commands there is time to explain verdicts.
             (PassOutcome::Evaluated(mut evaluation), Some(request)) if evaluation.has_no_commands() => {
                 explained_through = Some(explain_nodes(&mut evaluation, &assembled.cluster, rules, request));
                 PassOutcome::Evaluated(evaluation)
@@ -139,20 +140,20 @@ impl Disruption {
         let context = &self.context;
         let now = context.clock.now();
         if let Some(gap) = self.watchdog.exceeded_gap(now)
-            && context.log_throttle.is_due("looking at the whole cluster", "", now)
+            && context.log_throttle.is_due("evaluation", "", now)
         {
-            tracing::warn!(seconds = gap.as_secs(), "abnormal time between two looks at the whole cluster");
+            tracing::warn!(seconds = gap.as_secs(), "abnormal time between runs of disruption");
         }
         if !self.command_queue().is_resumed {
             return RETRY_POLL;
         }
-        // Upstream looks at one command at a time.
+        // Upstream validates one command at a time.
         let due_max = if self.rules.mode == Mode::Cost { VALIDATIONS_PER_PASS_MAX } else { 1 };
         let due = self.command_queue().due(now, due_max);
-        let is_unchanged = self.trigger.unchanged_until().is_some_and(|quiet| now < quiet);
+        let is_unchanged = self.trigger.unchanged_until().is_some_and(|until| now < until);
         if due.is_empty() && is_unchanged && !context.verdicts.has_new_request() {
-            self.watchdog.result(now);
-            return self.rest(now);
+            self.watchdog.evaluated(now);
+            return self.until_next_pass(now);
         }
         self.retain_move_history();
         let generation = self.trigger.generation();
@@ -167,17 +168,17 @@ impl Disruption {
                 command_queue.started_candidates().iter().map(|name| name.as_str().into()).collect();
             (command_queue.proposed_commands(), disrupting_claims, held_off, command_queue.replacements())
         };
-        // Upstream thinks of the next command when the last is done.
-        let is_planned = self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
-        let hints = EvaluationHints { is_planned, churn_ends_at: self.churn_ends_at(now) };
+        // Upstream evaluates after the previous command is done.
+        let plan_beyond_budgets =
+            self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
+        let hints = EvaluationHints { plan_beyond_budgets, churn_ends_at: self.churn_ends_at(now) };
         let Some(facts) = observe::observe(context, without_numbers(&proposed_commands), &own).await else {
             return RETRY_POLL;
         };
-        self.watchdog.result(now);
-        let facts = DisruptionFacts { disrupting_claims, held_off, ..facts };
+        self.watchdog.evaluated(now);
+        let mut facts = DisruptionFacts { disrupting_claims, held_off, ..facts };
         let mut rules = self.rules.clone();
         rules.mode = self.suspects().mode(rules.mode, now);
-        let mut facts = facts;
         for claim in self.suspects().current(now) {
             facts.held_off.entry(claim).or_default().extend(all_reasons());
         }
@@ -202,7 +203,7 @@ impl Disruption {
         self.report(&contained.faults, &contained.suspects);
         let EvaluationInput { facts, due, .. } = input;
         let Some(result) = contained.result else {
-            // They would be due again at once.
+            // Otherwise they would be due again at once.
             due.iter().for_each(|active| self.command_queue().remove(active.number));
             return IDLE_POLL;
         };
@@ -215,8 +216,8 @@ impl Disruption {
                 self.report_evaluation(&result.assembled, &evaluation, &result.took).await;
                 self.report_pod_annotations(&result.assembled, &facts.annotated).await;
                 self.report_unreadable_costs(&result.assembled, &facts.pods_with_unreadable_cost);
-                let has_news = self.act_on(&result.assembled, &evaluation).await;
-                match has_news {
+                let start_result = self.act_on(&result.assembled, &evaluation).await;
+                match start_result {
                     StartResult::Started => Duration::ZERO,
                     StartResult::Failed => IDLE_POLL,
                     StartResult::Nothing => {
@@ -224,7 +225,7 @@ impl Disruption {
                         let again = next_evaluation_at(cluster, &evaluation, &facts.deadlines, now);
                         let again = hints.churn_ends_at.map_or(again, |settled| again.min(settled));
                         self.trigger.nothing_found(generation, again);
-                        self.rest(context.clock.now())
+                        self.until_next_pass(context.clock.now())
                     }
                 }
             }
@@ -232,7 +233,7 @@ impl Disruption {
         }
     }
 
-    /// Counts and logs faults of the planner.
+    /// Counts, logs and journals faults of the planner.
     fn report(&self, found: &[Fault], excluded: &[Arc<str>]) {
         let claims: Vec<&str> = excluded.iter().map(|claim| &**claim).collect();
         faults::report(&self.context, "disruption", found, "", &claims.join(", "));
@@ -242,7 +243,7 @@ impl Disruption {
             self.context.journal.record(DecisionRecord {
                 at: now,
                 by: "disruption",
-                what: format!("{} nodes left alone because of a fault of the planner", claims.len()),
+                what: format!("{} nodes are not disrupted because of a planner fault", claims.len()),
                 why: found.iter().map(|fault| fault.cause.to_string()).collect(),
                 revision: provisioning_revision(&self.context.stores),
                 cost_before_per_hour: None,
@@ -251,7 +252,7 @@ impl Disruption {
         }
     }
 
-    /// Whom to ask about in this pass, if anybody. Mode Compat has words for every node.
+    /// The nodes whose verdicts are explained in this pass. In mode Compat every verdict is per node already.
     fn verdict_request(&self, now: Timestamp) -> Option<VerdictRequest> {
         let wanted = self.context.verdicts.take_requests(now);
         let command_queue = self.command_queue();
@@ -264,8 +265,8 @@ impl Disruption {
         })
     }
 
-    /// Until the next moment at which there may be something to do.
-    fn rest(&self, now: Timestamp) -> Duration {
+    /// The time until there may be something to do.
+    fn until_next_pass(&self, now: Timestamp) -> Duration {
         let mut wait = IDLE_POLL;
         if let Some(quiet) = self.trigger.unchanged_until() {
             wait = wait.min(until(now, quiet));
@@ -279,7 +280,7 @@ impl Disruption {
         wait
     }
 
-    /// When pods that are leaving their nodes, or are on their way to others, will be where they stay.
+    /// The expected end of pod churn: pods that leave nodes, or are nominated and not bound yet.
     fn churn_ends_at(&self, now: Timestamp) -> Option<Timestamp> {
         let context = &self.context;
         let expects_pods = || {
@@ -288,7 +289,7 @@ impl Disruption {
         self.pod_churn.ends_at(now, expects_pods)
     }
 
-    /// Drops what a second look refused, and begins the rest.
+    /// Drops rejected commands and starts the others.
     async fn finish_validation(
         &self,
         verdicts: Vec<ValidationResult>,
@@ -329,11 +330,11 @@ impl Disruption {
         if has_failed && is_all { IDLE_POLL } else { Duration::ZERO }
     }
 
-    /// There is no budget for what stands by: it waits for one as long as it may.
+    /// No budget is free: the command waits until its deadline.
     fn keep_awaiting_budget(&self, active: &ActiveCommand, now: Timestamp) {
         let mut command_queue = self.command_queue();
         if active.budget_deadline().is_some_and(|deadline| deadline <= now) {
-            tracing::debug!(command = active.id, "no budget opened for the command in time");
+            tracing::debug!(command = active.id, "dropped disruption command, no budget became free in time");
             command_queue.remove(active.number);
             command_queue.budget_timeout_at = Some(now);
         } else {
@@ -341,10 +342,10 @@ impl Disruption {
         }
     }
 
-    /// A proposal that is about to begin, with the order that a second look made of it.
+    /// Moves a validated command to the state `Starting`.
     fn begin_starting(&self, active: ActiveCommand, resolved: ResolvedCommand) -> ActiveCommand {
         let resolved = Arc::new(resolved);
-        // Of empty nodes, those that a budget has opened for go, and the others wait on.
+        // Empty nodes within the budget are deleted, the others continue to await it.
         let is_split = active.budget_deadline().is_some() && resolved.method == Method::Emptiness;
         let started: BTreeSet<&str> =
             resolved.candidates.iter().map(|candidate| candidate.id.name.as_str()).collect();
@@ -354,7 +355,7 @@ impl Disruption {
         ActiveCommand { resolved, state: CommandState::Starting, proposed: None, ..active }
     }
 
-    /// Begins all of these at once; says how many have.
+    /// Starts these commands concurrently; returns how many started.
     async fn start_all(&self, command_queue: Vec<ActiveCommand>, assembled: &AssembledCluster) -> usize {
         let starts = stream::iter(command_queue).map(|active| self.start(active, assembled));
         starts
@@ -368,9 +369,9 @@ impl Disruption {
         ResolvedCommand::read(command, assembled, |name| observe::find_pool(&self.context, name))
     }
 
-    /// Takes up what was proposed: what need not rest begins at once.
+    /// Queues the commands of an evaluation; starts those that need no validation.
     async fn act_on(&self, assembled: &AssembledCluster, evaluation: &Evaluation) -> StartResult {
-        let mut result_of_starts = StartResult::Nothing;
+        let mut start_result = StartResult::Nothing;
         let mut begin = Vec::new();
         let mut taken: BTreeSet<String> = self.command_queue().candidates();
         let ready = evaluation.commands.iter().map(|command| (command, false));
@@ -394,27 +395,27 @@ impl Disruption {
                 let active = self.command_queue().add(resolved, state, proposed, now);
                 self.report_candidates(&active).await;
                 self.report_scores(command, &active.resolved, assembled).await;
-                result_of_starts = result_of_starts.max(StartResult::Started);
+                start_result = start_result.max(StartResult::Started);
             } else {
                 begin.push(self.command_queue().add(resolved, CommandState::Starting, None, now));
             }
         }
         if !begin.is_empty() {
             let started = self.start_all(begin, assembled).await;
-            result_of_starts =
-                result_of_starts.max(if started > 0 { StartResult::Started } else { StartResult::Failed });
+            start_result =
+                start_result.max(if started > 0 { StartResult::Started } else { StartResult::Failed });
         }
-        if result_of_starts != StartResult::Nothing {
+        if start_result != StartResult::Nothing {
             self.trigger.reset();
         }
-        result_of_starts
+        start_result
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StartResult {
     Nothing,
-    /// Something could not be begun; it is tried again a little later.
+    /// A start failed; it is retried after a delay.
     Failed,
     Started,
 }

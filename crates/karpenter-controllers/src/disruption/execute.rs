@@ -1,7 +1,8 @@
-//! The writes of a command: marks on nodes and claims, replacements, deletions, and the way back.
+//! Executes the steps of commands: taints and conditions, replacements, deletions, and rollback.
 //!
-//! All of them may be repeated. What fails is found again: by the command's next step, or by whoever takes off marks
-//! that no command accounts for.
+//! All writes are idempotent. A failed write is retried by the command's next step, or by the removal of stray taints.
+//!
+//! Upstream: pkg/controllers/disruption/queue.go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,12 +33,12 @@ use crate::{claims, writes};
 
 /// How many objects are written at once.
 const CONCURRENT_WRITES_MAX: usize = 16;
-/// How often a node that keeps changing is marked.
+/// Attempts to taint a node that changes concurrently.
 const MARK_ATTEMPTS_MAX: u32 = 4;
 
 impl Disruption {
-    /// Begins a command: closes its nodes, asks for what takes their place, and from then on counts on both. False if
-    /// it could not begin; then nothing of it is left but marks that will be taken off.
+    /// Starts a command: taints its candidates, creates its replacements, and applies both to the cluster state. False if it
+    /// could not start; taints that remain are removed later.
     pub(super) async fn start(&self, active: ActiveCommand, assembled: &AssembledCluster) -> bool {
         let ActiveCommand { number, id, resolved, .. } = active;
         self.log_start(&id, &resolved);
@@ -63,7 +64,7 @@ impl Disruption {
                 self.annotate_move_targets(&resolved, now).await;
                 self.report_command_started(&id, &resolved, assembled);
                 let state = if replacements.is_empty() {
-                    // Nobody else is at it before this is done: what is deleted is counted once.
+                    // Deleted before the command loop sees the command, so that each deletion is counted once.
                     self.delete(&resolved, &resolved.ids()).await;
                     CommandState::Deleting { since: now }
                 } else {
@@ -76,7 +77,7 @@ impl Disruption {
             Err(why) => {
                 tracing::error!(command = id, error = why, "failed disrupting candidates");
                 for candidate in &resolved.candidates {
-                    // What fails here is done by the next look at marks.
+                    // What fails here is retried by the removal of stray taints.
                     let _ = self.untaint_candidate(&candidate.id.name).await;
                 }
                 self.command_queue().remove(number);
@@ -85,7 +86,7 @@ impl Disruption {
         }
     }
 
-    /// Marks and creates. The order comes back with those nodes only that could be marked.
+    /// Taints candidates and creates replacements. Returns the command with the candidates that could be tainted.
     async fn prepare(
         &self,
         id: &str,
@@ -120,18 +121,18 @@ impl Disruption {
         loop {
             match self.mark(&candidate, reason).await {
                 Ok(true) => return Ok(candidate),
-                Ok(false) => return Err(format!("node {} is no longer there", candidate.node)),
-                // A node that beats its heart is not another node.
+                Ok(false) => return Err(format!("node {} not found", candidate.node)),
+                // A conflict may be a heartbeat only.
                 Err(error) if is_conflict(&error) && tries < MARK_ATTEMPTS_MAX => {
                     tries += 1;
                     self.read_again(&candidate).await;
                 }
-                Err(error) => return Err(format!("marking node {}: {error}", candidate.node)),
+                Err(error) => return Err(format!("tainting node {}: {error}", candidate.node)),
             }
         }
     }
 
-    /// Brings the stores up to date about one node. What cannot be read is tried as it is.
+    /// Reads a node and its claim from the API server into the stores. Errors are ignored; the write fails again then.
     async fn read_again(&self, candidate: &Candidate) {
         let context = &self.context;
         let nodes: Api<WithoutManagedFields<Node>> = Api::all(context.client.clone());
@@ -144,7 +145,7 @@ impl Disruption {
         }
     }
 
-    /// Closes the node and says why. False if there is nothing to mark any more.
+    /// Taints the node and sets the condition of the claim. False if they no longer exist.
     async fn mark(&self, candidate: &Candidate, reason: Reason) -> kube::Result<bool> {
         let context = &self.context;
         let Some((claim, node)) = self.find(candidate) else { return Ok(false) };
@@ -169,7 +170,7 @@ impl Disruption {
         Ok(true)
     }
 
-    /// Creates the replacements, all or none: those of a launch that failed half-way are left as ordinary nodes.
+    /// Creates all replacements or fails; those created before a failure remain as ordinary nodes.
     async fn launch(&self, id: &str, resolved: &ResolvedCommand) -> Result<Vec<ClaimId>, String> {
         if resolved.replacements.is_empty() {
             return Ok(Vec::new());
@@ -180,7 +181,7 @@ impl Disruption {
             let name = name_of(&*launch.pool);
             let refusal = match current.get(name) {
                 Some(pool) => claims::check_still_launchable(pool, &launch.pool, &launch.usage),
-                None => Some(format!("nodepool {name} is gone")),
+                None => Some(format!("nodepool {name} not found")),
             };
             if let Some(why) = refusal {
                 return Err(why);
@@ -191,7 +192,7 @@ impl Disruption {
         for launch in fixed {
             wanted.entry(name_of(&*launch.pool)).or_insert((&*launch.pool, 0)).1 += 1;
         }
-        // Held until the claims are there, which then hold their own places.
+        // Held until the claims exist and count against the limit themselves.
         let mut places = Vec::new();
         for (name, (pool, count)) in wanted {
             let place = reserve_nodes(context, pool, count);
@@ -251,7 +252,7 @@ impl Disruption {
         }
     }
 
-    /// The pools as the server has them now, once each.
+    /// The NodePools of the replacements, read from the API server.
     async fn current_pools(&self, resolved: &ResolvedCommand) -> Result<BTreeMap<String, NodePool>, String> {
         let api = Api::<NodePool>::all(self.context.client.clone());
         let mut current = BTreeMap::new();
@@ -264,8 +265,8 @@ impl Disruption {
         Ok(current)
     }
 
-    /// From now on the nodes count as leaving and their pods as expected elsewhere. Not before the replacements are
-    /// there: somebody would launch for these pods a second time.
+    /// Marks the candidates for deletion and reserves capacity for their pods in the cluster state. Called after the
+    /// replacements are created: before, provisioning would launch nodes for these pods.
     fn start_command(&self, resolved: &ResolvedCommand, replacements: &[ClaimId]) -> Timestamp {
         let context = &self.context;
         let now = context.clock.now();
@@ -279,13 +280,13 @@ impl Disruption {
                 }
             })
             .collect();
-        // Mode Cost knows who is still expected; upstream does not, and waits for a while.
+        // Mode Cost has pod reservations; upstream nominates the nodes for a while instead.
         if self.rules.mode == Mode::Compat {
             let expires = after(now, crate::provisioning::nomination_ttl(context.settings.batch_max));
             moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
         }
         context.state.start_command(resolved.candidates.iter().map(|one| one.id.name.as_str()), moves, now);
-        // Only for those that the same plan made: whoever has to go all the time would keep savings waiting for ever.
+        // Only for moves that were planned together: with constant drift, rebalance would wait for ever.
         if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
             self.pod_churn.restart(now);
         }
@@ -304,19 +305,21 @@ impl Disruption {
                     self.count_disrupted(resolved, candidate, &claim);
                 }
                 Ok(false) => {}
-                Err(error) => tracing::error!(nodeclaim = name_of(&*claim), %error, "asking for a reboot"),
+                Err(error) => {
+                    tracing::error!(nodeclaim = name_of(&*claim), %error, "failed requesting reboot")
+                }
             }
         }
         has_begun
     }
 
-    /// Deletes these of the order's claims. What fails is tried again by the next step.
+    /// Deletes these candidates. Failures are retried by the next step.
     pub(super) async fn delete(&self, resolved: &ResolvedCommand, left: &[ClaimId]) {
         let candidates = resolved.candidates.iter().filter(|candidate| left.contains(&candidate.id));
         stream::iter(candidates)
             .for_each_concurrent(CONCURRENT_WRITES_MAX, |candidate| async move {
                 if let Err(error) = self.delete_one(resolved, candidate).await {
-                    tracing::warn!(nodeclaim = candidate.id.name, %error, "deleting a disrupted nodeclaim");
+                    tracing::warn!(nodeclaim = candidate.id.name, %error, "failed deleting disrupted nodeclaim");
                 }
             })
             .await;
@@ -339,7 +342,7 @@ impl Disruption {
         Ok(())
     }
 
-    /// Says until when the drain may take, unless an earlier moment is said already.
+    /// Sets the termination deadline of a claim unless it has an earlier one.
     async fn set_termination_deadline(&self, claim: &NodeClaim, deadline: Timestamp) -> kube::Result<()> {
         let key = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         let present = annotation(claim, key).and_then(|text| text.parse::<Timestamp>().ok());
@@ -354,8 +357,7 @@ impl Disruption {
         Ok(())
     }
 
-    /// The way back: nobody counts on the command any more, and its nodes are opened again. Its replacements stay as
-    /// ordinary nodes.
+    /// Rolls the command back: removes reservations, marks and taints. Its replacements remain as ordinary nodes.
     pub(super) async fn roll_back(&self, active: &ActiveCommand, left: &[ClaimId], failure: &RollbackCause) {
         let state = &self.context.state;
         for id in left {
@@ -370,12 +372,12 @@ impl Disruption {
             self.release_replacements(replacements).await;
         }
         for id in left {
-            // What fails here is done by the next look at marks.
+            // What fails here is retried by the removal of stray taints.
             let _ = self.untaint_candidate(&id.name).await;
         }
     }
 
-    /// Replacements that nobody waits for any more are not to be taken for a command's.
+    /// Removes the annotation from replacements, so that no process resumes the command.
     async fn release_replacements(&self, replacements: &[ClaimId]) {
         let context = &self.context;
         let claims = &context.stores.node_claims;
@@ -385,12 +387,12 @@ impl Disruption {
             };
             let patch = json!({"metadata": {"annotations": {ANNOTATION_REPLACES: null}}});
             if let Err(error) = writes::merge(&context.client, claims, &*claim, patch).await {
-                tracing::warn!(nodeclaim = id.name, %error, "releasing a replacement");
+                tracing::warn!(nodeclaim = id.name, %error, "failed removing annotation of replacement");
             }
         }
     }
 
-    /// Takes off what a command put on.
+    /// Removes the taint from the node and the condition from the claim.
     pub(super) async fn untaint_candidate(&self, claim: &str) -> kube::Result<()> {
         let context = &self.context;
         let Some(claim) = context.stores.node_claims.get("", claim) else { return Ok(()) };
@@ -406,7 +408,7 @@ impl Disruption {
         }
         if condition(&claim, DISRUPTION_REASON).is_some() {
             let mut wanted = (*claim).clone();
-            // Nothing depends on this condition, so it can be cleared.
+            // Nothing depends on this condition, so it can be removed.
             let _ = change_conditions(&mut wanted, context.clock.now(), |set| set.clear(DISRUPTION_REASON));
             let claims = &context.stores.node_claims;
             writes::status_unchanged(&context.client, claims, &*claim, &claim.status, &wanted.status).await?;
@@ -414,7 +416,7 @@ impl Disruption {
         Ok(())
     }
 
-    /// The target's objects as they are now, if they still are and are not on their way out.
+    /// The candidate's current claim and node, unless the claim is deleted or replaced by another of the same name.
     fn find(&self, candidate: &Candidate) -> Option<(Arc<NodeClaim>, Arc<Node>)> {
         let stores = &self.context.stores;
         let claim = stores.node_claims.get("", &candidate.id.name)?;

@@ -1,5 +1,5 @@
-//! Faults of the planner while the cluster is evaluated: a pass is tried again in compat mode, then without the commands or
-//! the candidates concerned, which are left alone for a while. Commands that have begun need no planner and go on.
+//! Planner faults during evaluation: a pass is repeated in compat mode, then without the commands or candidates that cause
+//! the fault; these are not disrupted for a while. Started commands need no planner and continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use super::command_queue::ActiveCommand;
 use super::evaluate::{EvaluationInput, EvaluationResult, PassOutcome};
 use crate::compute::catch;
 
-/// How long candidates that a pass ended early with are left alone.
+/// How long claims are excluded after a pass panicked because of them.
 const SUSPECT_HOLD_OFF: Duration = Duration::from_secs(600);
-/// How long compat mode plans after a pass in cost mode ended early.
+/// How long compat mode is used after a pass in cost mode panicked.
 const COST_MODE_PAUSE: Duration = Duration::from_secs(3600);
-/// Passes to find the candidates or commands without which none ends early; each looks at the whole cluster.
+/// Attempts to isolate the commands or claims that cause a panic; each evaluates the whole cluster.
 const ATTEMPTS_MAX: usize = 16;
 
-/// Called with what is about to be evaluated, so that tests can plant faults.
+/// Called before each evaluation, so that tests can inject faults.
 pub type Inspect = Arc<dyn Fn(&Cluster, &Rules) + Send + Sync>;
 
-/// What a pass came to.
+/// The result of a pass with panics contained.
 pub(super) struct CatchPanics {
     /// `None` if no part of the cluster could be evaluated.
     pub(super) result: Option<EvaluationResult>,
     pub(super) faults: Vec<Fault>,
-    /// Claims that are left alone because of them.
+    /// Claims that are excluded because of the faults.
     pub(super) suspects: Vec<Arc<str>>,
 }
 
-/// Evaluates, and gives up no more than it has to.
+/// Evaluates, and excludes as little as possible after a panic.
 pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> CatchPanics {
     let mut faults = Vec::new();
     let whole = attempt(input, &input.due, &[], rules, &mut faults);
@@ -48,7 +48,7 @@ pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> Catc
     if without_numbers.is_some() {
         return CatchPanics { result: without_numbers, faults, suspects: Vec::new() };
     }
-    // What ends the further attempts early has been reported.
+    // Panics of further attempts are already reported.
     let mut known = Vec::new();
     if !input.due.is_empty() {
         let found = isolate(&input.due, ATTEMPTS_MAX, |kept| attempt(input, kept, &[], &compat, &mut known));
@@ -80,12 +80,12 @@ fn attempt(
         .ok()
 }
 
-/// Commands that could not be validated are not begun.
+/// Rejects commands that could not be validated.
 fn reject_left_out(mut result: EvaluationResult, left_out: Vec<ActiveCommand>) -> EvaluationResult {
     let rejected = left_out.into_iter().map(|active| (active, Some(Err(Rejection::PlannerFault))));
     match &mut result.outcome {
         PassOutcome::Validated(verdicts) => verdicts.extend(rejected),
-        // Without any command that is due, new ones were sought; they wait until those are settled.
+        // Without the faulty commands none was due, so the cluster was evaluated; its commands are found again later.
         first => *first = PassOutcome::Validated(rejected.collect()),
     }
     result
@@ -96,7 +96,7 @@ pub(super) fn all_reasons() -> BTreeSet<Reason> {
     Reason::ALL.into_iter().chain([Reason::Expired]).collect()
 }
 
-/// What is remembered of faults from pass to pass.
+/// The faults of recent passes.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
     claims: BTreeMap<Arc<str>, Timestamp>,
@@ -111,13 +111,13 @@ impl Suspects {
         self.claims.extend(contained.suspects.iter().map(|claim| (claim.clone(), now)));
     }
 
-    /// Claims that are left alone for now.
+    /// Claims that are excluded now.
     pub(super) fn current(&mut self, now: Timestamp) -> Vec<Arc<str>> {
         self.claims.retain(|_, at| since(now, *at) < SUSPECT_HOLD_OFF);
         self.claims.keys().cloned().collect()
     }
 
-    /// The mode to plan in.
+    /// The mode of the next pass.
     pub(super) fn mode(&self, asked: Mode, now: Timestamp) -> Mode {
         let rests = self.cost_ended_at.is_some_and(|at| since(now, at) < COST_MODE_PAUSE);
         if rests { Mode::Compat } else { asked }

@@ -1,4 +1,4 @@
-//! Everything a pass looks at, read once: the stores, what is remembered, and what the cloud sells.
+//! Reads the input of a pass: stores, cluster state, and instance types of the provider. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::pods;
 use crate::provisioning::{self, is_launching_pool};
 use crate::stores::BY_POOL;
 
-/// What a cluster is assembled from, off the event loop.
+/// The objects that a pass is assembled from.
 pub(crate) struct DisruptionFacts {
     pub(crate) live: ClusterInput,
     pub(crate) input: DisruptionInput,
     pub(super) proposed_commands: Vec<ProposedCommand>,
-    /// Claims that commands which have begun are taking away; filled in by whoever knows.
+    /// Candidates of started commands; set by the caller.
     pub(super) disrupting_claims: BTreeSet<Arc<str>>,
-    /// Claims to be left alone because commands for them failed, and for which reasons; filled in by whoever knows.
+    /// Claims in a hold-off, with the reasons; set by the caller.
     pub(super) held_off: BTreeMap<Arc<str>, BTreeSet<Reason>>,
     pub(super) deadlines: AnswerDeadlines,
-    /// Pods whose annotation about disruption holds for a while, or no longer, or cannot be read.
+    /// Pods with a do-not-disrupt annotation that is temporary, elapsed or invalid.
     pub(super) annotated: Vec<Arc<Pod>>,
-    /// Pods whose annotation about the cost of moving them cannot be read.
+    /// Pods with an invalid deletion cost annotation.
     pub(super) pods_with_unreadable_cost: Vec<Arc<Pod>>,
 }
 
-/// Whether the stores show the whole cluster.
+/// Whether the stores are synced.
 pub(super) fn is_synced(context: &Context) -> bool {
     let stores = &context.stores;
     stores.pods.is_synced()
@@ -49,8 +49,8 @@ pub(super) fn is_synced(context: &Context) -> bool {
         && stores.daemon_sets.is_synced()
 }
 
-/// Reads everything. `None` while the stores are filling or the outcome of a launch is not known that no command asked
-/// for: what is about to appear is not known well enough to judge what is superfluous.
+/// Reads everything. `None` while the stores are not synced, or while a claim of provisioning has no instance yet: before
+/// pending launches are known, nodes may seem unnecessary that are not.
 pub(crate) async fn observe(
     context: &Context,
     proposed_commands: Vec<ProposedCommand>,
@@ -138,7 +138,7 @@ pub(crate) async fn observe(
     })
 }
 
-/// Who writes what pods cost.
+/// Who sets pod deletion costs.
 pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
     match context.gates.pod_deletion_cost_management {
         true => DeletionCosts::Managed,
@@ -146,7 +146,7 @@ pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
     }
 }
 
-/// Pools that rest because launches from them keep failing.
+/// NodePools in launch back-off.
 fn pools_in_launch_backoff(context: &Context, now: Timestamp) -> BTreeSet<String> {
     let pools = context.stores.node_pools.list();
     let launch_backoff = context.launch_backoff.lock();
@@ -154,8 +154,8 @@ fn pools_in_launch_backoff(context: &Context, now: Timestamp) -> BTreeSet<String
     names.filter(|name| launch_backoff.held_until(name, now).is_some()).map(str::to_owned).collect()
 }
 
-/// Pools that launch for pods, and all others of this provider. A pool whose prices cannot be had right now is in
-/// neither: its nodes are left alone for now.
+/// The NodePools that launch for pods, and all others of this provider. A NodePool whose instance types cannot be read is in
+/// neither, so its nodes are not disrupted.
 async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<PoolInput>, Vec<PoolInput>) {
     let (mut launching, mut others) = (Vec::new(), Vec::new());
     for pool in context.stores.node_pools.list() {
@@ -167,12 +167,12 @@ async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<PoolInput>, V
             Err(error) => {
                 let name = name_of(&*pool);
                 if context.log_throttle.is_due("prices", name, context.clock.now()) {
-                    tracing::error!(nodepool = name, %error, "nodes are left alone, their prices are not known");
+                    tracing::error!(nodepool = name, %error, "failed getting instance types, nodes of the nodepool are not disrupted");
                 }
                 continue;
             }
         };
-        // A replacement from a pool that rests would fail like those before it.
+        // Replacements from a NodePool in launch back-off would fail.
         let is_launching = is_launching_pool(&pool) && !held.contains(name_of(&*pool));
         let list = if is_launching { &mut launching } else { &mut others };
         list.push(PoolInput { pool, instance_types });
@@ -180,13 +180,13 @@ async fn pools(context: &Context, held: &BTreeSet<String>) -> (Vec<PoolInput>, V
     (launching, others)
 }
 
-/// Names of a pool's claims.
+/// Names of a NodePool's claims.
 pub(super) fn claims_of(context: &Context, pool: &str) -> Vec<String> {
     let claims = context.stores.node_claims.by(BY_POOL, pool);
     claims.iter().map(|claim| name_of(&**claim).to_owned()).collect()
 }
 
-/// What a command sees of a claim.
+/// The state of a claim for a command.
 pub(super) fn observe_claim(context: &Context, id: &ClaimId) -> ClaimObservation {
     let claim = context.stores.node_claims.get("", &id.name).filter(|claim| uid_of(&**claim) == id.uid);
     match claim {
@@ -199,12 +199,12 @@ pub(super) fn observe_claim(context: &Context, id: &ClaimId) -> ClaimObservation
     }
 }
 
-/// The pool of that name as it is now.
+/// The NodePool from the store.
 pub(super) fn find_pool(context: &Context, name: &str) -> Option<Arc<NodePool>> {
     context.stores.node_pools.get("", name)
 }
 
-/// The pool that a claim says it is of.
+/// The NodePool of a claim, by its label.
 pub(super) fn pool_label(claim: &karpenter_api::types::NodeClaim) -> &str {
     label(claim, labels::NODEPOOL).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! What was moved, written where the next process finds it: how many pods within the hour on pools that bound it, and since
-//! when on claims whose pool has a cool-down. Claims that a command launched say so by themselves.
+//! Persists the move history for the next process: on NodePools with a maximum of moves per hour, the pods moved by minute;
+//! on claims of NodePools with a cool-down, the time of the move. Replacements carry the time in their own annotation.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ use crate::writes;
 const CONCURRENT_WRITES_MAX: usize = 16;
 
 impl Disruption {
-    /// Counts the pods that a command is about to move for savings. What a process that ends now has written down is
-    /// never too little.
+    /// Counts the pods that a command is about to move. Persisted before the start, so that a crash never leaves too low a
+    /// count.
     pub(super) async fn count_moves(&self, resolved: &ResolvedCommand, now: Timestamp) -> Result<(), String> {
         let context = &self.context;
         let moved = pods_moved_by_pool(resolved);
@@ -36,7 +36,7 @@ impl Disruption {
             let bounded =
                 |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
             let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
-            // One after the other, so that the last write knows everything.
+            // One at a time, so that the last write includes all moves.
             let _turn = self.move_count_lock.lock().await;
             let written = moves_text(&context.state.move_history().by_minute(name, now));
             let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});
@@ -44,21 +44,20 @@ impl Disruption {
                 writes::merge(&context.client, &context.stores.node_pools, &*pool, patch).await
             {
                 self.uncount_moves(resolved, now);
-                return Err(format!("counting moved pods on nodepool {name}: {error}"));
+                return Err(format!("writing moved pods of nodepool {name}: {error}"));
             }
         }
         Ok(())
     }
 
-    /// The command does not begin after all.
+    /// Reverts the count of a command that did not start.
     pub(super) fn uncount_moves(&self, resolved: &ResolvedCommand, at: Timestamp) {
         for (pool, pods) in pods_moved_by_pool(resolved) {
             self.context.state.uncount_moves(pool, pods, at);
         }
     }
 
-    /// Writes on the claims that take pods of the command, and that were there before it, when that was. What fails is
-    /// known to this process all the same.
+    /// Annotates existing targets of moves with the time. Failures are logged; this process has the time in memory.
     pub(super) async fn annotate_move_targets(&self, resolved: &ResolvedCommand, now: Timestamp) {
         let context = &self.context;
         let cools_down = |claim: &NodeClaim| {
@@ -81,13 +80,13 @@ impl Disruption {
                 let written =
                     writes::merge(&context.client, &context.stores.node_claims, &*claim, patch).await;
                 if let Err(error) = written {
-                    tracing::warn!(nodeclaim = name_of(&*claim), %error, "noting that pods were moved there");
+                    tracing::warn!(nodeclaim = name_of(&*claim), %error, "failed annotating nodeclaim with moved pods");
                 }
             })
             .await;
     }
 
-    /// What processes before this one moved.
+    /// Loads the move history of earlier processes.
     pub(super) fn load_move_history(&self) {
         let context = &self.context;
         for pool in context.stores.node_pools.list() {
@@ -102,7 +101,7 @@ impl Disruption {
         }
     }
 
-    /// Nothing that some pool wants to be left alone is forgotten before its time.
+    /// Keeps the move history for the longest cool-down of any NodePool.
     pub(super) fn retain_move_history(&self) {
         let pools = self.context.stores.node_pools.list();
         let longest = pools.iter().map(|pool| controls(pool).0.cool_down_secs).max();
@@ -110,7 +109,7 @@ impl Disruption {
     }
 }
 
-/// Pods that the order moves for savings, by the pool that they leave.
+/// Pods that the command moves for consolidation, by the NodePool that they leave.
 fn pods_moved_by_pool(resolved: &ResolvedCommand) -> BTreeMap<&str, u32> {
     let mut by_pool: BTreeMap<&str, u32> = BTreeMap::new();
     if resolved.method.reason() == Reason::Underutilized {

@@ -1,5 +1,5 @@
-//! Whether pods are leaving their nodes: somebody scales in, or commands move them. A plan that is made in the middle of it
-//! would be out of date before it begins, and would keep a better one waiting: pods do not always land where they were to.
+//! Detects pod churn: pods leave nodes because a workload scales in or commands move them. A plan made meanwhile would be
+//! outdated before it starts, and would delay a better one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,20 +13,20 @@ use super::command_state::after;
 use crate::pods;
 use crate::stores::Stores;
 
-/// When no pod has left for so long, those that were to leave have left, and their successors have a place.
+/// Churn ends when no pod left for so long: replacements of the pods are scheduled by then.
 const CHURN_IDLE: Duration = Duration::from_secs(2);
-/// While pods that left have yet to arrive elsewhere it is looked again so often.
+/// The interval of checks while pods are nominated and not bound yet.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Nobody waits longer than this for a cluster in which pods come and go all the time, or for drains that take their time.
+/// Churn is not awaited longer than this, for clusters with constant churn and slow drains.
 const CHURN_WAIT_MAX: Duration = Duration::from_secs(15);
 
-/// Clones share everything.
+/// Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PodChurn {
     period: Arc<Mutex<Option<ChurnPeriod>>>,
 }
 
-/// Pods that left one after the other.
+/// A sequence of pods that left shortly after each other.
 #[derive(Debug, Clone, Copy)]
 struct ChurnPeriod {
     first: Timestamp,
@@ -57,14 +57,14 @@ impl PodChurn {
         *period = Some(ChurnPeriod { first: goes_on.map_or(now, |period| period.first), last: now });
     }
 
-    /// A command begins, so that pods will leave: these are worth waiting for, whatever went on before.
+    /// A command starts and pods will leave: begins a new period.
     pub(super) fn restart(&self, now: Timestamp) {
         *self.period.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(ChurnPeriod { first: now, last: now });
     }
 
-    /// When it will be over if no other pod leaves; `None` if it is, or has gone on for too long to be waited for.
-    /// `expects_pods`: pods have a place that they have not come to yet, or may still find one.
+    /// The expected end of churn if no other pod leaves; `None` without churn, or if it lasted too long. `expects_pods`:
+    /// whether pods are nominated and not bound yet.
     pub(super) fn ends_at(&self, now: Timestamp, expects_pods: impl FnOnce() -> bool) -> Option<Timestamp> {
         let period = (*self.period.lock().unwrap_or_else(PoisonError::into_inner))?;
         let most = after(period.first, CHURN_WAIT_MAX);
@@ -86,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn it_is_over_when_no_pod_has_left_for_a_while() {
+    fn churn_ends_when_no_pod_leaves_for_a_while() {
         let churn = PodChurn::default();
-        assert_eq!(churn.ends_at(at(0), || false), None, "nothing has happened");
+        assert_eq!(churn.ends_at(at(0), || false), None, "no pod left");
         churn.record_departure(at(2_000));
         churn.record_departure(at(3_500));
         assert_eq!(churn.ends_at(at(3_600), || false), Some(at(5_500)));
@@ -96,19 +96,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_never_rests_is_not_waited_for() {
+    fn constant_churn_is_not_awaited() {
         let churn = PodChurn::default();
         for second in 0..20 {
             churn.record_departure(at(second * 1_000));
         }
         assert_eq!(churn.ends_at(at(14_900), || false), Some(at(15_000)));
-        assert_eq!(churn.ends_at(at(19_100), || false), None, "it has gone on for long enough");
+        assert_eq!(churn.ends_at(at(19_100), || false), None, "beyond the limit");
         churn.record_departure(at(30_000));
-        assert_eq!(churn.ends_at(at(30_000), || false), Some(at(32_000)), "that is another one");
+        assert_eq!(churn.ends_at(at(30_000), || false), Some(at(32_000)), "a new period");
     }
 
     #[test]
-    fn pods_of_commands_are_waited_for_whatever_went_on_before() {
+    fn started_command_begins_new_churn_period() {
         let churn = PodChurn::default();
         for second in 0..20 {
             churn.record_departure(at(second * 1_000));
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_have_yet_to_arrive_are_waited_for_but_not_for_ever() {
+    fn nominated_pods_extend_churn_up_to_limit() {
         let churn = PodChurn::default();
-        assert_eq!(churn.ends_at(at(0), || true), None, "nobody has left");
+        assert_eq!(churn.ends_at(at(0), || true), None, "no pod has left");
         churn.restart(at(1_000));
         churn.record_departure(at(2_000));
         assert_eq!(churn.ends_at(at(2_500), || true), Some(at(4_000)));
         assert_eq!(churn.ends_at(at(5_000), || true), Some(at(6_000)));
-        assert_eq!(churn.ends_at(at(5_900), || false), None, "all are there");
+        assert_eq!(churn.ends_at(at(5_900), || false), None, "all pods are bound");
         assert_eq!(churn.ends_at(at(15_500), || true), Some(at(16_000)));
         assert_eq!(churn.ends_at(at(16_000), || true), None);
     }

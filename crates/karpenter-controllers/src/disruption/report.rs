@@ -1,4 +1,4 @@
-//! What is told about commands: events, metrics and the journal.
+//! Reports commands: events, metrics, log lines and the decision journal.
 
 mod evaluation;
 mod start_log;
@@ -45,7 +45,7 @@ impl Disruption {
         self.publish(self.candidate_events(resolved, "ConsolidationCandidate", text)).await;
     }
 
-    /// How pools with policy Balanced judge a move that is about to be proposed.
+    /// Reports the scores of a new command for NodePools with policy Balanced.
     pub(super) async fn report_scores(
         &self,
         command: &Command,
@@ -86,7 +86,7 @@ impl Disruption {
         moves.with_label_values(&[decision, pool, &format!("{policy:?}")]).inc();
     }
 
-    /// Only pools with policy Balanced have scores.
+    /// Only NodePools with policy Balanced have scores.
     fn count_score(&self, pool: &str, score: f64, decision: &str) {
         let scores = &self.context.metrics.disruption.score;
         scores.with_label_values(&[decision, pool, "Balanced"]).observe(score);
@@ -102,10 +102,10 @@ impl Disruption {
             format!("Consolidation rejected: {what}, reason: {} (savings: ${savings:.2})", rejection.reason())
         };
         self.publish(self.candidate_events(resolved, "ConsolidationRejected", text)).await;
-        self.record_not_disrupted("for now", &active.id, resolved, format!("second look: {rejection}"));
+        self.record_not_disrupted("do not disrupt", &active.id, resolved, format!("validation: {rejection}"));
     }
 
-    /// Empty nodes that a second look takes out of a command, which begins without them. Those that stand by wait on.
+    /// Counts nodes that validation removed from a command of Emptiness, unless they continue to await a budget.
     pub(super) fn count_left_out(&self, active: &ActiveCommand, resolved: &ResolvedCommand) {
         if active.budget_deadline().is_none() {
             self.count_refused(
@@ -120,14 +120,14 @@ impl Disruption {
         failed.with_label_values(&[resolved.method.consolidation_type()]).inc_by(nodes as u64);
     }
 
-    /// A line of the journal about nodes that were to go and do not.
+    /// Records in the journal that a command was dropped or rolled back.
     fn record_not_disrupted(&self, mood: &str, id: &str, resolved: &ResolvedCommand, why: String) {
         let nodes: Vec<&str> =
             resolved.candidates.iter().map(|candidate| candidate.id.name.as_str()).collect();
         self.context.journal.record(decision_journal::DecisionRecord {
             at: self.context.clock.now(),
             by: "disruption",
-            what: format!("keep {} nodes {mood}: {}", nodes.len(), nodes.join(", ")),
+            what: format!("{mood} {} nodes: {}", nodes.len(), nodes.join(", ")),
             why: vec![why, format!("command {id}")],
             revision: crate::provisioning::revision(&self.context.stores),
             cost_before_per_hour: None,
@@ -155,7 +155,7 @@ impl Disruption {
         self.record("", id, resolved, assembled);
     }
 
-    /// A line of the journal about a command.
+    /// Records a command in the journal.
     fn record(&self, mood: &str, id: &str, resolved: &ResolvedCommand, assembled: &AssembledCluster) {
         let price_now: f64 =
             assembled.cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum();
@@ -163,7 +163,7 @@ impl Disruption {
             resolved.candidates.iter().map(|candidate| candidate.id.name.as_str()).collect();
         let launches = match resolved.replacements.len() {
             0 => String::new(),
-            count => format!(", launch {count} in their place"),
+            count => format!(", launch {count} replacements"),
         };
         let pods: usize = resolved.candidates.iter().map(|candidate| candidate.pods).sum();
         self.context.journal.record(decision_journal::DecisionRecord {
@@ -178,7 +178,7 @@ impl Disruption {
             why: vec![
                 format!("reason {}", resolved.method.reason().as_str()),
                 format!("saves {:.4} $ per hour", resolved.saving_per_hour()),
-                format!("moves {pods} pods, {} of them with a place", resolved.moves.len()),
+                format!("reschedules {pods} pods, {} of them with a planned node", resolved.moves.len()),
                 format!("command {id}"),
             ],
             revision: assembled.cluster.revision,
@@ -187,7 +187,7 @@ impl Disruption {
         });
     }
 
-    /// Tells of the replacements, and of those that are waited for.
+    /// Reports replacements that are launched and not ready.
     pub(super) async fn report_waiting_readiness(&self, resolved: &ResolvedCommand, pending: &[ClaimId]) {
         let mut events = self.launching(resolved, pending);
         events.extend(self.claims(pending).map(|claim| {
@@ -280,10 +280,10 @@ impl Disruption {
             error = %failure,
             "failed terminating nodes while executing a disruption command"
         );
-        self.record_not_disrupted("after all", &active.id, resolved, failure.to_string());
+        self.record_not_disrupted("roll back disruption of", &active.id, resolved, failure.to_string());
     }
 
-    /// The same words on every target's node and claim.
+    /// The same event for the node and the claim of every candidate.
     fn candidate_events(
         &self,
         resolved: &ResolvedCommand,
@@ -311,7 +311,7 @@ fn policy_label(policy: ConsolidationPolicy) -> &'static str {
     }
 }
 
-/// By the bound of the drain, in whatever unit.
+/// By the sign of the termination grace period, in any unit.
 fn termination_mode(bound: Option<i64>) -> &'static str {
     match bound {
         None => "graceful",
@@ -320,7 +320,7 @@ fn termination_mode(bound: Option<i64>) -> &'static str {
     }
 }
 
-/// As upstream spells types of conditions in metrics: `KWOKUnhealthy` is `kwok_unhealthy`.
+/// Condition types as upstream spells them in metrics: `KWOKUnhealthy` is `kwok_unhealthy`.
 fn snake_case(text: &str) -> String {
     let all: Vec<char> = text.chars().collect();
     let mut result = String::new();
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_conditions_are_separated() {
+    fn condition_types_become_snake_case() {
         let cases = [
             ("Ready", "ready"),
             ("KWOKUnhealthy", "kwok_unhealthy"),

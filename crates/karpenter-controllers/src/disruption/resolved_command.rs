@@ -1,5 +1,5 @@
-//! A command as it is carried out: objects and names instead of positions in a snapshot, so that it outlives the pass
-//! that found it. Nothing is decided here.
+//! A command with objects and names instead of indexes, so that it is independent of the snapshot that it was found in.
+//! Decides nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use karpenter_state::{AssembledCluster, Host};
 use super::command_state::ClaimId;
 use crate::claims;
 
-/// What is to be done.
+/// A command as it is executed.
 #[derive(Debug, Clone)]
 pub(super) struct ResolvedCommand {
     pub(super) method: Method,
@@ -25,32 +25,32 @@ pub(super) struct ResolvedCommand {
     pub(super) moves: Vec<PodMove>,
     pub(super) price_before_per_hour: f64,
     pub(super) price_after_per_hour: f64,
-    /// Bound for the drain that the command itself sets.
+    /// Termination grace period that the command sets.
     pub(super) termination_grace_period_secs: Option<i64>,
-    /// Why it is deleted before anything takes its place, where that is so.
+    /// Why candidates are deleted before their replacements are launched, if they are.
     pub(super) terminate_first_reason: &'static str,
 }
 
-/// A node that is to go.
+/// A node that the command deletes.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) id: ClaimId,
     pub(super) node: String,
     pub(super) pool: String,
     pub(super) policy: ConsolidationPolicy,
-    /// Pods that have to run elsewhere.
+    /// Number of pods that have to be rescheduled.
     pub(super) pods: usize,
     pub(super) repair: Option<Repair>,
 }
 
-/// A claim that takes the place of targets.
+/// A NodeClaim that the command creates.
 #[derive(Debug, Clone)]
 pub(super) struct Replacement {
     pub(super) claim: NodeClaim,
-    /// The pool as it was planned with, and what its nodes used of its limits then.
+    /// The NodePool and the usage of its limits at planning time.
     pub(super) pool: Arc<NodePool>,
     pub(super) usage: ResourceList,
-    /// Of a pool of fixed size, where nobody plans with the limits.
+    /// Of a static NodePool, whose limits are checked at launch.
     pub(super) is_static: bool,
 }
 
@@ -62,14 +62,14 @@ pub(super) struct PodMove {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MoveTarget {
-    /// A claim, or a node that has none.
+    /// The name of a claim, or of a node without a claim.
     Host(String),
-    /// One of the command's own launches.
+    /// Index into the command's replacements.
     Replacement(usize),
 }
 
 impl ResolvedCommand {
-    /// Reads a command of the round. `None` if it names what the round does not know: then it is not ours to carry out.
+    /// Resolves a command; `None` if it refers to an object that the snapshot does not have.
     pub(super) fn read(
         command: &Command,
         assembled: &AssembledCluster,
@@ -132,7 +132,7 @@ impl ResolvedCommand {
 
     pub(super) fn saving_per_hour(&self) -> f64 {
         match self.decision {
-            // The node stays.
+            // The instance remains.
             Decision::Reboot => 0.0,
             Decision::Delete | Decision::Replace | Decision::TerminateFirst => {
                 self.price_before_per_hour - self.price_after_per_hour
@@ -140,7 +140,7 @@ impl ResolvedCommand {
         }
     }
 
-    /// The pools of its nodes, once each.
+    /// The NodePools of its candidates, without duplicates.
     pub(super) fn pools(&self) -> Vec<&str> {
         let mut pools: Vec<&str> = self.candidates.iter().map(|candidate| candidate.pool.as_str()).collect();
         pools.sort_unstable();
@@ -148,7 +148,7 @@ impl ResolvedCommand {
         pools
     }
 
-    /// As upstream's log and events describe it.
+    /// The description in logs and events, as upstream words it.
     pub(super) fn describe(&self, id: &str) -> String {
         let nodes: Vec<&str> = self.candidates.iter().map(|candidate| candidate.node.as_str()).collect();
         let replacements = match self.replacements.len() {
@@ -166,7 +166,7 @@ impl ResolvedCommand {
         )
     }
 
-    /// The same from one node's point of view, short where there are many.
+    /// The description for one candidate; short for commands with several.
     pub(super) fn describe_for(&self, id: &str, candidate: &Candidate) -> String {
         match self.candidates.len() {
             0 | 1 => self.describe(id),
@@ -192,7 +192,7 @@ fn planned_replacements(command: &Command, assembled: &AssembledCluster) -> Opti
     command.replacements.iter().map(launch).collect()
 }
 
-/// A host is known by its claim, and by its node where there is no claim.
+/// The name of a host's claim, or of its node if it has none.
 fn host_name(host: &Host) -> Option<String> {
     let claim = host.claim.as_deref().map(name_of);
     claim.or_else(|| host.node.as_deref().map(name_of)).map(str::to_owned)

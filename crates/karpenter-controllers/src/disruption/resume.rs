@@ -1,9 +1,7 @@
-//! What is written on a replacement about the command it was made for, and how a process that knows nothing takes such a
-//! command up again.
+//! The annotation of a replacement with its command, and how a restarted process resumes such a command.
 //!
-//! A command is taken up only if nothing is missing: every replacement is there, and every node that is left still bears
-//! the marks. Otherwise the marks are taken off like any others that nobody accounts for, and the replacements are
-//! ordinary nodes.
+//! A command is resumed only if it is complete: every replacement exists, and every remaining candidate has the taint and
+//! the condition. Otherwise the taints are removed as stray ones, and the replacements remain as ordinary nodes.
 
 #[cfg(test)]
 mod tests;
@@ -22,27 +20,27 @@ use serde::{Deserialize, Serialize};
 
 use super::command_state::{ClaimId, command_timeout};
 
-/// How much of its time a command that is taken up has left at least: while no process was there, nobody could see its
-/// replacements come up.
+/// The minimum that is left of the timeout of a resumed command, because replacements were not observed while no process
+/// was running.
 const REMAINING_TIMEOUT_MIN: Duration = Duration::from_secs(5 * 60);
 
-/// The annotation's value.
+/// The value of the annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReplacementAnnotation {
     pub(super) command: String,
     pub(super) method: String,
-    /// How many claims the command launches.
+    /// The number of the command's replacements.
     pub(super) launches: usize,
-    /// Claims that are to go, uid by name.
+    /// The candidates: uid by name.
     pub(super) claims: BTreeMap<String, String>,
-    /// Bound for the drain that the command itself sets.
+    /// Termination grace period that the command sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) termination_grace_period_secs: Option<i64>,
-    /// How pools consolidated when it began, for metrics.
+    /// Consolidation policies by NodePool, for metrics.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) policies: BTreeMap<String, String>,
-    /// type/reason of what a repair is about, for metrics.
+    /// type/reason of the condition that a repair is for, for metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) condition: Option<String>,
 }
@@ -61,7 +59,7 @@ pub(super) fn is_replacement(claim: &NodeClaim) -> bool {
     annotation(claim, ANNOTATION_REPLACES).is_some()
 }
 
-/// The reason a claim was created for, if a command created it.
+/// The reason of the command that created a claim, if any.
 pub(crate) fn created_for(claim: &NodeClaim) -> Option<Reason> {
     ReplacementAnnotation::read(claim)
         .and_then(|annotation_value| method(&annotation_value.method))
@@ -89,12 +87,12 @@ fn policy(name: &str) -> Option<ConsolidationPolicy> {
     all.into_iter().find(|policy| policy_name(*policy) == name)
 }
 
-/// A command that can be taken up again.
+/// A command that can be resumed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ResumableCommand {
     pub(super) id: String,
     pub(super) method: Method,
-    /// Claims that are left.
+    /// Candidates that still exist.
     pub(super) candidates: Vec<ClaimId>,
     pub(super) replacements: Vec<ClaimId>,
     pub(super) since: Timestamp,
@@ -103,7 +101,7 @@ pub(super) struct ResumableCommand {
     pub(super) condition: Option<String>,
 }
 
-/// The commands that the claims tell of. `is_marked` says whether a claim and its node bear a command's marks.
+/// The commands that annotations describe. `is_marked`: whether a claim and its node have the condition and the taint.
 pub(super) fn resumable(
     claims: &[Arc<NodeClaim>],
     is_marked: impl Fn(&NodeClaim) -> bool,

@@ -1,5 +1,5 @@
-//! Whether it is worth looking again: a pass that found nothing finds nothing until something changes that it looks at,
-//! or until time itself changes the answer.
+//! Decides when the next evaluation is due: an evaluation without commands is repeated only when an input changed, or when
+//! time changes the result.
 
 #[cfg(test)]
 mod tests;
@@ -25,11 +25,11 @@ use super::{IDLE_POLL, REEVALUATE_AFTER_MAX};
 use crate::capacity_buffer::{asks_for_same_pods, observe_referenced_objects};
 use crate::stores::Stores;
 
-/// Clones share everything.
+/// Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EvaluationTrigger {
     generation: Arc<AtomicU64>,
-    /// The number as it was when nothing was found, and until when that holds.
+    /// The generation of the last evaluation without commands, and until when its result is valid.
     unchanged: Arc<Mutex<Option<(u64, Timestamp)>>>,
 }
 
@@ -41,7 +41,7 @@ impl EvaluationTrigger {
         self.watch_store(&stores.node_pools, pool_differs);
         self.watch_store(&stores.budgets, budget_differs);
         self.watch_store(&stores.daemon_sets, |old, new| old.metadata.generation != new.metadata.generation);
-        // Room that is kept for buffers makes nodes needed, and so do sizes of the pods that stand for them.
+        // CapacityBuffers and the objects that they refer to determine virtual pods.
         if let Some(buffers) = &stores.capacity_buffers {
             self.watch_store(buffers, |old, new| !asks_for_same_pods(old, new));
         }
@@ -62,46 +62,46 @@ impl EvaluationTrigger {
         });
     }
 
-    /// Something changed that no store shows.
+    /// Records a change of an input that is not in a store.
     pub(super) fn record_change(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// To be remembered before looking.
+    /// Counts changes; to be read before an evaluation.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Nothing was found by a look that began at `generation`.
+    /// The evaluation of this generation found no commands.
     pub(super) fn nothing_found(&self, generation: u64, again_at: Timestamp) {
         *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = Some((generation, again_at));
     }
 
-    /// Something was done, so it is worth looking again.
+    /// A command started or ended: evaluate again.
     pub(super) fn reset(&self) {
         *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// When to look again if nothing changes; `None` if something has.
+    /// When to evaluate again if nothing changes; `None` if something did.
     pub(super) fn unchanged_until(&self) -> Option<Timestamp> {
         let unchanged = *self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
         unchanged.filter(|(generation, _)| *generation == self.generation()).map(|(_, until)| until)
     }
 }
 
-/// Moments at which the answer may be another although nothing changes, and that no cluster knows of.
+/// Times at which the result may change, that are not part of the cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerDeadlines {
-    /// The first at which a pod is no longer protected by its own annotation.
+    /// When the first temporary do-not-disrupt annotation ends.
     pub(super) protected_until: Option<Timestamp>,
-    /// By pool, when fewer pods will have been moved within the hour.
+    /// When moves drop out of the last hour, by NodePool.
     pub(super) move_limit_reopens_at: BTreeMap<String, Timestamp>,
 }
 
-/// How often is looked while pods are on their way to nodes.
+/// The interval of evaluations while pods are nominated.
 const NOMINATED_POLL: Duration = Duration::from_secs(5);
 
-/// When a pass that found nothing may find something although nothing changes.
+/// When an evaluation may find commands although nothing changed.
 pub(super) fn next_evaluation_at(
     cluster: &Cluster,
     evaluation: &Evaluation,
@@ -110,7 +110,7 @@ pub(super) fn next_evaluation_at(
 ) -> Timestamp {
     let mut next = after(now, REEVALUATE_AFTER_MAX);
     next = deadlines.protected_until.map_or(next, |until| next.min(until));
-    // Whether a sick or drifted node may go depends on how long it has been so, and on other people's patience.
+    // Repair and drift depend on how long a condition lasts, and on PodDisruptionBudgets.
     if cluster.state_nodes.iter().any(|one| {
         one.is_unhealthy
             || one.repair.is_some()
@@ -118,11 +118,11 @@ pub(super) fn next_evaluation_at(
     }) {
         next = next.min(after(now, IDLE_POLL));
     }
-    // Nobody says when pods are no longer on their way to a node.
+    // The end of a nomination triggers nothing.
     if cluster.state_nodes.iter().any(|one| one.is_nominated && !one.is_marked_for_deletion) {
         next = next.min(after(now, NOMINATED_POLL));
     }
-    // Schedules of budgets begin and end with a minute.
+    // Schedules of budgets begin and end at full minutes.
     if evaluation.outcomes.iter().any(|outcome| outcome.is_constrained_by_budgets) {
         let past = now.as_second().rem_euclid(60);
         next = next.min(after(now, Duration::from_secs(u64::try_from(60 - past).unwrap_or(60))));
@@ -130,12 +130,12 @@ pub(super) fn next_evaluation_at(
     let settled = cluster.state_nodes.iter().filter_map(|state_node| {
         let wait = cluster.pools.get(state_node.pool.as_ref()?)?.consolidate_after_secs?;
         let at = Timestamp::from_second(state_node.last_pod_event_secs?.checked_add(wait)?).ok()?;
-        // Times in a cluster are whole seconds, rounded down: what ends within this one is not over for it.
+        // Times are truncated to whole seconds: what ends within this second has not ended for the planner.
         (at > now || at.as_second() >= now.as_second()).then_some(at.max(after(now, Duration::from_secs(1))))
     });
     let due = cluster.state_nodes.iter().flat_map(|state_node| legacy_deadlines(cluster, state_node));
     let due = due.filter_map(|at| Timestamp::from_second(at).ok()).filter(|at| *at > now);
-    // What is due already may wait for other people's patience.
+    // An expired node may wait for PodDisruptionBudgets.
     let is_expired =
         |state_node: &StateNode| legacy_deadlines(cluster, state_node).any(|at| at <= now.as_second());
     if cluster
@@ -152,7 +152,7 @@ pub(super) fn next_evaluation_at(
         .fold(next, Timestamp::min)
 }
 
-/// When nodes are no longer left alone for what was moved to them.
+/// The ends of cool-downs.
 fn cool_down_ends(cluster: &Cluster, now: Timestamp) -> impl Iterator<Item = Timestamp> {
     let staying = cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion);
     staying.filter_map(move |state_node| {
@@ -161,7 +161,7 @@ fn cool_down_ends(cluster: &Cluster, now: Timestamp) -> impl Iterator<Item = Tim
     })
 }
 
-/// When pools that bound how many pods are moved within an hour may let more go.
+/// When the maximum of moves per hour allows more moves.
 fn move_limits_reopen(cluster: &Cluster, deadlines: &AnswerDeadlines) -> impl Iterator<Item = Timestamp> {
     let bounded = move |name: &str| {
         cluster.pools.get(name).is_some_and(|one| one.pool_policy.max_moves_per_hour.is_some())
@@ -169,7 +169,7 @@ fn move_limits_reopen(cluster: &Cluster, deadlines: &AnswerDeadlines) -> impl It
     deadlines.move_limit_reopens_at.iter().filter(move |(name, _)| bounded(name)).map(|(_, at)| *at)
 }
 
-/// When the rules before v1 give a node's time up: for its age, and for being empty.
+/// When nodes expire, or were empty for long enough, under the rules of the v1alpha5 API.
 fn legacy_deadlines(cluster: &Cluster, state_node: &StateNode) -> impl Iterator<Item = i64> {
     let rules =
         state_node.pool.as_ref().and_then(|pool| cluster.pools.get(pool)).and_then(|pool| pool.legacy_rules);
@@ -177,7 +177,7 @@ fn legacy_deadlines(cluster: &Cluster, state_node: &StateNode) -> impl Iterator<
     let rules = rules.unwrap_or_default();
     let sum = |since: Option<i64>, after: Option<i64>| Some(since?.saturating_add(after?));
     let age = sum(marks.node_created_at_secs, rules.expires_after_secs);
-    // A second more than the whole time has to be over.
+    // Times are truncated; the full TTL has to have elapsed.
     let empty = sum(marks.empty_since_secs, rules.empty_after_secs).map(|at| at.saturating_add(1));
     age.into_iter().chain(empty)
 }
@@ -192,7 +192,7 @@ fn pod_differs(old: &Pod, new: &Pod) -> bool {
         || old.status.is_unschedulable != new.status.is_unschedulable
 }
 
-/// Heartbeats and images are not worth a look.
+/// Ignores heartbeats and images.
 fn node_differs(old: &Node, new: &Node) -> bool {
     let allocatable = |node: &Node| node.status.as_ref().and_then(|status| status.allocatable.clone());
     let conditions = |node: &Node| -> Vec<(String, String)> {
@@ -214,7 +214,7 @@ fn claim_differs(old: &NodeClaim, new: &NodeClaim) -> bool {
         || old.status != new.status
 }
 
-/// What is written down there about moved pods is known already.
+/// Ignores the annotation with moved pods, which this controller writes.
 fn pool_differs(old: &NodePool, new: &NodePool) -> bool {
     let annotations = |pool: &NodePool| -> Vec<(String, String)> {
         let all = pool.metadata.annotations.iter().flatten();

@@ -1,5 +1,7 @@
-//! The second look at proposals whose rest is over: one after the other on one snapshot, each with those before it that
-//! are to begin as if they had. Nothing is written here.
+//! Validates commands that are due, one after the other on one snapshot. Each sees the commands validated before it as
+//! started. Nothing is written here.
+//!
+//! Upstream: pkg/controllers/disruption/validation.go.
 
 #[cfg(test)]
 mod tests;
@@ -15,10 +17,10 @@ use karpenter_model::resources::ResourceList;
 
 use super::command_queue::ActiveCommand;
 
-/// A proposal and what a second look says. `None`: it was not looked at, and is the next time.
+/// A command and the result of its validation. `None`: not validated in this pass.
 pub(super) type ValidationResult = (ActiveCommand, Option<Result<Command, Rejection>>);
 
-/// Looks at `due` in their order. `proposed_commands` are all proposals by number, those included.
+/// Validates `due` in order. `proposed_commands` are all proposed commands by number, including these.
 pub(super) fn validate_commands(
     cluster: &Cluster,
     mut proposed_commands: Vec<(u64, ProposedCommand)>,
@@ -45,7 +47,7 @@ pub(super) fn validate_commands(
                 is_enough = command.replacements.iter().any(|planned| is_reserved(&cluster, planned));
                 cluster = with_command_started(cluster, command);
             }
-            // It waits on, and so do those that want the same budgets.
+            // It continues to await a budget, and so do the other commands of the method.
             Err(Rejection::Budget { .. }) if awaits_budget => {
                 methods_without_budget.push(active.resolved.method)
             }
@@ -56,7 +58,7 @@ pub(super) fn validate_commands(
     verdicts
 }
 
-/// What begins waits no longer; of empty nodes some may be left.
+/// Removes started candidates from the proposed commands.
 fn leave_out(proposed_commands: &mut Vec<(u64, ProposedCommand)>, number: u64, command: &Command) {
     for (_, one) in proposed_commands.iter_mut().filter(|(of, _)| *of == number) {
         for candidate in &command.candidates {
@@ -66,7 +68,7 @@ fn leave_out(proposed_commands: &mut Vec<(u64, ProposedCommand)>, number: u64, c
     proposed_commands.retain(|(of, one)| *of != number || !one.claims.is_empty());
 }
 
-/// How much is left of a reservation is known again only when its launch is seen.
+/// The free capacity of a reservation is unknown until the launch is observed.
 fn is_reserved(cluster: &Cluster, planned: &PlannedNode) -> bool {
     let catalog = catalog_of(&cluster.problem, planned);
     let types = planned.instance_type_options.iter().filter_map(|option| catalog.get(*option));
@@ -75,8 +77,8 @@ fn is_reserved(cluster: &Cluster, planned: &PlannedNode) -> bool {
     })
 }
 
-/// The cluster when the command has begun, as those see it that come after: its nodes are leaving and no place for anybody,
-/// its pods are where they were planned, and what it launches is coming up. Indexes stay what they are.
+/// The cluster after the start of a command: candidates are marked for deletion and no targets, pods are on their planned
+/// nodes, and replacements are not initialized. Indexes do not change.
 fn with_command_started(mut cluster: Cluster, command: &Command) -> Cluster {
     let first = cluster.problem.nodes.len();
     for planned in &command.replacements {
@@ -143,7 +145,7 @@ fn with_command_started(mut cluster: Cluster, command: &Command) -> Cluster {
     cluster
 }
 
-/// The proposals as the rules see them.
+/// Proposed commands without their numbers.
 pub(super) fn without_numbers(proposed_commands: &[(u64, ProposedCommand)]) -> Vec<ProposedCommand> {
     proposed_commands.iter().map(|(_, one)| one.clone()).collect()
 }

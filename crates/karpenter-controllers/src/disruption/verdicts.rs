@@ -1,5 +1,4 @@
-//! For every node, why it is (not) being disrupted now, as the last pass saw it. For people who ask; nothing is ever
-//! decided from it.
+//! The verdicts of the last evaluation for every node, served by `/debug/standings`. Nothing is decided from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,27 +13,27 @@ use serde::Serialize;
 
 use super::command_state::after;
 
-/// How it stands with one node.
+/// The verdict for one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerdictEntry {
     pub node_claim: String,
     pub node: Option<String>,
     pub node_pool: Option<String>,
-    /// A word for programs.
+    /// A stable code for programs.
     pub standing: String,
-    /// A sentence for people.
+    /// A message for people.
     pub why: String,
     pub price_per_hour: f64,
-    /// When it was looked at, and how new the newest object was that was looked at.
+    /// The time of the evaluation, and the revision of the objects that it read.
     pub at: Timestamp,
     pub revision: u64,
-    /// What stood against the node alone when it was last asked, where this pass has no words for the single node.
+    /// The last verdict for this node on its own, if this evaluation has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone: Option<SingleNodeVerdict>,
 }
 
-/// An answer of an earlier pass about one node by itself.
+/// The verdict of an earlier evaluation for one node on its own.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SingleNodeVerdict {
@@ -44,29 +43,29 @@ pub struct SingleNodeVerdict {
     pub revision: u64,
 }
 
-/// Clones share everything.
+/// Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct Verdicts {
     shared: Arc<Mutex<BTreeMap<String, VerdictEntry>>>,
     requests: Arc<Mutex<VerdictRequests>>,
 }
 
-/// Names of nodes and claims that people have asked about.
+/// Names of nodes and claims that users asked about.
 #[derive(Debug, Default)]
 struct VerdictRequests {
-    /// With when that is forgotten.
+    /// Name, and when the request expires.
     until: BTreeMap<String, Timestamp>,
-    /// Nobody has looked since.
+    /// A request was added since the last evaluation.
     is_new: bool,
 }
 
-/// How long passes look for an answer to what was asked.
+/// How long evaluations answer a request.
 const REQUEST_TTL: Duration = Duration::from_secs(5 * 60);
-/// Questions at a time.
+/// Limit of open requests.
 const REQUESTS_MAX: usize = 5;
 
 impl Verdicts {
-    /// What a pass found out takes the place of what was known.
+    /// Replaces the verdicts with those of an evaluation.
     pub(super) fn replace(&self, assembled: &AssembledCluster, evaluation: &Evaluation, at: Timestamp) {
         let cluster = &assembled.cluster;
         let mut known = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,8 +90,8 @@ impl Verdicts {
         *known = entries;
     }
 
-    /// Somebody wants to know more about a node or claim than that nothing was found for it: the next pass that has
-    /// nothing to do asks about it by itself.
+    /// Requests the verdict for one node or claim on its own, if no command was found for it. The next evaluation without
+    /// commands answers.
     pub fn request(&self, name: &str, now: Timestamp) {
         let is_unexplained = self.entries(Some(name)).iter().any(|entry| entry.standing == "Fine");
         let mut requests = self.requests();
@@ -102,12 +101,12 @@ impl Verdicts {
         }
     }
 
-    /// Whether there is a question that no pass has looked at.
+    /// Whether there is a request that no evaluation answered.
     pub(super) fn has_new_request(&self) -> bool {
         self.requests().is_new
     }
 
-    /// What is asked about; to be looked at now.
+    /// The open requests, to be answered now.
     pub(super) fn take_requests(&self, now: Timestamp) -> BTreeSet<String> {
         let mut requests = self.requests();
         requests.is_new = false;
@@ -119,7 +118,7 @@ impl Verdicts {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything, or what is known of the node or claim of that name; by claim.
+    /// All verdicts sorted by claim, or those of one node or claim.
     pub fn entries(&self, of: Option<&str>) -> Vec<VerdictEntry> {
         let entries = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = |entry: &&VerdictEntry| {
@@ -129,24 +128,24 @@ impl Verdicts {
     }
 }
 
-/// Whether a plan for all nodes together found nothing for this one, and nobody has asked about it alone.
+/// Whether rebalance found no command with this node, and the node was not explained on its own.
 fn is_unexplained(standing: &NodeVerdict) -> bool {
     standing.verdict == Verdict::Fine && standing.method == Some(Method::Rebalance)
 }
 
-/// What it means that nothing was found for a node when all nodes were planned for together.
+/// The message for nodes without a command of rebalance.
 fn no_command_message(cluster: &Cluster, evaluation: &Evaluation) -> String {
     let price: f64 = cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum();
     let bound = evaluation.outcomes.iter().find_map(|outcome| outcome.lower_bound_per_hour);
-    let bound = bound.map(|bound| format!("; no fleet for these pods costs less than {bound:.4}"));
+    let bound = bound.map(|bound| format!("; the lower bound is {bound:.4} $/h"));
     format!(
-        "No move that takes this node away, alone or with others, was found to save enough for its trouble; all \
-         nodes together cost {price:.4} $/h{}",
+        "No command with this node, alone or with others, saves enough for its disruption cost; the fleet costs \
+         {price:.4} $/h{}",
         bound.unwrap_or_default()
     )
 }
 
-/// What an entry says about its node alone, said by itself or remembered.
+/// The verdict for the node on its own: this evaluation's, or the last one.
 fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     let is_answer = ANSWERS.contains(&entry.standing.as_str());
     let own = is_answer.then(|| SingleNodeVerdict {
@@ -158,8 +157,7 @@ fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     own.or_else(|| entry.alone.clone())
 }
 
-/// What the question about one node alone is answered with. Whatever else stood against a node stood against it at the
-/// time, and is told again as long as it does.
+/// Codes of verdicts for a node on its own. Other verdicts are repeated by every evaluation while they apply.
 const ANSWERS: [&str; 8] = [
     "WouldNotFit",
     "NeedsSeveralNodes",
@@ -171,7 +169,7 @@ const ANSWERS: [&str; 8] = [
     "Unbalanced",
 ];
 
-/// The variant's own name: what its fields say is in the sentence.
+/// The name of the variant, without its fields.
 fn code(why: &Verdict) -> String {
     let text = match why {
         Verdict::Blocked(blocked) => format!("{blocked:?}"),

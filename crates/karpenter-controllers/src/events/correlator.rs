@@ -1,5 +1,6 @@
-//! What becomes of an event before it is written, by the rules and limits of client-go's correlator: the same event is
-//! counted, similar ones are combined, and an object with too many of them gets no more for a while.
+//! Correlates events by the rules and limits of client-go's correlator: the same event is counted, similar events are
+//! combined, and the rate of events per object is limited.
+//! Upstream: client-go tools/record/events_cache.go.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -12,18 +13,18 @@ use lru::LruCache;
 
 use super::ObjectEvent;
 
-/// Keys that are remembered in each of the three steps; the least recently used one is forgotten first.
-const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
-/// With so many messages for one reason on one object, its events are combined.
+/// Size of each of the three LRU caches.
+const CACHE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+/// From this number of messages for one object and reason on, its events are combined.
 const SIMILAR_MAX: usize = 10;
-/// Events that are further apart than this are not similar.
+/// Events that are further apart than this are not combined.
 const SIMILAR_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// Events of one type that an object can get at once.
+/// Burst of events per object.
 const BURST: f64 = 25.0;
-/// How long it takes until an object can get one more.
+/// Time until an object may get one more event.
 const REFILL_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// An event as it is to be written. One with a count above 1 was written before under the same name.
+/// An event to write. With a count above 1 it was written before under the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observed {
     pub(super) name: String,
@@ -34,7 +35,7 @@ pub(super) struct Observed {
 
 /// Object, type and reason.
 type ReasonKey = (String, bool, String);
-/// Without a message: what similar events are combined into.
+/// The message is `None` for combined events.
 type EventKey = (ReasonKey, Option<String>);
 
 struct Similar {
@@ -42,7 +43,7 @@ struct Similar {
     last: Timestamp,
 }
 
-struct Allowance {
+struct TokenBucket {
     events: f64,
     as_of: Timestamp,
 }
@@ -50,41 +51,41 @@ struct Allowance {
 pub(super) struct Correlator {
     similar: LruCache<ReasonKey, Similar>,
     observed: LruCache<EventKey, Observed>,
-    /// By object, whatever the type of its events, as client-go.
-    allowances: LruCache<String, Allowance>,
+    /// By object, independent of the event type, as in client-go.
+    token_buckets: LruCache<String, TokenBucket>,
 }
 
 impl Default for Correlator {
     fn default() -> Self {
         Self {
-            similar: LruCache::new(REMEMBERED_MAX),
-            observed: LruCache::new(REMEMBERED_MAX),
-            allowances: LruCache::new(REMEMBERED_MAX),
+            similar: LruCache::new(CACHE_SIZE),
+            observed: LruCache::new(CACHE_SIZE),
+            token_buckets: LruCache::new(CACHE_SIZE),
         }
     }
 }
 
 impl Correlator {
-    /// The event to write for a notice, under `name` if it is new; `None` if its object has too many.
+    /// The event to write, under `name` if it is new; `None` if the object has reached its limit.
     pub(super) fn correlate(
         &mut self,
-        notice: &ObjectEvent,
+        event: &ObjectEvent,
         name: String,
         now: Timestamp,
     ) -> Option<Observed> {
-        let object = object_key(&notice.about);
-        let reason = (object.clone(), notice.is_warning, notice.reason.clone().into_owned());
-        let (message, key) = if self.is_combined(&reason, &notice.message, now) {
-            (format!("(combined from similar events): {}", notice.message), (reason, None))
+        let object = object_key(&event.involved_object);
+        let reason = (object.clone(), event.is_warning, event.reason.clone().into_owned());
+        let (message, key) = if self.is_combined(&reason, &event.message, now) {
+            (format!("(combined from similar events): {}", event.message), (reason, None))
         } else {
-            (notice.message.clone(), (reason, Some(notice.message.clone())))
+            (event.message.clone(), (reason, Some(event.message.clone())))
         };
         let observed = match self.observed.get(&key) {
             Some(earlier) => Observed { message, count: earlier.count.saturating_add(1), ..earlier.clone() },
             None => Observed { name, message, count: 1, first: now },
         };
         self.observed.put(key, observed.clone());
-        // Last, so that events are counted that are not written.
+        // Checked last, so that events that are not written are counted too.
         self.allows(object, now).then_some(observed)
     }
 
@@ -104,14 +105,14 @@ impl Correlator {
     }
 
     fn allows(&mut self, object: String, now: Timestamp) -> bool {
-        let full = || Allowance { events: BURST, as_of: now };
-        let allowance = self.allowances.get_or_insert_mut(object, full);
-        let refilled = since(now, allowance.as_of).as_secs_f64() / REFILL_EVERY.as_secs_f64();
-        allowance.events = (allowance.events + refilled).min(BURST);
-        allowance.as_of = now;
-        let is_allowed = allowance.events >= 1.0;
+        let full = || TokenBucket { events: BURST, as_of: now };
+        let bucket = self.token_buckets.get_or_insert_mut(object, full);
+        let refilled = since(now, bucket.as_of).as_secs_f64() / REFILL_EVERY.as_secs_f64();
+        bucket.events = (bucket.events + refilled).min(BURST);
+        bucket.as_of = now;
+        let is_allowed = bucket.events >= 1.0;
         if is_allowed {
-            allowance.events -= 1.0;
+            bucket.events -= 1.0;
         }
         is_allowed
     }
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
     use kube::api::ObjectMeta;
 
-    fn notice(node: &str, reason: &'static str, message: &str) -> ObjectEvent {
+    fn node_event(node: &str, reason: &'static str, message: &str) -> ObjectEvent {
         let metadata = ObjectMeta { name: Some(node.to_owned()), ..ObjectMeta::default() };
         let node = k8s_openapi::api::core::v1::Node { metadata, ..Default::default() };
         ObjectEvent::normal(&node, reason, message)
@@ -140,17 +141,17 @@ mod tests {
     /// Name, message and count.
     fn correlated(
         correlator: &mut Correlator,
-        notice: &ObjectEvent,
+        event: &ObjectEvent,
         seconds: i64,
     ) -> Option<(String, String, i32)> {
-        let observed = correlator.correlate(notice, format!("e{seconds}"), at(seconds))?;
+        let observed = correlator.correlate(event, format!("e{seconds}"), at(seconds))?;
         Some((observed.name, observed.message, observed.count))
     }
 
     #[test]
     fn same_event_is_counted_under_its_first_name_and_time() {
         let mut correlator = Correlator::default();
-        let event = notice("a", "Unconsolidatable", "m");
+        let event = node_event("a", "Unconsolidatable", "m");
         let first = correlator.correlate(&event, "one".to_owned(), at(0)).expect("written");
         assert_eq!(
             first,
@@ -159,9 +160,9 @@ mod tests {
         let second = correlator.correlate(&event, "two".to_owned(), at(900)).expect("written");
         assert_eq!(second, Observed { count: 2, ..first.clone() });
         for other in [
-            notice("b", "Unconsolidatable", "m"),
-            notice("a", "Other", "m"),
-            notice("a", "Unconsolidatable", "n"),
+            node_event("b", "Unconsolidatable", "m"),
+            node_event("a", "Other", "m"),
+            node_event("a", "Unconsolidatable", "n"),
             ObjectEvent { is_warning: true, ..event },
         ] {
             let observed = correlator.correlate(&other, "three".to_owned(), at(900)).expect("written");
@@ -173,17 +174,17 @@ mod tests {
     fn tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
         let mut correlator = Correlator::default();
         for number in 0..9 {
-            let event = notice("a", "R", &format!("message {number}"));
+            let event = node_event("a", "R", &format!("message {number}"));
             let (_, message, count) = correlated(&mut correlator, &event, number).expect("written");
             assert_eq!((message, count), (format!("message {number}"), 1));
         }
         for (number, count) in [(9, 1), (10, 2)] {
-            let event = notice("a", "R", &format!("message {number}"));
+            let event = node_event("a", "R", &format!("message {number}"));
             let combined = format!("(combined from similar events): message {number}");
             assert_eq!(correlated(&mut correlator, &event, number), Some(("e9".to_owned(), combined, count)));
         }
-        // After ten minutes without one they are single events again.
-        let event = notice("a", "R", "message 11");
+        // After ten minutes without an event they are not combined.
+        let event = node_event("a", "R", "message 11");
         let late = 10 + 601;
         assert_eq!(
             correlated(&mut correlator, &event, late),
@@ -194,13 +195,13 @@ mod tests {
     #[test]
     fn object_gets_25_events_at_once_and_one_more_every_five_minutes() {
         let mut correlator = Correlator::default();
-        let event = notice("a", "R", "m");
+        let event = node_event("a", "R", "m");
         let written = (0..30).filter(|_| correlated(&mut correlator, &event, 0).is_some()).count();
         assert_eq!(written, 25);
         assert!(correlated(&mut correlator, &event, 299).is_none());
         let (_, _, count) = correlated(&mut correlator, &event, 300).expect("one more");
         assert_eq!(count, 32, "events that were not written count");
         assert!(correlated(&mut correlator, &event, 301).is_none());
-        assert!(correlated(&mut correlator, &notice("b", "R", "m"), 301).is_some(), "another object");
+        assert!(correlated(&mut correlator, &node_event("b", "R", "m"), 301).is_some(), "another object");
     }
 }

@@ -169,9 +169,9 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "status": status})).expect("a pod")
         };
         let daemon = json!({"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]});
-        let ending = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let terminating = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         assert!(is_present(&pod(json!({}), "Running")));
-        assert!(is_present(&pod(ending, "Running")));
+        assert!(is_present(&pod(terminating, "Running")));
         assert!(!is_present(&pod(json!({}), "Succeeded")));
         assert!(!is_present(&pod(daemon, "Running")));
     }

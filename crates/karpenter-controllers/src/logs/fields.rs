@@ -1,4 +1,4 @@
-//! The fields of one line, in the order in which they are printed.
+//! The fields of a log line, in printed order.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,17 +8,17 @@ use tracing::field::{Field, Visit};
 
 use super::pass::{Object, Pass};
 
-/// A value as it is printed.
+/// A value to print.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FieldValue {
     Text(String),
-    /// JSON already.
+    /// A value that is JSON text.
     Json(String),
     /// The kind and the name of an object.
     Reference(&'static str, String),
 }
 
-/// What a call site says.
+/// The message and fields of a call site.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     pub(super) message: String,
@@ -55,7 +55,7 @@ fn kind_named(field: &str) -> Option<&'static str> {
     }
 }
 
-/// Upstream's keys have hyphens, which names of fields in Rust cannot have.
+/// Upstream's keys contain hyphens, which are not possible in Rust field names.
 fn printed(field: &'static str) -> Cow<'static, str> {
     if field.contains('_') { field.replace('_', "-").into() } else { field.into() }
 }
@@ -69,7 +69,7 @@ impl Visit for Fields {
         self.put(field, FieldValue::Text(value.to_owned()));
     }
 
-    /// Of [`super::json`].
+    /// Bytes come from [`super::json`].
     fn record_bytes(&mut self, field: &Field, value: &[u8]) {
         self.put(field, FieldValue::Json(String::from_utf8_lossy(value).into_owned()));
     }

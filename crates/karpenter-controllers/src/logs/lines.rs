@@ -1,4 +1,4 @@
-//! One line per event.
+//! Formats log lines.
 
 use std::fmt::{self, Write as _};
 
@@ -14,10 +14,10 @@ use super::pass::{Object, Pass};
 use crate::COMMIT;
 use crate::operator::options::LogFormat;
 
-/// The name under which upstream logs.
+/// The logger name of upstream.
 const LOGGER: &str = "controller";
 
-/// Prints events in a format.
+/// Formats tracing events as log lines.
 pub struct Lines {
     pub format: LogFormat,
     pub now: Box<dyn Fn() -> Timestamp + Send + Sync>,
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// The keys in upstream's order: programs that read its lines with regular expressions rely on it.
+/// The keys are in upstream's order, because users parse lines with regular expressions.
 fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> String {
     let text = |text: &str| FieldValue::Text(text.to_owned());
     let fixed = [
@@ -51,10 +51,10 @@ fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> 
         ("message", text(&fields.message)),
         ("commit", text(COMMIT)),
     ];
-    // What a call site says of the controller counts more than whose pass it is.
-    let says_controller = fields.has("controller");
+    // A field `controller` of the call site overrides the controller of the pass.
+    let has_controller = fields.has("controller");
     let of_pass = pass.map(of_pass).unwrap_or_default().into_iter();
-    let of_pass = of_pass.filter(|(key, _)| !(says_controller && key == "controller"));
+    let of_pass = of_pass.filter(|(key, _)| !(has_controller && key == "controller"));
     let parts: Vec<String> = fixed
         .into_iter()
         .map(|(key, value)| (key.into(), value))
@@ -71,7 +71,7 @@ fn json_line(level: &Level, time: &str, pass: Option<&Pass>, fields: Fields) -> 
     format!("{{{}}}", parts.join(","))
 }
 
-/// The message first, then the controller, its object, and what the call site says; what only programs need is left out.
+/// Message, controller, object, and the fields of the call site. Fields that only programs need are left out.
 fn console_line(level: &Level, time: &str, pass: Option<&Pass>, fields: &Fields) -> String {
     let mut line = format!("{time} {level:5} {}", fields.message);
     if let Some(pass) = pass {
@@ -96,7 +96,7 @@ fn console_line(level: &Level, time: &str, pass: Option<&Pass>, fields: &Fields)
     line
 }
 
-/// Quoted where it would be read as something else.
+/// Quotes the value if it contains spaces, quotes or equals signs.
 fn append(line: &mut String, key: &str, text: &str) {
     let _ = match text.is_empty() || text.contains([' ', '"', '=']) {
         true => write!(line, " {key}={}", Value::from(text)),

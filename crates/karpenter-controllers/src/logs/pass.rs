@@ -1,4 +1,4 @@
-//! Which pass of which controller a line belongs to: the fields that controller-runtime puts into upstream's lines.
+//! The pass of a controller that a log line belongs to: the fields that controller-runtime adds to upstream's lines.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub struct Pass {
 /// What a controller reconciles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
-    /// The cluster: the key says nothing.
+    /// The whole cluster; the key has no meaning.
     Cluster,
-    /// Keys of a queue, which upstream's lines show without their kind.
+    /// An object in a queue; upstream's lines contain it without its kind.
     Queued(ObjectKey),
     Of(Kind, ObjectKey),
 }
@@ -55,7 +55,7 @@ impl Object {
             | "pod.nomination"
             | "operatorpkg.nodeclaim.status" => NODE_CLAIM,
             "node.termination" | "node.health" | "node.hydration" | "operatorpkg.node.status" => NODE,
-            // Its keys are the nodes that pods are bound to.
+            // The keys are nodes.
             "nodeclaim.podevents" => NODE,
             "providers.instancetype.capacity" => NODE,
             "nodepool.readiness"
@@ -75,18 +75,19 @@ impl Object {
 }
 
 impl Pass {
-    /// Runs the work of the pass; lines that it logs carry the fields of the pass.
+    /// Runs the pass; its log lines contain the fields of the pass.
     pub async fn run<T>(self, work: impl Future<Output = T>) -> T {
         CURRENT.scope(self, work).await
     }
 
-    /// The pass that the present task works on.
+    /// The pass of the current task.
     pub(super) fn current() -> Option<Self> {
         CURRENT.try_with(Self::clone).ok()
     }
 }
 
-/// Names passes: no two of a process alike, nor two of processes that started at different times. Clones share the count.
+/// Creates unique pass IDs, within a process and between processes with different start times. Clones share the
+/// counter.
 #[derive(Debug, Clone)]
 pub struct PassIds {
     started: Timestamp,
@@ -105,7 +106,7 @@ impl PassIds {
     }
 }
 
-/// A UUID (version 8 of RFC 9562) of the process's start, to the nanosecond, and the number of the pass.
+/// A UUID (version 8 of RFC 9562) made of the start time of the process and the number of the pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReconcileId {
     started: Timestamp,
@@ -115,7 +116,7 @@ pub(super) struct ReconcileId {
 impl std::fmt::Display for ReconcileId {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (seconds, nanos) = (self.started.as_second(), self.started.subsec_nanosecond());
-        // 30 bits, around the four that say which version and the two that say which variant it is.
+        // 30 bits, around the four bits of the version and the two of the variant.
         let (high, middle, low) = (nanos >> 14, (nanos >> 2) & 0xfff, 0x8000 | (nanos & 0b11));
         let number = self.number & 0xffff_ffff_ffff;
         write!(out, "{:08x}-{high:04x}-8{middle:03x}-{low:04x}-{number:012x}", seconds as u32)
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_has_a_uuid_of_its_own() {
+    fn every_pass_has_its_own_uuid() {
         let ids = PassIds::new("2026-01-02T03:04:05.678901234Z".parse().expect("a time"));
         let key = ObjectKey::new("", "default-x");
         let [one, two] = ["nodeclaim.lifecycle", "disruption"].map(|name| ids.pass(name, &key));

@@ -1,7 +1,7 @@
-//! What is counted about requests to the API server, as client-go's metrics are in upstream: a layer of the client.
+//! Metrics of requests to the API server, like those of client-go in upstream, as a layer of the client.
 //!
-//! A request is over when the head of its answer is there. The layer is put around the rate limit, so that durations
-//! include what a request waited there. Watches are counted and not timed, because they end when the server wants.
+//! A request ends when the response headers arrive. The layer is outside of the rate limit, so that durations include
+//! the wait there. Watches are counted and not timed, because the server decides when they end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use tower::{Layer, Service};
 
 use crate::operator::throttle::OnWait;
 
-/// The `code` of a request that was not answered.
-const NO_ANSWER: &str = "<error>";
-/// Waits for the rate limit, in seconds.
+/// The label `code` of a request without response.
+const NO_RESPONSE: &str = "<error>";
+/// Buckets of the wait for the rate limit, in seconds.
 const WAIT_BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
-/// Exists before the registry: a client is needed to find out what the registry is for. Clones count into the same series.
+/// Created before the registry, because a client is needed to create the controllers. Clones share the series.
 #[derive(Debug, Clone)]
 pub struct ClientMetrics {
     /// Host and port of the API server.
@@ -47,23 +47,23 @@ impl ClientMetrics {
             host: server.authority().map_or("", |authority| authority.as_str()).into(),
             requests: counter(
                 "client_go_request_total",
-                "Number of requests to the API server, by the status of the answer and by method.",
+                "Number of requests to the API server, by status code and method.",
                 &["code", "method"],
             ),
             requests_by_host: counter(
                 "rest_client_requests_total",
-                "Number of requests to the API server, by the status of the answer, by method and host.",
+                "Number of requests to the API server, by status code, method and host.",
                 &["code", "method", "host"],
             ),
             duration: histogram(
                 "client_go_request_duration_seconds",
-                "How long the API server took to answer, by verb and resource. Watches are not among it.",
+                "Latency of requests to the API server, by verb and resource, without watches.",
                 exponential_buckets(0.001, 1.5, 20).expect(Self::VALID),
                 &["verb", "group", "version", "kind", "subresource"],
             ),
             waits: histogram(
                 "rest_client_rate_limiter_duration_seconds",
-                "How long requests waited for the rate limit of this process.",
+                "How long requests waited for the client-side rate limit.",
                 WAIT_BUCKETS.to_vec(),
                 &["verb", "host"],
             ),
@@ -82,7 +82,7 @@ impl ClientMetrics {
         }
     }
 
-    /// For the rate limit.
+    /// The listener for the rate limit.
     pub fn on_wait(&self) -> OnWait {
         let metrics = self.clone();
         Arc::new(move |method, _, wait| {
@@ -106,19 +106,19 @@ impl ClientMetrics {
     }
 }
 
-/// What a path is about.
+/// The resource that a path names.
 #[derive(Debug, PartialEq, Eq)]
 struct Resource<'a> {
     group: &'a str,
     version: &'a str,
-    /// In the plural, as paths have it.
+    /// The plural name, as in paths.
     kind: &'a str,
     subresource: &'a str,
     is_named: bool,
 }
 
 impl<'a> Resource<'a> {
-    /// `None` if the path is about no resource.
+    /// `None` if the path names no resource.
     fn of(path: &'a str) -> Option<Self> {
         let mut parts = path.split('/').skip(1);
         let group = match parts.next()? {
@@ -128,7 +128,7 @@ impl<'a> Resource<'a> {
         };
         let version = parts.next()?;
         let mut rest: Vec<&str> = parts.collect();
-        // Of a namespace itself there is no more than its name and a subresource of two that it has.
+        // The path of a Namespace object ends with its name, or with one of two subresources.
         let is_namespaced = rest.first() == Some(&"namespaces")
             && rest.len() > 2
             && !(rest.len() == 3 && matches!(rest[2], "status" | "finalize"));
@@ -197,7 +197,7 @@ where
         Box::pin(async move {
             let answer = answer.await;
             let code = answer.as_ref().map(|answer| answer.status());
-            let code = code.as_ref().map_or(NO_ANSWER, |code| code.as_str());
+            let code = code.as_ref().map_or(NO_RESPONSE, |code| code.as_str());
             metrics.answered(&asked, code, asked.since.elapsed());
             answer
         })
@@ -213,7 +213,7 @@ mod tests {
     use crate::operator::throttle::ThrottleLayer;
 
     #[test]
-    fn paths_are_read_as_resources_and_verbs() {
+    fn resource_and_verb_are_parsed_from_path() {
         let table = [
             (Method::GET, "/api/v1/pods", "LIST", ["", "v1", "pods", ""]),
             (Method::GET, "/api/v1/namespaces", "LIST", ["", "v1", "namespaces", ""]),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_are_counted_and_timed_with_their_wait() {
+    async fn durations_of_requests_include_the_wait_for_the_rate_limit() {
         let metrics = ClientMetrics::new(&Uri::from_static("https://10.0.0.1:443/"));
         let registry = Registry::new();
         metrics.register(&registry);

@@ -1,4 +1,4 @@
-//! A cloud that is timed: every call goes through to the cloud it wraps.
+//! Measures calls to the cloud provider; every call is passed through.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -16,16 +16,16 @@ use tokio::time::Instant;
 use super::Metrics;
 
 tokio::task_local! {
-    /// Which controller a pass belongs to, so that calls to the cloud can say who made them.
+    /// The controller of the current pass, for the label of cloud provider metrics.
     static CONTROLLER: &'static str;
 }
 
-/// Runs a pass in the name of a controller.
+/// Runs a pass of a controller.
 pub async fn as_controller<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
     CONTROLLER.scope(controller, pass).await
 }
 
-/// Whose pass the present task works on, if it is one.
+/// The controller of the current task, if it runs a pass.
 pub fn acting_controller() -> Option<&'static str> {
     CONTROLLER.try_with(|name| *name).ok()
 }

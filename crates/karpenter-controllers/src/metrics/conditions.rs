@@ -1,7 +1,7 @@
-//! What is told about the conditions of objects and about how they go away, for every kind that has conditions.
+//! Metrics of status conditions and of terminations, for every kind with conditions.
 //!
-//! Each kind has metrics of its own name; those without the kind in their name are the same once more, as upstream
-//! still has them, though it calls them deprecated.
+//! Each kind has metrics with its own name prefix. The metrics without the kind in their name are kept too; upstream
+//! deprecates them.
 
 #[cfg(test)]
 mod tests;
@@ -23,15 +23,15 @@ use super::exposition::Family;
 use super::{Declare, powers};
 use crate::condition_transitions::{ConditionView, Conditional, Transition, transitions};
 
-/// What is kept of one kind, or of all of them together.
+/// Registered metrics of one kind, or of all kinds together.
 #[derive(Clone)]
-struct Kept {
+struct RegisteredMetrics {
     transition_seconds: HistogramVec,
     transitions: IntCounterVec,
     termination_seconds: HistogramVec,
 }
 
-impl Kept {
+impl RegisteredMetrics {
     fn new(declare: &Declare, prefix: &str, buckets: &[f64], more: &[String]) -> Self {
         let with = |labels: &[&'static str]| -> Vec<String> {
             labels.iter().map(|label| (*label).to_owned()).chain(more.iter().cloned()).collect()
@@ -40,18 +40,18 @@ impl Kept {
         Self {
             transition_seconds: declare.histogram(
                 &name("status_condition_transition_seconds"),
-                "How long a condition had a status before it changed to another.",
+                "How long a condition had a status before it changed.",
                 buckets,
                 &borrowed(&with(&["type", "status", "to_status"])),
             ),
             transitions: declare.counter(
                 &name("status_condition_transitions_total"),
-                "Number of changes of a condition, by its type and new status.",
+                "Number of transitions of a condition, by type and new status.",
                 &borrowed(&with(&["type", "status", "reason"])),
             ),
             termination_seconds: declare.histogram(
                 &name("termination_duration_seconds"),
-                "From the deletion of an object until it is gone.",
+                "Duration from the deletion of an object until it is removed.",
                 buckets,
                 &borrowed(more),
             ),
@@ -76,12 +76,12 @@ pub(super) struct ConditionsOf {
     group: &'static str,
     kind: &'static str,
     prefix: String,
-    /// Labels of objects that their series carry, and what those are called there.
+    /// Object labels that are labels of the series: the keys, and the names in the metric.
     keys: Arc<[String]>,
     names: Arc<[String]>,
-    kept: Kept,
-    /// Shared by all kinds that have them.
-    deprecated: Option<Kept>,
+    registered: RegisteredMetrics,
+    /// Shared by all kinds with the deprecated metrics.
+    deprecated: Option<RegisteredMetrics>,
 }
 
 impl ConditionsOf {
@@ -93,7 +93,7 @@ impl ConditionsOf {
             Change::Applied { old, new } => {
                 let before = old.as_ref().map(|old| old.condition_views()).unwrap_or_default();
                 let found = transitions(&before, &new.condition_views());
-                self.kept.count(&found, &more);
+                self.registered.count(&found, &more);
                 if let Some(deprecated) = &self.deprecated {
                     deprecated.count(&found, &of_kind);
                 }
@@ -101,7 +101,7 @@ impl ConditionsOf {
             Change::Deleted { old } => {
                 let Some(asked) = &old.meta().deletion_timestamp else { return };
                 let seconds = since(now, asked.0).as_secs_f64();
-                self.kept.termination_seconds.with_label_values(&more).observe(seconds);
+                self.registered.termination_seconds.with_label_values(&more).observe(seconds);
                 if let Some(deprecated) = &self.deprecated {
                     deprecated.termination_seconds.with_label_values(&of_kind).observe(seconds);
                 }
@@ -114,13 +114,14 @@ impl ConditionsOf {
     }
 
     fn write<K: Conditional>(&self, text: &mut String, objects: &[Arc<K>], now: Timestamp) {
-        let all: Vec<Told> = objects.iter().map(|one| Told::of(&**one, self.labels_of(&**one))).collect();
+        let all: Vec<ObjectSeries> =
+            objects.iter().map(|one| ObjectSeries::of(&**one, self.labels_of(&**one))).collect();
         write(text, &self.prefix, &borrowed(&self.names), &all, now);
     }
 }
 
-/// An object of any kind, and the values of the labels that only its kind has.
-struct Told<'a> {
+/// An object, with the values of the labels that are specific to its kind.
+struct ObjectSeries<'a> {
     namespace: &'a str,
     name: &'a str,
     deleted: Option<Timestamp>,
@@ -128,7 +129,7 @@ struct Told<'a> {
     more: Vec<&'a str>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ObjectSeries<'a> {
     fn of<K: Conditional>(object: &'a K, more: Vec<&'a str>) -> Self {
         let deleted = object.meta().deletion_timestamp.as_ref().map(|time| time.0);
         Self {
@@ -141,8 +142,8 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Writes the three gauges that follow from objects as they are.
-fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[Told], now: Timestamp) {
+/// Writes the three gauges that are computed from current objects.
+fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[ObjectSeries], now: Timestamp) {
     let labels = [&["namespace", "name", "type", "status", "reason"], more].concat();
     let each = |family: &mut Family, value: fn(&ConditionView, Timestamp) -> Option<f64>| {
         for object in objects {
@@ -164,7 +165,7 @@ fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[Told], now: 
     });
     let name = format!("{prefix}termination_current_time_seconds");
     let labels = [&["namespace", "name"], more].concat();
-    let help = "How long ago an object that is still there was deleted.";
+    let help = "How long ago a terminating object was deleted.";
     let mut family = Family::gauge(text, &name, help, &labels);
     for object in objects {
         if let Some(asked) = object.deleted {
@@ -174,39 +175,47 @@ fn write(text: &mut String, prefix: &str, more: &[&str], objects: &[Told], now: 
     }
 }
 
-/// All kinds.
+/// The condition metrics of all kinds.
 #[derive(Clone)]
 pub(super) struct ConditionMetrics {
     pub(super) claims: ConditionsOf,
     pub(super) pools: ConditionsOf,
     pub(super) nodes: ConditionsOf,
     pub(super) buffers: ConditionsOf,
-    /// One per kind of the provider's node classes, in its order.
+    /// One per node class kind of the provider, in its order.
     pub(super) classes: Vec<ConditionsOf>,
 }
 
-/// The objects whose conditions are told.
+/// The objects whose conditions are published.
 pub(super) struct Objects<'a> {
     pub(super) claims: &'a [Arc<NodeClaim>],
     pub(super) pools: &'a [Arc<NodePool>],
     pub(super) nodes: &'a [Arc<Node>],
     pub(super) buffers: &'a [Arc<CapacityBuffer>],
-    /// In the order of the provider's kinds.
+    /// In the order of the provider's node class kinds.
     pub(super) classes: &'a [Vec<Arc<DynamicObject>>],
 }
 
 impl ConditionMetrics {
-    /// `class_kinds`: group and kind of the provider's node classes, by which claims and nodes are labelled.
+    /// `class_kinds`: group and kind of the provider's node classes, which NodeClaims and nodes have labels for.
     pub(super) fn new(declare: &Declare, class_kinds: &[(&'static str, &'static str)]) -> Self {
         let of_kind = ["group".to_owned(), "kind".to_owned()];
-        let shared = Kept::new(declare, "operator_", prometheus::DEFAULT_BUCKETS, &of_kind);
+        let shared = RegisteredMetrics::new(declare, "operator_", prometheus::DEFAULT_BUCKETS, &of_kind);
         let bucketed =
             |group, kind: &'static str, keys: Vec<String>, is_deprecated_too: bool, buckets: &[f64]| {
                 let prefix = format!("operator_{}_", kind.to_lowercase());
                 let names: Vec<String> = keys.iter().map(|key| key.replace(['/', '.', '-'], "_")).collect();
-                let kept = Kept::new(declare, &prefix, buckets, &names);
+                let registered = RegisteredMetrics::new(declare, &prefix, buckets, &names);
                 let deprecated = is_deprecated_too.then(|| shared.clone());
-                ConditionsOf { group, kind, prefix, keys: keys.into(), names: names.into(), kept, deprecated }
+                ConditionsOf {
+                    group,
+                    kind,
+                    prefix,
+                    keys: keys.into(),
+                    names: names.into(),
+                    registered,
+                    deprecated,
+                }
             };
         let kind = |group, kind, keys, is_deprecated_too| {
             bucketed(group, kind, keys, is_deprecated_too, &powers(0.5, 15))
@@ -238,15 +247,15 @@ impl ConditionMetrics {
         self.write_deprecated(text, objects, now);
     }
 
-    /// One metric's series must stand together, so all kinds are written at once.
+    /// All series of a metric must be adjacent, so all kinds are written together.
     fn write_deprecated(&self, text: &mut String, objects: &Objects, now: Timestamp) {
-        let mut all: Vec<Told> = Vec::new();
+        let mut all: Vec<ObjectSeries> = Vec::new();
         let of = |kind: &ConditionsOf| vec![kind.group, kind.kind];
-        all.extend(objects.claims.iter().map(|one| Told::of(&**one, of(&self.claims))));
-        all.extend(objects.pools.iter().map(|one| Told::of(&**one, of(&self.pools))));
-        all.extend(objects.buffers.iter().map(|one| Told::of(&**one, of(&self.buffers))));
+        all.extend(objects.claims.iter().map(|one| ObjectSeries::of(&**one, of(&self.claims))));
+        all.extend(objects.pools.iter().map(|one| ObjectSeries::of(&**one, of(&self.pools))));
+        all.extend(objects.buffers.iter().map(|one| ObjectSeries::of(&**one, of(&self.buffers))));
         for (kind, classes) in self.classes.iter().zip(objects.classes) {
-            all.extend(classes.iter().map(|one| Told::of(&**one, of(kind))));
+            all.extend(classes.iter().map(|one| ObjectSeries::of(&**one, of(kind))));
         }
         write(text, "operator_", &["group", "kind"], &all, now);
     }

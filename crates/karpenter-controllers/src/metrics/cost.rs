@@ -1,4 +1,4 @@
-//! What the machines of each pool cost an hour, every ten seconds, at the prices that plans reckon with.
+//! Price per hour of the nodes of each NodePool, updated every ten seconds, with the prices that the planner uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use karpenter_model::instance_type::InstanceType;
 use crate::context::Context;
 use crate::stores::BY_POOL;
 
-const EVERY: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// Sets `karpenter_nodepools_cost_total`.
 pub struct PoolCosts {
@@ -44,7 +44,7 @@ impl Reconcile for PoolCosts {
             }
             match context.cloud.instance_types(&pool).await {
                 Ok(types) => found.push((name, price_per_hour(&claims, &types))),
-                // Without prices the last known cost is as good as any.
+                // Without prices, the last known value is kept.
                 Err(_) => {
                     errors.with_label_values(&[&name]).inc();
                     let last = costs.with_label_values(&[&name]).get();
@@ -56,11 +56,12 @@ impl Reconcile for PoolCosts {
         for (pool, cost) in found {
             costs.with_label_values(&[&pool]).set(cost);
         }
-        Ok(Requeue::After(EVERY))
+        Ok(Requeue::After(PERIOD))
     }
 }
 
-/// The sum of what these machines cost. One whose offering is not known, or that is not launched yet, costs nothing.
+/// The sum of the prices of the instances. An instance that is not launched or whose offering is unknown counts as
+/// zero.
 fn price_per_hour(claims: &[Arc<NodeClaim>], types: &[InstanceType]) -> f64 {
     let types: BTreeMap<&str, &InstanceType> = types.iter().map(|one| (&*one.name, one)).collect();
     let price = |claim: &NodeClaim| {
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_cost_what_their_offering_does_even_if_it_is_sold_out() {
+    fn price_is_that_of_the_offering_even_if_unavailable() {
         let types = [InstanceType {
             name: "big".into(),
             requirements: Requirements::new(),

@@ -1,4 +1,4 @@
-//! How metrics that are kept come to be.
+//! Declares registered metrics.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,8 +17,7 @@ pub struct Declared {
     pub labels: Vec<String>,
 }
 
-/// Names and labels are constants of this crate, or made of label keys that a provider promises, so declaring them
-/// cannot fail.
+/// Names and labels are constants, or made of label keys of the provider, so declaring them cannot fail.
 #[derive(Default)]
 pub(super) struct Declare {
     pub(super) registry: Registry,

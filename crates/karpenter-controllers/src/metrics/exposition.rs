@@ -1,7 +1,7 @@
-//! Prometheus' text format for series that are not kept: they follow from objects and are written when somebody asks,
-//! so that what is gone has no series and nothing is held for a scrape that may never come.
+//! Prometheus' text format for series that are computed from objects for each scrape, so that deleted objects have no
+//! series.
 //!
-//! Series that are kept (counters, histograms) are written by the `prometheus` crate.
+//! The `prometheus` crate writes counters and histograms.
 
 use std::fmt::Write;
 
@@ -20,14 +20,14 @@ impl Kind {
     }
 }
 
-/// One metric with all its series; nothing is written of a metric that has none.
+/// A metric with its series. A metric without series is not written.
 pub(super) struct Family<'a> {
     text: &'a mut String,
     name: &'a str,
     kind: Kind,
     help: &'a str,
     labels: &'a [&'a str],
-    /// Positions of labels by their names: series are written as the `prometheus` crate and upstream write them.
+    /// The label positions sorted by name, as the `prometheus` crate and upstream write them.
     order: Vec<usize>,
     has_header: bool,
 }
@@ -47,12 +47,12 @@ impl<'a> Family<'a> {
         Self { text, name, kind, help, labels, order, has_header: false }
     }
 
-    /// A series with the values of the labels, in their order.
+    /// Adds a series with the label values, in the order of the labels.
     pub(super) fn set<S: AsRef<str>>(&mut self, values: &[S], value: f64) {
         self.sample("", values, None, value);
     }
 
-    /// A series of the same metric whose name goes on, or that has one label more.
+    /// Adds a series with a suffix of the metric name, or with an additional label.
     pub(super) fn sample<S: AsRef<str>>(
         &mut self,
         suffix: &str,
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_written_once_with_all_its_series() {
+    fn family_has_one_header_and_all_series() {
         let mut text = String::new();
         let mut family = Family::gauge(&mut text, "a", "What it is.", &["y", "x"]);
         family.set(&["a \"quoted\" \\ word\n", "1"], 0.5);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_optional_and_a_family_without_series_is_not_there() {
+    fn family_without_series_is_not_written() {
         let mut text = String::new();
         let _ = Family::gauge(&mut text, "nobody", "Nothing.", &["x"]);
         let mut family = Family::summary(&mut text, "b_seconds", "How long.", &[]);

@@ -1,4 +1,4 @@
-//! Counts what happens to objects, from the stores. What was there before counting began is not counted.
+//! Counts changes of objects in the stores, from the moment when counting begins.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::Metrics;
 use crate::disruption::created_for;
 use crate::stores::Stores;
 
-/// Why a claim was created that no command asked for.
+/// The reason of NodeClaims that provisioning created.
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
-    /// Counts from now on. Conditions only if `in_detail`.
+    /// Begins to count. Conditions are counted only if `in_detail`.
     pub fn follow(&self, stores: &Stores, clock: Clock, in_detail: bool) {
         self.is_following.store(true, Ordering::Relaxed);
         let metrics = self.clone();
@@ -100,7 +100,7 @@ impl Metrics {
         }
     }
 
-    /// What controllers told about a pool goes with it.
+    /// Removes the series that controllers set for a deleted NodePool.
     fn count_pool(&self, change: &Change<NodePool>) {
         if let Change::Deleted { old } = change {
             let pool = name_of(&**old);
@@ -111,14 +111,14 @@ impl Metrics {
     }
 }
 
-/// Removes the series of a pool that is gone.
+/// Removes the series of a deleted NodePool.
 fn drop_series_of(gauge: &IntGaugeVec, pool: &str) {
     for series in gauge.collect().iter().flat_map(MetricFamily::get_metric) {
         let labels = series.get_label();
         if labels.iter().any(|label| label.name() == "nodepool" && label.value() == pool) {
             let labels: HashMap<&str, &str> =
                 labels.iter().map(|label| (label.name(), label.value())).collect();
-            // Somebody else may have been quicker.
+            // The series may have been removed concurrently.
             let _ = gauge.remove(&labels);
         }
     }

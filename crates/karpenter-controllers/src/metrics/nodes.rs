@@ -1,4 +1,4 @@
-//! What is told about single nodes and about all of them together: what they hold, what is asked of them, their age.
+//! Metrics of nodes: resources, requests, age, and utilization of the cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use karpenter_state::pod::Pod;
 
 use super::exposition::Family;
 
-/// Amounts by the name a resource has in metrics.
+/// Amounts by resource, with the resource names of metrics.
 pub(super) type Amounts = BTreeMap<String, f64>;
 
-/// Labels of nodes that their series carry: those whose values decide what a pool may buy.
+/// The node labels that are labels of series: the well-known labels.
 #[derive(Debug, Clone)]
 pub(super) struct NodeLabels {
     keys: Vec<String>,
@@ -25,8 +25,8 @@ pub(super) struct NodeLabels {
 }
 
 impl NodeLabels {
-    /// The part after the slash in snake case. Of keys that end alike the first one counts, because a series can have
-    /// a label only once.
+    /// The label name is the part after the slash in snake case. Of keys with the same name the first one is used,
+    /// because a series can have a label only once.
     pub(super) fn new<'a>(well_known: impl IntoIterator<Item = &'a str>) -> Self {
         let mut found = Self { keys: Vec::new(), names: Vec::new() };
         for key in well_known {
@@ -40,7 +40,7 @@ impl NodeLabels {
         found
     }
 
-    /// Names of all labels of a node's series.
+    /// The names of all labels of a node's series.
     fn names(&self) -> Vec<&str> {
         ["node_name", "phase", "managed"].into_iter().chain(self.names.iter().map(String::as_str)).collect()
     }
@@ -54,9 +54,9 @@ impl NodeLabels {
     }
 }
 
-/// What is told of a node.
+/// The values of a node's series.
 #[derive(Debug, Default, PartialEq)]
-struct Facts {
+struct NodeSeries {
     labels: Vec<String>,
     allocatable: Amounts,
     overhead: Amounts,
@@ -67,7 +67,7 @@ struct Facts {
     age_seconds: Option<f64>,
 }
 
-fn facts(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) -> Facts {
+fn node_series(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) -> NodeSeries {
     let status = node.status.as_ref();
     let allocatable = parsed(status.and_then(|status| status.allocatable.as_ref()));
     let mut overhead = parsed(status.and_then(|status| status.capacity.as_ref()));
@@ -75,14 +75,14 @@ fn facts(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) ->
         *amount -= allocatable.get(resource).copied().unwrap_or(0.0);
     }
     let created = node.metadata.creation_timestamp.as_ref();
-    let mut found = Facts {
+    let mut found = NodeSeries {
         labels: labels.values(node),
         allocatable,
         overhead,
         age_seconds: created.map(|created| since(now, created.0).as_secs_f64()),
-        ..Facts::default()
+        ..NodeSeries::default()
     };
-    for pod in pods.iter().filter(|pod| !is_over(pod)) {
+    for pod in pods.iter().filter(|pod| !is_terminal(pod)) {
         let (Ok(requests), Ok(limits)) = (pod.requests(), pod.limits()) else { continue };
         let amounts = |quantities: &BTreeMap<String, Quantity>| -> Amounts {
             let named = quantities.iter().filter(|(name, _)| *name != "pods");
@@ -100,60 +100,60 @@ fn facts(node: &Node, pods: &[Arc<Pod>], labels: &NodeLabels, now: Timestamp) ->
     found
 }
 
-/// What pods ask for as a share of what nodes can hold, in percent.
-fn utilization(nodes: &[Facts]) -> Amounts {
-    let (mut held, mut asked) = (Amounts::new(), Amounts::new());
+/// Requests of pods in percent of allocatable resources.
+fn utilization(nodes: &[NodeSeries]) -> Amounts {
+    let (mut allocatable, mut requested) = (Amounts::new(), Amounts::new());
     for node in nodes {
-        add(&mut held, &node.allocatable);
-        add(&mut asked, &node.pod_requests);
+        add(&mut allocatable, &node.allocatable);
+        add(&mut requested, &node.pod_requests);
     }
-    held.retain(|_, amount| *amount > 0.0);
-    for (resource, amount) in &mut held {
-        *amount = asked.get(resource).copied().unwrap_or(0.0) / *amount * 100.0;
+    allocatable.retain(|_, amount| *amount > 0.0);
+    for (resource, amount) in &mut allocatable {
+        *amount = requested.get(resource).copied().unwrap_or(0.0) / *amount * 100.0;
     }
-    held
+    allocatable
 }
 
 struct NodeGauge {
     name: &'static str,
     help: &'static str,
-    amounts: fn(&Facts) -> &Amounts,
+    amounts: fn(&NodeSeries) -> &Amounts,
 }
 
 const GAUGES: [NodeGauge; 6] = [
     NodeGauge {
         name: "karpenter_nodes_allocatable",
-        help: "What a node can hold.",
+        help: "Allocatable resources of a node.",
         amounts: |node| &node.allocatable,
     },
     NodeGauge {
         name: "karpenter_nodes_total_pod_requests",
-        help: "What the pods of a node ask for, those of daemonsets among them.",
+        help: "Requests of all pods of a node, including DaemonSet pods.",
         amounts: |node| &node.pod_requests,
     },
     NodeGauge {
         name: "karpenter_nodes_total_pod_limits",
-        help: "What the pods of a node may use at most, those of daemonsets among them.",
+        help: "Limits of all pods of a node, including DaemonSet pods.",
         amounts: |node| &node.pod_limits,
     },
     NodeGauge {
         name: "karpenter_nodes_total_daemon_requests",
-        help: "What the pods of daemonsets on a node ask for.",
+        help: "Requests of the DaemonSet pods of a node.",
         amounts: |node| &node.daemon_requests,
     },
     NodeGauge {
         name: "karpenter_nodes_total_daemon_limits",
-        help: "What the pods of daemonsets on a node may use at most.",
+        help: "Limits of the DaemonSet pods of a node.",
         amounts: |node| &node.daemon_limits,
     },
     NodeGauge {
         name: "karpenter_nodes_system_overhead",
-        help: "What a node has and pods cannot get.",
+        help: "Capacity of a node that is not allocatable.",
         amounts: |node| &node.overhead,
     },
 ];
 
-/// Writes everything about these nodes. `pods_on` finds the pods of a node.
+/// Writes the series of nodes. `pods_on` returns the pods of a node.
 pub(super) fn write(
     text: &mut String,
     labels: &NodeLabels,
@@ -161,8 +161,8 @@ pub(super) fn write(
     pods_on: impl Fn(&str) -> Vec<Arc<Pod>>,
     now: Timestamp,
 ) {
-    let nodes: Vec<Facts> =
-        nodes.iter().map(|node| facts(node, &pods_on(name_of(&**node)), labels, now)).collect();
+    let nodes: Vec<NodeSeries> =
+        nodes.iter().map(|node| node_series(node, &pods_on(name_of(&**node)), labels, now)).collect();
     let names = labels.names();
     let with_resource = [&names[..], &["resource_type"]].concat();
     for gauge in GAUGES {
@@ -182,7 +182,7 @@ pub(super) fn write(
             age.set(&node.labels, seconds);
         }
     }
-    let help = "What pods ask for as a share of what nodes can hold.";
+    let help = "Requests of pods in percent of allocatable resources.";
     let mut family = Family::gauge(text, "karpenter_cluster_utilization_percent", help, &["resource_type"]);
     for (resource, share) in utilization(&nodes) {
         family.set(&[resource], share);
@@ -203,19 +203,19 @@ fn parsed(amounts: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
     amounts.filter_map(|(name, text)| Some((snake(name), value(name, &text.0.parse().ok()?)))).collect()
 }
 
-/// CPUs in fractions, everything else in whole units.
+/// CPU in fractions of a core, all other resources in whole units.
 pub(super) fn value(resource: &str, amount: &Quantity) -> f64 {
     let exact = amount.to_f64_lossy();
     if resource == "cpu" { exact } else { exact.ceil() }
 }
 
-/// `ephemeral-storage` is `ephemeral_storage` in a metric.
+/// Snake case: `ephemeral-storage` is `ephemeral_storage`.
 pub(super) fn snake(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
 
-/// A pod that will not run again occupies nothing.
-fn is_over(pod: &Pod) -> bool {
+/// A terminal pod uses no resources.
+fn is_terminal(pod: &Pod) -> bool {
     pod.status.phase.is_terminal()
 }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_by_what_it_has_and_what_is_asked_of_it() {
+    fn node_series_have_allocatable_overhead_requests_and_limits() {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": "one", "creationTimestamp": "1970-01-01T00:00:00Z",
                 "labels": {"karpenter.sh/nodepool": "a", "node.kubernetes.io/windows-build": "10"}},
@@ -262,8 +262,8 @@ mod tests {
         let labels =
             NodeLabels::new([labels::NODEPOOL, labels::WINDOWS_BUILD, "other.example/nodepool", "bare"]);
         assert_eq!(labels.names(), ["node_name", "phase", "managed", "nodepool", "windows_build"]);
-        let found = facts(&node, &pods, &labels, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60));
-        let expected = Facts {
+        let found = node_series(&node, &pods, &labels, Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60));
+        let expected = NodeSeries {
             labels: ["one", "Running", "true", "a", "10"].map(str::to_owned).to_vec(),
             allocatable: amounts([("cpu", 3.5), ("ephemeral_storage", 1024.0)]),
             overhead: amounts([("cpu", 0.5), ("ephemeral_storage", 1024.0)]),
@@ -274,7 +274,7 @@ mod tests {
             age_seconds: Some(60.0),
         };
         assert_eq!(found, expected);
-        // 0.75 of 3.5 CPUs; nothing asks for storage; no node says how many pods it can hold.
+        // 0.75 of 3.5 CPUs; no pod requests storage; the node has no allocatable `pods`.
         let share = utilization(&[found]);
         assert_eq!(share.keys().collect::<Vec<_>>(), ["cpu", "ephemeral_storage"]);
         assert!((share["cpu"] - 75.0 / 3.5).abs() < 1e-9);

@@ -1,8 +1,8 @@
-//! The page that a scraper gets: what is kept, and what follows from the objects at this moment.
+//! The metrics page: registered metrics, and series that are computed from the current objects.
 //!
-//! Upstream writes gauges of objects down every few seconds (nodes 5 s, pools and conditions 10 s, pods 30 s) whether
-//! or not anybody reads them. Here they are worked out when somebody asks, which is never older and costs nothing in
-//! between. Only the copy that works tells them, or every object would be there once per copy.
+//! Upstream updates gauges of objects every few seconds (nodes 5 s, pools and conditions 10 s, pods 30 s). Here they
+//! are computed for each scrape: they are never older, and cost nothing between scrapes. Only the leader publishes
+//! them; otherwise every object would have one series per replica.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ use crate::state::BindingCounts;
 use crate::stores::{BY_NODE, Stores, listed};
 
 impl Metrics {
-    /// Everything in Prometheus' text format. Series of single objects only if `in_detail`.
+    /// The page in Prometheus' text format. Series of single objects only if `in_detail`.
     pub fn page(&self, stores: &Stores, clock: Clock, in_detail: bool) -> String {
         let now = clock.now();
         self.set_cluster_state(stores, now);
@@ -68,7 +68,7 @@ impl Metrics {
             })
         };
         let labels = ["resource_type", "nodepool"];
-        let help = "What the nodes of a nodepool add up to.";
+        let help = "Resource usage of a nodepool.";
         let mut family = Family::gauge(text, "karpenter_nodepools_usage", help, &labels);
         for pool in managed() {
             let used = pool.status.as_ref().and_then(|status| status.resources.as_ref());
@@ -76,7 +76,7 @@ impl Metrics {
                 family.set(&[&snake(resource), name_of(&**pool)], value(resource, amount));
             }
         }
-        let help = "What the nodes of a nodepool may add up to.";
+        let help = "Resource limits of a nodepool.";
         let mut family = Family::gauge(text, "karpenter_nodepools_limit", help, &labels);
         for pool in managed() {
             for (resource, amount) in pool.spec.limits.iter().flatten() {
@@ -85,7 +85,7 @@ impl Metrics {
         }
     }
 
-    /// Brings the counter of planned pods up to what the controllers' memory counts.
+    /// Sets the counter of planned pods to the counts of the cluster state.
     pub fn refresh_bindings(&self, bindings: BindingCounts) {
         for (as_planned, count) in [("true", bindings.as_planned), ("false", bindings.elsewhere)] {
             let counter = self.pods_planned_bound.with_label_values(&[as_planned]);
@@ -95,7 +95,7 @@ impl Metrics {
 }
 
 impl Unsynced {
-    /// How long the stores have not been filled, reckoned from the first time somebody asked.
+    /// How long the stores have not been synced, since the first scrape that saw it.
     fn seconds(&self, is_synced: bool, now: Timestamp) -> f64 {
         let mut began = self.began.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if is_synced {

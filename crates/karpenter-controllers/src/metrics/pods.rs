@@ -1,7 +1,8 @@
-//! What is told about pods: how long they waited, for whom they wait now, and the state of each.
+//! Metrics of pods: durations until they were bound and ready, how long pending pods have been waiting, and the state
+//! of each pod.
 //!
-//! Times that no object says (when a pod was first seen, decided about, given a place) are remembered per pod until it
-//! runs or is gone.
+//! Times that no object has (when a pod was first seen, first planned, planned onto a node) are kept per pod until it
+//! is ready or deleted.
 
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ const STATE_LABELS: [&str; 13] = [
     "managed",
 ];
 
-/// Clones count into the same series.
+/// Clones share the series.
 #[derive(Clone)]
 pub struct PodMetrics {
     bound: HistogramVec,
@@ -50,15 +51,15 @@ pub struct PodMetrics {
     times: Arc<Mutex<BTreeMap<String, Times>>>,
 }
 
-/// What is known of a pod that does not run yet.
+/// Times of a pod that has not started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Times {
-    /// It was seen before it ran, so its start can be timed.
-    is_watched: bool,
-    acknowledged: Option<Timestamp>,
-    decided: Option<Timestamp>,
-    /// Since when there is a place for it.
-    placed: Option<Timestamp>,
+    /// The pod was seen before it started, so its start can be timed.
+    was_seen_pending: bool,
+    acknowledged_at: Option<Timestamp>,
+    decided_at: Option<Timestamp>,
+    /// Since when the pod is planned onto a node.
+    planned_at: Option<Timestamp>,
 }
 
 impl PodMetrics {
@@ -66,64 +67,64 @@ impl PodMetrics {
         Self {
             bound: declare.histogram(
                 "karpenter_pods_bound_duration_seconds",
-                "From the creation of a pod until it is bound.",
+                "Duration from the creation of a pod until it is bound.",
                 DURATION_BUCKETS,
                 &["dynamic_resources"],
             ),
             provisioning_bound: declare.histogram(
                 "karpenter_pods_provisioning_bound_duration_seconds",
-                "From the first plan with a place for a pod until it is bound.",
+                "Duration from the first plan of a node for a pod until the pod is bound.",
                 DURATION_BUCKETS,
                 &["dynamic_resources"],
             ),
             startup: SummaryVec::new(
                 "karpenter_pods_startup_duration_seconds",
-                "From the creation of a pod until it runs.",
+                "Duration from the creation of a pod until it is ready.",
                 &[],
             ),
             provisioning_startup: declare.histogram_single(
                 "karpenter_pods_provisioning_startup_duration_seconds",
-                "From the first plan with a place for a pod until it runs.",
+                "Duration from the first plan of a node for a pod until the pod is ready.",
                 DURATION_BUCKETS,
             ),
             decision: declare.histogram_single(
                 "karpenter_pods_scheduling_decision_duration_seconds",
-                "From the first sight of a pod that waits until the first plan for it.",
+                "Duration from the first sight of a pending pod until its first plan.",
                 DURATION_BUCKETS,
             ),
             times: Arc::default(),
         }
     }
 
-    /// These pods wait and will be planned.
+    /// Records that these pending pods will be planned.
     pub fn acknowledge<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, now: Timestamp) {
         let mut times = self.times();
-        // Pods of nodes that are about to go have started long ago.
+        // Pods of terminating nodes started long ago.
         for pod in pods.into_iter().filter(|pod| !is_bound(pod)) {
-            times.entry(uid_of(pod).to_owned()).or_default().acknowledged.get_or_insert(now);
+            times.entry(uid_of(pod).to_owned()).or_default().acknowledged_at.get_or_insert(now);
         }
     }
 
-    /// There is a plan, and it has a place for them or has not.
-    pub fn decide<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, has_place: bool, now: Timestamp) {
+    /// Records whether the plan has a node for these pods.
+    pub fn decide<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, is_planned: bool, now: Timestamp) {
         let mut times = self.times();
         for pod in pods {
             let Some(known) = times.get_mut(uid_of(pod)) else { continue };
-            known.placed = has_place.then(|| known.placed.unwrap_or(now));
-            if known.decided.is_none() {
-                known.decided = Some(now);
-                if let Some(seen) = known.acknowledged {
+            known.planned_at = is_planned.then(|| known.planned_at.unwrap_or(now));
+            if known.decided_at.is_none() {
+                known.decided_at = Some(now);
+                if let Some(seen) = known.acknowledged_at {
                     self.decision.observe(since(now, seen).as_secs_f64());
                 }
             }
         }
     }
 
-    /// Pods that were there before anything was counted are timed if they do not run yet.
+    /// Registers pods that existed before counting began and have not started.
     pub(super) fn begin(&self, pods: &[Arc<Pod>]) {
         let mut times = self.times();
         for pod in pods.iter().filter(|pod| pod.status.phase == Phase::Pending) {
-            times.entry(uid_of(pod).to_owned()).or_default().is_watched = true;
+            times.entry(uid_of(pod).to_owned()).or_default().was_seen_pending = true;
         }
     }
 
@@ -140,13 +141,13 @@ impl PodMetrics {
             if let Some(created) = created {
                 self.bound.with_label_values(&dynamic).observe(since(now, created).as_secs_f64());
             }
-            if let Some(placed) = times.get(uid).and_then(|known| known.placed) {
-                let seconds = since(now, placed).as_secs_f64();
+            if let Some(planned_at) = times.get(uid).and_then(|known| known.planned_at) {
+                let seconds = since(now, planned_at).as_secs_f64();
                 self.provisioning_bound.with_label_values(&dynamic).observe(seconds);
             }
         }
         if new.status.phase == Phase::Pending {
-            times.entry(uid.to_owned()).or_default().is_watched = true;
+            times.entry(uid.to_owned()).or_default().was_seen_pending = true;
             return;
         }
         let ready = new.status.ready.filter(|ready| ready.is_true);
@@ -154,13 +155,15 @@ impl PodMetrics {
             return;
         }
         let known = times.remove(uid);
-        let (Some(ready), Some(known)) = (ready, known.filter(|known| known.is_watched)) else { return };
+        let (Some(ready), Some(known)) = (ready, known.filter(|known| known.was_seen_pending)) else {
+            return;
+        };
         let at = ready.since.unwrap_or(now);
         if let Some(created) = created {
             self.startup.observe(&[], since(at, created).as_secs_f64(), now);
         }
-        if let Some(placed) = known.placed {
-            self.provisioning_startup.observe(since(at, placed).as_secs_f64());
+        if let Some(planned_at) = known.planned_at {
+            self.provisioning_startup.observe(since(at, planned_at).as_secs_f64());
         }
     }
 
@@ -168,27 +171,29 @@ impl PodMetrics {
         self.startup.write(text, now);
     }
 
-    /// The series of single pods.
+    /// Writes the series of single pods.
     pub(super) fn write(&self, text: &mut String, pods: &[Arc<Pod>], nodes: &[Arc<Node>], now: Timestamp) {
         let nodes: BTreeMap<&str, &Node> = nodes.iter().map(|node| (name_of(&**node), &**node)).collect();
         let mut state =
-            Family::gauge(text, "karpenter_pods_state", "ClusterState of a pod; always 1.", &STATE_LABELS);
+            Family::gauge(text, "karpenter_pods_state", "State of a pod; always 1.", &STATE_LABELS);
         for pod in pods {
             let node = pod.node_name.as_deref().and_then(|name| nodes.get(name));
             state.set(&state_of(pod, node.copied()), 1.0);
         }
         let times = self.times();
-        let waiting: Vec<Waiting> = pods
+        let pending: Vec<PendingDurations> = pods
             .iter()
-            .filter_map(|pod| waiting(pod, times.get(uid_of(pod)).copied().unwrap_or_default(), now))
+            .filter_map(|pod| {
+                pending_durations(pod, times.get(uid_of(pod)).copied().unwrap_or_default(), now)
+            })
             .collect();
         drop(times);
         let named = ["name", "namespace"];
         let dynamic = ["name", "namespace", "dynamic_resources"];
         for gauge in GAUGES {
-            let labels = if gauge.is_by_resources { &dynamic[..] } else { &named[..] };
+            let labels = if gauge.has_dynamic_resources_label { &dynamic[..] } else { &named[..] };
             let mut family = Family::gauge(text, gauge.name, gauge.help, labels);
-            for pod in &waiting {
+            for pod in &pending {
                 if let Some(seconds) = (gauge.value)(pod) {
                     let values = [&*pod.pod.name, pod.pod.namespace(), dynamic_resources(pod.pod)];
                     family.set(&values[..labels.len()], seconds);
@@ -205,46 +210,46 @@ impl PodMetrics {
 struct PodGauge {
     name: &'static str,
     help: &'static str,
-    is_by_resources: bool,
-    value: fn(&Waiting) -> Option<f64>,
+    has_dynamic_resources_label: bool,
+    value: fn(&PendingDurations) -> Option<f64>,
 }
 
 const GAUGES: [PodGauge; 5] = [
     PodGauge {
         name: "karpenter_pods_unstarted_time_seconds",
-        help: "Age of a pod that does not run yet.",
-        is_by_resources: false,
+        help: "Age of a pod that is not ready.",
+        has_dynamic_resources_label: false,
         value: |pod| pod.unstarted,
     },
     PodGauge {
         name: "karpenter_pods_unbound_time_seconds",
-        help: "Age of a pod that is not bound yet.",
-        is_by_resources: true,
+        help: "Age of a pod that is not bound.",
+        has_dynamic_resources_label: true,
         value: |pod| pod.unbound,
     },
     PodGauge {
         name: "karpenter_pods_provisioning_unstarted_time_seconds",
-        help: "How long a pod that does not run yet has had a place.",
-        is_by_resources: false,
+        help: "How long a node has been planned for a pod that is not ready.",
+        has_dynamic_resources_label: false,
         value: |pod| pod.provisioning_unstarted,
     },
     PodGauge {
         name: "karpenter_pods_provisioning_unbound_time_seconds",
-        help: "How long a pod that is not bound yet has had a place.",
-        is_by_resources: true,
+        help: "How long a node has been planned for a pod that is not bound.",
+        has_dynamic_resources_label: true,
         value: |pod| pod.provisioning_unbound,
     },
     PodGauge {
         name: "karpenter_pods_provisioning_scheduling_undecided_time_seconds",
-        help: "How long a pod has been known without a plan for it.",
-        is_by_resources: false,
+        help: "How long a pending pod has been known without a plan.",
+        has_dynamic_resources_label: false,
         value: |pod| pod.undecided,
     },
 ];
 
-/// How long a pod has been waiting for what, in seconds.
+/// How long a pod has been waiting, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Waiting<'a> {
+struct PendingDurations<'a> {
     pod: &'a Pod,
     unstarted: Option<f64>,
     unbound: Option<f64>,
@@ -253,27 +258,27 @@ struct Waiting<'a> {
     undecided: Option<f64>,
 }
 
-/// What a pod waits for, if for anything.
-fn waiting(pod: &Pod, known: Times, now: Timestamp) -> Option<Waiting<'_>> {
+/// How long the pod has been waiting; `None` if it is not waiting.
+fn pending_durations(pod: &Pod, known: Times, now: Timestamp) -> Option<PendingDurations<'_>> {
     let is_pending = pod.status.phase == Phase::Pending;
     let is_ready = pod.status.ready.is_some_and(|ready| ready.is_true);
-    let is_unstarted = is_pending || (known.is_watched && !is_ready && !is_terminal(pod));
+    let is_unstarted = is_pending || (known.was_seen_pending && !is_ready && !is_terminal(pod));
     let is_scheduled = pod.status.scheduled.is_some_and(|scheduled| scheduled.is_true);
     let is_unbound = is_pending && !is_scheduled;
-    let is_undecided = known.decided.is_none() && !is_scheduled && !is_bound(pod) && !is_terminal(pod);
+    let is_undecided = known.decided_at.is_none() && !is_scheduled && !is_bound(pod) && !is_terminal(pod);
     if !is_unstarted && !is_undecided {
         return None;
     }
     let elapsed =
         |is_so: bool, from: Option<Timestamp>| Some(since(now, from.filter(|_| is_so)?).as_secs_f64());
     let created = pod.created_at;
-    Some(Waiting {
+    Some(PendingDurations {
         pod,
         unstarted: elapsed(is_unstarted, created),
         unbound: elapsed(is_unbound, created),
-        provisioning_unstarted: elapsed(is_unstarted, known.placed),
-        provisioning_unbound: elapsed(is_unbound, known.placed),
-        undecided: elapsed(is_undecided, known.acknowledged),
+        provisioning_unstarted: elapsed(is_unstarted, known.planned_at),
+        provisioning_unbound: elapsed(is_unbound, known.planned_at),
+        undecided: elapsed(is_undecided, known.acknowledged_at),
     })
 }
 

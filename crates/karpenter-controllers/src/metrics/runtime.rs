@@ -1,4 +1,4 @@
-//! Metrics that controller-runtime keeps of every controller and its queue, with its names and labels.
+//! The metrics of controller-runtime for controllers and their queues, with its names and labels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use prometheus::{
 
 use super::{DURATION_BUCKETS, Declare};
 
-/// The only priority that queues here have.
+/// The only priority of the queues.
 const PRIORITY: &str = "0";
 
-/// Clones count into the same series.
+/// Clones share the series.
 #[derive(Clone)]
 pub struct RuntimeMetrics {
     reconcile_total: IntCounterVec,
@@ -67,12 +67,12 @@ impl RuntimeMetrics {
             ),
             reconcile_timeouts: declare.counter(
                 "controller_runtime_reconcile_timeouts_total",
-                "Number of passes that ran out of time, by controller. Passes have no time limit: always 0.",
+                "Number of passes that timed out, by controller. Passes have no timeout: always 0.",
                 &controller,
             ),
             terminal_errors: declare.counter(
                 "controller_runtime_terminal_reconcile_errors_total",
-                "Number of failed passes that are not tried again, by controller. All are: always 0.",
+                "Number of failed passes that are not retried, by controller. All are retried: always 0.",
                 &controller,
             ),
             active_workers: declare.gauge_int(
@@ -82,18 +82,18 @@ impl RuntimeMetrics {
             ),
             workers_max: declare.gauge_int(
                 "controller_runtime_max_concurrent_reconciles",
-                "Number of passes that may be in progress at once, by controller.",
+                "Maximum number of concurrent passes, by controller.",
                 &controller,
             ),
             depth: declare.gauge_int(
                 "workqueue_depth",
-                "Number of keys that wait for a worker, by controller. All have the same priority.",
+                "Number of keys in the queue, by controller. All have the same priority.",
                 &["name", "controller", "priority"],
             ),
             adds: declare.counter("workqueue_adds_total", "Number of keys added, by controller.", &queue),
             retries: declare.counter(
                 "workqueue_retries_total",
-                "Number of keys added again after a failure or for a deadline, by controller.",
+                "Number of keys requeued after a failure or for a later time, by controller.",
                 &queue,
             ),
             queue_duration: declare.histogram(
@@ -110,18 +110,18 @@ impl RuntimeMetrics {
             ),
             unfinished_work: declare.gauge(
                 "workqueue_unfinished_work_seconds",
-                "How long the passes in progress have taken so far, all together, by controller.",
+                "Sum of the durations of the passes in progress, by controller.",
                 &queue,
             ),
             longest_running: declare.gauge(
                 "workqueue_longest_running_processor_seconds",
-                "How long the longest pass in progress has taken so far, by controller.",
+                "Duration of the longest pass in progress, by controller.",
                 &queue,
             ),
         }
     }
 
-    /// The series of a controller, all of which are there from now on.
+    /// Creates all series of a controller.
     pub(crate) fn controller(&self, name: &str, workers: usize) -> ControllerMetrics {
         self.workers_max.with_label_values(&[name]).set(i64::try_from(workers).unwrap_or(i64::MAX));
         for never in [&self.terminal_errors, &self.reconcile_timeouts, &self.reconcile_panics] {
@@ -139,7 +139,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// Counts what happens to the keys of a controller's queue.
+    /// The metrics of a controller's queue.
     pub(crate) fn queue(&self, name: &str) -> Arc<dyn Measure> {
         let labels = [name, name];
         Arc::new(QueueMetrics {
@@ -150,7 +150,7 @@ impl RuntimeMetrics {
         })
     }
 
-    /// Sets what follows from the queues at this moment.
+    /// Sets the gauges from the current state of the queues.
     pub(crate) fn refresh(&self, queues: &[(&'static str, Queue)]) {
         for (name, queue) in queues {
             let depth = i64::try_from(queue.len()).unwrap_or(i64::MAX);
@@ -161,18 +161,18 @@ impl RuntimeMetrics {
         }
     }
 
-    /// The planner panicked in a pass of a controller.
+    /// Counts a panic of the planner in a pass of the controller.
     pub(crate) fn count_panic(&self, controller: &str) {
         self.reconcile_panics.with_label_values(&[controller]).inc();
     }
 }
 
-/// The series of one controller's passes.
+/// The series of a controller's passes.
 pub(crate) struct ControllerMetrics {
     pub(crate) success: IntCounter,
     pub(crate) requeue: IntCounter,
     pub(crate) requeue_after: IntCounter,
-    /// Of all passes.
+    /// Duration of all passes.
     pub(crate) error: IntCounter,
     pub(crate) errors: IntCounter,
     pub(crate) duration: Histogram,

@@ -1,4 +1,4 @@
-//! What is told about plans under way and about what the last ones were for.
+//! Metrics of planning: the current plan of each controller, and pending pods by zone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use karpenter_model::requirements::{Operator, Requirement, Requirements};
 
 use super::exposition::Family;
 
-/// Pods that wait, by the zone they must be in: its name, [`FLEXIBLE`] or [`NONE`].
+/// Pending pods by the zone that they require: its name, [`FLEXIBLE`] or [`NONE`].
 pub type PodsByZone = BTreeMap<String, usize>;
 
 const FLEXIBLE: &str = "flexible";
 const NONE: &str = "none";
 
-/// The last plan of every controller that makes plans. Clones share them.
+/// The last plan of every controller. Clones share the state.
 #[derive(Clone, Default)]
 pub struct Plans {
     by_controller: Arc<Mutex<BTreeMap<&'static str, LastPlan>>>,
@@ -25,45 +25,45 @@ pub struct Plans {
 
 #[derive(Default)]
 struct LastPlan {
-    /// Counts the plans of a process; upstream has an arbitrary id here.
+    /// The number of the plan; upstream has a random id here.
     id: u64,
-    waiting: usize,
+    pods: usize,
     began: Option<Timestamp>,
     zones: PodsByZone,
 }
 
 impl Plans {
-    /// A plan for so many pods is being made.
+    /// Records that a plan for this number of pods began.
     pub fn begin(&self, controller: &'static str, pods: usize, now: Timestamp) {
         let mut plans = self.plans();
         let plan = plans.entry(controller).or_default();
-        *plan = LastPlan { id: plan.id + 1, waiting: pods, began: Some(now), zones: PodsByZone::new() };
+        *plan = LastPlan { id: plan.id + 1, pods: pods, began: Some(now), zones: PodsByZone::new() };
     }
 
-    /// The plan is made.
+    /// Records that the plan is finished.
     pub fn end(&self, controller: &'static str, zones: PodsByZone) {
         let mut plans = self.plans();
         let plan = plans.entry(controller).or_default();
-        (plan.waiting, plan.began, plan.zones) = (0, None, zones);
+        (plan.pods, plan.began, plan.zones) = (0, None, zones);
     }
 
     pub(super) fn write(&self, text: &mut String, now: Timestamp) {
         let plans = self.plans();
         let by_plan = ["controller", "scheduling_id"];
         let name = "karpenter_scheduler_queue_depth";
-        let mut family = Family::gauge(text, name, "Number of pods that wait for a plan.", &by_plan);
+        let mut family = Family::gauge(text, name, "Number of pods in the current plan.", &by_plan);
         for (controller, plan) in &*plans {
-            family.set(&[*controller, &plan.id.to_string()], plan.waiting as f64);
+            family.set(&[*controller, &plan.id.to_string()], plan.pods as f64);
         }
         let name = "karpenter_scheduler_unfinished_work_seconds";
-        let mut family = Family::gauge(text, name, "How long a plan has been in the making.", &by_plan);
+        let mut family = Family::gauge(text, name, "How long the current plan has been running.", &by_plan);
         for (controller, plan) in &*plans {
             if let Some(began) = plan.began {
                 family.set(&[*controller, &plan.id.to_string()], since(now, began).as_secs_f64());
             }
         }
         let name = "karpenter_scheduler_pending_pods_by_effective_zone_count";
-        let help = "Number of pods that wait, by the zone they must be in: its name, flexible or none.";
+        let help = "Number of pending pods by the zone that they require: its name, flexible or none.";
         let mut family = Family::gauge(text, name, help, &["controller", "zone"]);
         for (controller, plan) in &*plans {
             for (zone, pods) in &plan.zones {
@@ -77,8 +77,8 @@ impl Plans {
     }
 }
 
-/// The only zone that a pod and its volumes can be in, [`FLEXIBLE`] if there are several or any will do, [`NONE`] if
-/// they rule each other out. What its spread leaves open is not looked at: that depends on where the others go.
+/// The only zone in which the pod and its volumes can be, [`FLEXIBLE`] if there are several, [`NONE`] if their
+/// requirements conflict. Topology spread is ignored, because it depends on other pods.
 pub fn effective_zone(pod: &PodSpec) -> String {
     let strict = pod.strict_requirements();
     let own = strict.get(labels::ZONE);
@@ -98,7 +98,7 @@ pub fn effective_zone(pod: &PodSpec) -> String {
     }
 }
 
-/// The zones that any alternative names; `None` if one of them names none.
+/// The zones of all alternatives; `None` if one of them has no zone.
 fn zones_of(alternatives: &[Requirements]) -> Option<Vec<&str>> {
     if alternatives.is_empty() {
         return None;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_counted_for_the_only_zone_it_can_be_in() {
+    fn pod_is_counted_for_its_only_possible_zone() {
         let anywhere = Requirements::new();
         let cases: [(&Requirements, &[Requirements], &str); 10] = [
             (&anywhere, &[], "flexible"),
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_told_while_it_is_made_and_its_number_is_forgotten_with_the_next() {
+    fn running_plan_has_series_until_it_ends() {
         let at = |second| Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second);
         let plans = Plans::default();
-        let told = || {
+        let page = || {
             let mut text = String::new();
             plans.write(&mut text, at(5));
             text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
@@ -165,11 +165,11 @@ mod tests {
             format!("karpenter_scheduler_queue_depth{own} 7"),
             format!("karpenter_scheduler_unfinished_work_seconds{own} 3"),
         ];
-        assert_eq!(told(), busy);
+        assert_eq!(page(), busy);
         plans.end("provisioner", PodsByZone::from([("a".to_owned(), 7)]));
         let zone = r#"karpenter_scheduler_pending_pods_by_effective_zone_count{controller="provisioner",zone="a"} 7"#;
-        assert_eq!(told(), [format!("karpenter_scheduler_queue_depth{own} 0"), zone.to_owned()]);
+        assert_eq!(page(), [format!("karpenter_scheduler_queue_depth{own} 0"), zone.to_owned()]);
         plans.begin("provisioner", 1, at(5));
-        assert!(told().iter().all(|line| line.contains(r#"scheduling_id="2""#)), "{:?}", told());
+        assert!(page().iter().all(|line| line.contains(r#"scheduling_id="2""#)), "{:?}", page());
     }
 }

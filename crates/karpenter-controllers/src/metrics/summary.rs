@@ -1,9 +1,8 @@
-//! Summaries: quantiles of what was seen lately, worked out here and not by whoever reads them.
+//! Summaries: quantiles of recent observations, computed by this process.
 //!
-//! The `prometheus` crate has histograms only, but these names are summaries upstream, and a name whose type changes
-//! breaks every rule and dashboard that reads it. A window is ten minutes in five slices, as upstream has it. A slice
-//! counts in buckets that grow by 2 %, so that its size does not depend on how much is seen; a quantile is off by 1 % of
-//! its value at most, the smallest and the largest are exact.
+//! Upstream has these metrics as summaries, which the `prometheus` crate does not support; another type would break
+//! rules and dashboards. The window is ten minutes in five slices, as in upstream. A slice has buckets that grow by 2
+//! %, so that its size is bounded; a quantile is off by 1 % at most, and minimum and maximum are exact.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +17,10 @@ const QUANTILES: [(f64, &str); 5] = [(0.0, "0"), (0.5, "0.5"), (0.9, "0.9"), (0.
 const SLICE: Duration = Duration::from_secs(2 * 60);
 const WINDOW: Duration = Duration::from_secs(10 * 60);
 const GROWTH: f64 = 1.02;
-/// Everything below is one bucket: nobody tells durations this short apart.
+/// All smaller values share one bucket.
 const SMALLEST: f64 = 1e-3;
 
-/// All series of one name. Clones share them.
+/// A summary with all its series. Clones share the series.
 #[derive(Clone)]
 pub struct SummaryVec {
     name: &'static str,
@@ -68,7 +67,7 @@ struct Slice {
     began: Timestamp,
     least: f64,
     most: f64,
-    /// Numbers by the power of [`GROWTH`] that is the upper end of a bucket.
+    /// Counts by the power of [`GROWTH`] that is the upper bound of the bucket.
     buckets: BTreeMap<i32, u64>,
 }
 
@@ -76,7 +75,7 @@ impl Summary {
     fn observe(&mut self, value: f64, now: Timestamp) {
         self.count += 1;
         self.sum += value;
-        self.forget_old(now);
+        self.remove_expired_slices(now);
         let is_current = self.slices.back().is_some_and(|slice| since(now, slice.began) < SLICE);
         if !is_current {
             self.slices.push_back(Slice { began: now, least: value, most: value, buckets: BTreeMap::new() });
@@ -88,15 +87,15 @@ impl Summary {
         }
     }
 
-    fn forget_old(&mut self, now: Timestamp) {
+    fn remove_expired_slices(&mut self, now: Timestamp) {
         while self.slices.front().is_some_and(|slice| since(now, slice.began) >= WINDOW) {
             self.slices.pop_front();
         }
     }
 
-    /// One value for each of [`QUANTILES`]; not a number where nothing was seen lately.
+    /// The values of [`QUANTILES`]; NaN without recent observations.
     fn quantiles(&mut self, now: Timestamp) -> [f64; QUANTILES.len()] {
-        self.forget_old(now);
+        self.remove_expired_slices(now);
         let mut merged: BTreeMap<i32, u64> = BTreeMap::new();
         for (bucket, number) in self.slices.iter().flat_map(|slice| &slice.buckets) {
             *merged.entry(*bucket).or_default() += number;
@@ -125,7 +124,7 @@ fn bucket(value: f64) -> i32 {
     if value <= SMALLEST { i32::MIN } else { (value.ln() / GROWTH.ln()).ceil() as i32 }
 }
 
-/// What is off by the same share from both ends of a bucket.
+/// The value with the same relative error to both bounds of the bucket.
 fn middle(bucket: i32) -> f64 {
     if bucket == i32::MIN { 0.0 } else { 2.0 * GROWTH.powi(bucket) / (1.0 + GROWTH) }
 }
@@ -140,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_values_within_one_percent() {
+    fn quantiles_are_within_one_percent() {
         let mut summary = Summary::default();
-        // 0.1, 0.2 .. 100, in an order that is not theirs.
+        // 0.1, 0.2 .. 100, shuffled.
         for number in 0..1000_u32 {
             summary.observe(f64::from(number * 617 % 1000 + 1) / 10.0, at(i64::from(number % 100)));
         }
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_forget_after_ten_minutes_and_sums_never() {
+    fn quantiles_cover_ten_minutes_and_sums_everything() {
         let mut summary = Summary::default();
         summary.observe(1.0, at(0));
         summary.observe(9.0, at(300));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_is_every_quantile() {
+    fn single_observation_is_every_quantile() {
         for value in [0.0, 0.0004, 0.5, 7.0, 86_400.0] {
             let mut summary = Summary::default();
             summary.observe(value, at(0));
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_quantiles_sum_and_count_of_every_series() {
+    fn text_has_quantiles_sum_and_count() {
         let vec = SummaryVec::new("t_seconds", "How long.", &["nodepool"]);
         vec.observe(&["a"], 2.0, at(0));
         let mut text = String::new();

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::stores::Stores;
 
-/// A reader of Prometheus' text format, strict about what a scraper is strict about.
+/// A strict parser of Prometheus' text format.
 fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
     let mut families: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
     let mut described: BTreeSet<String> = BTreeSet::new();
@@ -25,7 +25,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
             let (name, kind) = rest.split_once(' ').expect("a name and a type");
             assert_eq!(name, current);
             assert!(["counter", "gauge", "histogram", "summary"].contains(&kind), "{line}");
-            // Upstream calls what a pool costs a total.
+            // Upstream's gauge of the price of a NodePool ends in `_total`.
             let is_total = name.ends_with("_total") && name != "karpenter_nodepools_cost_total";
             assert_eq!(kind == "counter", is_total, "{name} is a {kind}");
         } else {
@@ -39,7 +39,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
 }
 
 #[test]
-fn the_text_is_what_a_scraper_reads() {
+fn page_is_valid_prometheus_text() {
     let metrics = Metrics::default();
     metrics.nodeclaims_created.with_label_values(&["provisioned", "a \"quoted\" \\ pool\n", "false"]).inc();
     metrics.scheduling_duration.with_label_values(&["provisioner"]).observe(0.3);
@@ -56,7 +56,7 @@ fn the_text_is_what_a_scraper_reads() {
     assert!(families["go_gc_heap_live_bytes"][0].1 > 0.0);
 }
 
-/// The value of the series that has all these parts.
+/// The value of the series whose line contains all these parts.
 fn value(text: &str, parts: &[&str]) -> Option<f64> {
     let line =
         text.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
@@ -64,7 +64,7 @@ fn value(text: &str, parts: &[&str]) -> Option<f64> {
 }
 
 #[tokio::test]
-async fn objects_are_counted_and_measured() {
+async fn metrics_follow_objects() {
     let client = Client::new(ApiServer::new(Config::default()), "default");
     let clock = Clock::system();
     let (stores, watches) = Stores::watch(&client, Vec::new());
@@ -115,12 +115,20 @@ async fn objects_are_counted_and_measured() {
     };
     assert_eq!(on_node("karpenter_nodes_allocatable{", "cpu"), Some(4.0));
     assert_eq!(on_node("karpenter_nodes_allocatable{", "ephemeral_storage"), Some(f64::from(1 << 30)));
-    assert_eq!(on_node("karpenter_nodes_total_pod_requests{", "cpu"), Some(1.0), "daemons are pods too");
+    assert_eq!(
+        on_node("karpenter_nodes_total_pod_requests{", "cpu"),
+        Some(1.0),
+        "DaemonSet pods are included"
+    );
     assert_eq!(on_node("karpenter_nodes_total_daemon_requests{", "cpu"), Some(0.5));
     assert_eq!(on_node("karpenter_nodes_total_daemon_requests{", "memory"), Some(f64::from(1 << 30)));
     assert_eq!(value(&text, &["karpenter_cluster_utilization_percent{resource_type=\"cpu\"}"]), Some(25.0));
     assert_eq!(value(&text, &["karpenter_cluster_state_node_count "]), Some(1.0));
-    assert_eq!(value(&text, &["karpenter_cluster_state_synced "]), Some(0.0), "claims are not known here");
+    assert_eq!(
+        value(&text, &["karpenter_cluster_state_synced "]),
+        Some(0.0),
+        "the NodeClaim store is not synced"
+    );
     assert_eq!(value(&text, &["karpenter_pods_bound_duration_seconds_count{"]), Some(2.0));
     let web = ["karpenter_pods_state{", r#"name="web""#, r#"node="one""#, r#"nodepool="a""#, r#"zone="z""#];
     assert_eq!(value(&text, &web), Some(1.0));
@@ -128,10 +136,10 @@ async fn objects_are_counted_and_measured() {
     assert_eq!(
         value(&standby, &["karpenter_pods_state{"]),
         None,
-        "only the copy that works tells of objects"
+        "only the leader publishes metrics of objects"
     );
     let plain = metrics.page(&stores, clock, false);
-    assert_eq!(value(&plain, &["node_name="]), None, "nor does one that was told not to");
+    assert_eq!(value(&plain, &["node_name="]), None, "metrics of objects can be disabled");
 
     nodes.delete("one", &DeleteParams::default()).await.expect("deleted");
     let mut changes = stores.nodes.subscribe();
@@ -139,7 +147,7 @@ async fn objects_are_counted_and_measured() {
         changes.recv().await;
     }
     let text = metrics.page(&stores, clock, true);
-    assert_eq!(value(&text, &["karpenter_nodes_allocatable{"]), None, "what is gone has no series");
+    assert_eq!(value(&text, &["karpenter_nodes_allocatable{"]), None, "deleted objects have no series");
     parse(&text);
     assert_eq!(value(&text, &["karpenter_nodes_terminated_total{nodepool=\"a\",zone=\"z\"}"]), Some(1.0));
     for watch in watches {

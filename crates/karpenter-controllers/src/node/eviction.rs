@@ -249,9 +249,9 @@ impl Evictions {
                         pod.name
                     );
                     // Published besides the event of the node controller with the number of pods.
-                    let notice =
+                    let event =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
-                    self.context.recorder.publish(notice).await;
+                    self.context.recorder.publish(event).await;
                     Requeue::After(self.queue.failed(key))
                 }
                 Failure::Other => {
@@ -307,15 +307,15 @@ impl Evictions {
     }
 
     async fn publish_annotation_event(&self, pod: &Pod, now: Timestamp) {
-        if let Some(notice) = annotation_event(pod, now) {
-            self.context.recorder.publish(notice).await;
+        if let Some(event) = annotation_event(pod, now) {
+            self.context.recorder.publish(event).await;
         }
     }
 }
 
 /// The event that says until when the do-not-disrupt annotation of a pod protects it, or that it is invalid.
 pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent> {
-    let notice = match pods::do_not_disrupt(pod, now) {
+    let event = match pods::do_not_disrupt(pod, now) {
         DoNotDisrupt::Absent | DoNotDisrupt::Always => return None,
         DoNotDisrupt::Until(until) => {
             let message = format!("The karpenter.sh/do-not-disrupt grace period will elapse at {until}");
@@ -337,7 +337,7 @@ pub(crate) fn annotation_event(pod: &Pod, now: Timestamp) -> Option<ObjectEvent>
             ObjectEvent::warning_of_pod(pod, "InvalidDoNotDisruptAnnotation", message)
         }
     };
-    Some(notice)
+    Some(event)
 }
 
 impl Reconcile for Evictions {

@@ -32,7 +32,7 @@ use crate::stores::BY_POOL;
 use crate::writes;
 
 const BLOCKED_RECHECK: Duration = Duration::from_secs(5 * 60);
-const BLOCKED_NOTICE_EVERY: Duration = Duration::from_secs(15 * 60);
+const BLOCKED_EVENT_INTERVAL: Duration = Duration::from_secs(15 * 60);
 /// If more nodes than this share, rounded up, are unhealthy, none is repaired.
 const UNHEALTHY_PERCENT_MAX: usize = 20;
 
@@ -126,11 +126,11 @@ impl Reconcile for LegacyRepair {
             return Ok(Requeue::No);
         };
         let pool = label(&*claim, labels::NODEPOOL);
-        let neighbours = match pool {
+        let pool_nodes = match pool {
             Some(pool) => stores.nodes.by(BY_POOL, pool),
             None => stores.nodes.list(),
         };
-        match decide(&self.policies, &node, &neighbours, self.context.clock.now()) {
+        match decide(&self.policies, &node, &pool_nodes, self.context.clock.now()) {
             Step::Nothing => Ok(Requeue::No),
             Step::Wait(wait) => Ok(Requeue::After(wait)),
             Step::Blocked => {
@@ -138,8 +138,8 @@ impl Reconcile for LegacyRepair {
                     Some(_) => "more than 20% nodes are unhealthy in the nodepool",
                     None => "more then 20% nodes are unhealthy in the cluster",
                 };
-                let notice = ObjectEvent::warning(&*node, "NodeRepairBlocked", message);
-                self.context.recorder.publish(notice.repeat_after(BLOCKED_NOTICE_EVERY)).await;
+                let event = ObjectEvent::warning(&*node, "NodeRepairBlocked", message);
+                self.context.recorder.publish(event.repeat_after(BLOCKED_EVENT_INTERVAL)).await;
                 Ok(Requeue::After(BLOCKED_RECHECK))
             }
             Step::Terminate { condition_type } => self.terminate(&node, &claim, &condition_type).await,
@@ -161,7 +161,7 @@ fn compile(policies: Vec<RepairPolicy>) -> Vec<CompiledPolicy> {
 }
 
 /// The policy whose toleration passes first decides.
-fn decide(policies: &[CompiledPolicy], node: &Node, neighbours: &[Arc<Node>], now: Timestamp) -> Step {
+fn decide(policies: &[CompiledPolicy], node: &Node, pool_nodes: &[Arc<Node>], now: Timestamp) -> Step {
     let due = policies.iter().filter_map(|policy| {
         let condition = matching(policy, node)?;
         let since = condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
@@ -174,8 +174,8 @@ fn decide(policies: &[CompiledPolicy], node: &Node, neighbours: &[Arc<Node>], no
         return Step::Wait(until(now, at));
     }
     let is_unhealthy = |node: &Node| policies.iter().any(|policy| matching(policy, node).is_some());
-    let unhealthy = neighbours.iter().filter(|node| is_unhealthy(node)).count();
-    if unhealthy > (neighbours.len() * UNHEALTHY_PERCENT_MAX).div_ceil(100) {
+    let unhealthy = pool_nodes.iter().filter(|node| is_unhealthy(node)).count();
+    if unhealthy > (pool_nodes.len() * UNHEALTHY_PERCENT_MAX).div_ceil(100) {
         return Step::Blocked;
     }
     Step::Terminate { condition_type: condition.type_.clone() }

@@ -88,8 +88,8 @@ impl Reconcile for ConsistencyController {
         let issues = issues(&claim, node);
         for issue in &issues {
             tracing::info!(issue, "failed consistency check");
-            let notice = ObjectEvent::warning(&*claim, "FailedConsistencyCheck", issue.clone());
-            self.context.recorder.publish(notice.dedupe_by(issue)).await;
+            let event = ObjectEvent::warning(&*claim, "FailedConsistencyCheck", issue.clone());
+            self.context.recorder.publish(event.dedupe_by(issue)).await;
         }
         let mut wanted = (*claim).clone();
         change_conditions(&mut wanted, now, |set| {

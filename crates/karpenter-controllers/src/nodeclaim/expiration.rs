@@ -23,7 +23,7 @@ enum Expiration {
     Now,
 }
 
-/// The claim's own value counts, from its creation on, whatever became of it since.
+/// The age counts from the claim's creation, and `expireAfter` is that of the claim, not of the NodePool.
 fn decide(claim: &NodeClaim, now: Timestamp) -> Expiration {
     let lifetime = claim.spec.expire_after.as_ref().and_then(|lifetime| lifetime.nanos());
     let (Some(lifetime), Some(created)) = (lifetime, claim.metadata.creation_timestamp.as_ref()) else {

@@ -144,7 +144,7 @@ impl Reconcile for GarbageCollection {
                 Ok(()) => self.hooks.report(&claim, LifecycleOutcome::LeakedInstanceTerminated),
                 Err(error) if error.is_not_found() => {}
                 // Retried in the next pass.
-                Err(error) if log_throttle.is_due("ending leaked instance", &id, clock.now()) => {
+                Err(error) if log_throttle.is_due("terminating leaked instance", &id, clock.now()) => {
                     tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
                 Err(_) => {}

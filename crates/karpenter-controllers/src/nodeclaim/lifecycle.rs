@@ -185,7 +185,7 @@ impl Lifecycle {
         let answer = match known {
             Some(instance) => Ok(instance),
             None => match adopted_provider_id(claim) {
-                Some(machine) => self.context.cloud.get(machine).await,
+                Some(provider_id) => self.context.cloud.get(provider_id).await,
                 None => self.context.cloud.create(claim).await,
             },
         };
@@ -196,9 +196,9 @@ impl Lifecycle {
                     instance: Some((*instance).clone()),
                     ..LaunchAttempt::default()
                 };
-                let is_news = self.launches().insert(uid, attempt).is_none_or(|old| old.instance.is_none());
+                let is_new = self.launches().insert(uid, attempt).is_none_or(|old| old.instance.is_none());
                 launch::record(claim, *instance, now);
-                if is_news {
+                if is_new {
                     self.hooks.report(claim, LifecycleOutcome::Launched);
                 }
                 Ok(Progress::Continue(Requeue::No))
@@ -313,8 +313,8 @@ impl Lifecycle {
             "Missing {} taint which prevents registration related race conditions on Karpenter-managed nodes",
             labels::TAINT_UNREGISTERED
         );
-        let notice = ObjectEvent::warning(claim, "UnregisteredTaintMissing", message);
-        self.context.recorder.publish(notice).await;
+        let event = ObjectEvent::warning(claim, "UnregisteredTaintMissing", message);
+        self.context.recorder.publish(event).await;
     }
 
     /// Whether the node became initialized in this reconcile.
@@ -420,7 +420,7 @@ impl Lifecycle {
                     Err(error) if error.is_not_found() => true,
                     Err(error) => {
                         let name = name_of(&**claim);
-                        if self.context.log_throttle.is_due("ending instance", name, clock.now()) {
+                        if self.context.log_throttle.is_due("terminating instance", name, clock.now()) {
                             tracing::error!(%error, "failed terminating instance");
                         }
                         return Ok(Requeue::After(finalize::retry_after(error)));

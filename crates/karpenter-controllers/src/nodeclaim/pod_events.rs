@@ -54,10 +54,10 @@ fn event(change: &Change<Pod>) -> Option<Event> {
         Change::Deleted { .. } => Some(Event::Now),
         Change::Applied { old: None, new } => Some(bound_at(new).map_or(Event::Now, Event::BoundAt)),
         Change::Applied { old: Some(old), new } => {
-            let is_news = node_name(old).is_none()
+            let is_new = node_name(old).is_none()
                 || (!is_terminal(old) && is_terminal(new))
                 || (!is_terminating(old) && is_terminating(new));
-            is_news.then_some(Event::Now)
+            is_new.then_some(Event::Now)
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
         let bound = pod("node", "Pending", json!({}));
         let running = pod("node", "Running", json!({}));
         let ended = pod("node", "Succeeded", json!({}));
-        let leaving = pod("node", "Running", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        let terminating = pod("node", "Running", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
         let daemon = pod(
             "node",
             "Running",
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(changed(&waiting, &bound), Some(Event::Now));
         assert_eq!(changed(&bound, &running), None);
         assert_eq!(changed(&running, &ended), Some(Event::Now));
-        assert_eq!(changed(&running, &leaving), Some(Event::Now));
-        assert_eq!(event(&Change::Deleted { old: leaving }), Some(Event::Now));
+        assert_eq!(changed(&running, &terminating), Some(Event::Now));
+        assert_eq!(event(&Change::Deleted { old: terminating }), Some(Event::Now));
         assert_eq!(event(&Change::Deleted { old: waiting.clone() }), None);
         assert_eq!(event(&Change::Applied { old: None, new: waiting }), None);
         assert_eq!(event(&Change::Deleted { old: daemon }), None);

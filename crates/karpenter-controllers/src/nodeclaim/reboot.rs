@@ -212,8 +212,8 @@ impl RebootController {
             self.issuing_since().remove(uid_of(&*claim));
             tracing::info!(result = outcome.label(), "reboot failed, replacing node");
         }
-        let notice = ObjectEvent::warning(&*facts.claim, "RebootFailed", message);
-        self.context.recorder.publish(of_this_reboot(notice, &facts.claim)).await;
+        let event = ObjectEvent::warning(&*facts.claim, "RebootFailed", message);
+        self.context.recorder.publish(of_this_reboot(event, &facts.claim)).await;
         self.count(&facts.claim, outcome, clock.now());
         Ok(Requeue::No)
     }
@@ -284,8 +284,8 @@ impl RebootController {
 
     async fn report_observed(&self, claim: &NodeClaim) {
         let message = "New boot observed (bootID changed); awaiting node readiness";
-        let notice = ObjectEvent::normal(claim, "RebootObserved", message);
-        self.context.recorder.publish(of_this_reboot(notice, claim)).await;
+        let event = ObjectEvent::normal(claim, "RebootObserved", message);
+        self.context.recorder.publish(of_this_reboot(event, claim)).await;
     }
 
     fn count(&self, claim: &NodeClaim, outcome: Outcome, now: Timestamp) {
@@ -326,9 +326,9 @@ pub async fn tighten_termination(
     writes::merge_unchanged(&context.client, &context.stores.node_claims, claim, patch).await
 }
 
-fn of_this_reboot(notice: ObjectEvent, claim: &NodeClaim) -> ObjectEvent {
+fn of_this_reboot(event: ObjectEvent, claim: &NodeClaim) -> ObjectEvent {
     let requested = condition(claim, REBOOTING).map(|found| decide::requested_at(found).to_string());
-    notice.repeat_after(EVENT_REPEAT).dedupe_by(requested.unwrap_or_default())
+    event.repeat_after(EVENT_REPEAT).dedupe_by(requested.unwrap_or_default())
 }
 
 fn taints_of(node: &Node) -> Vec<Taint> {

@@ -70,11 +70,11 @@ impl NodePoolCounter {
                 Some(CountedNode { claim: Some(claim), node })
             })
             .collect();
-        let alone = stores.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
+        let without_claim = stores.nodes.by(BY_POOL, pool).into_iter().filter(|node| {
             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
             is_tracked(node) && stores.node_claims.by(BY_PROVIDER_ID, id).is_empty()
         });
-        nodes_and_claims.extend(alone.map(|node| CountedNode { claim: None, node: Some(node) }));
+        nodes_and_claims.extend(without_claim.map(|node| CountedNode { claim: None, node: Some(node) }));
         nodes_and_claims
     }
 }
@@ -112,7 +112,7 @@ impl CountedNode {
         }
     }
 
-    /// What the node says once it is initialised; before, the claim fills in what the node does not say yet.
+    /// The capacity of the node. Until it is initialized, quantities that it does not report are those of the claim.
     fn capacity(&self) -> Quantities {
         let of_node = self.node.as_deref().map(node_capacity).unwrap_or_default();
         let is_initialized =

@@ -196,7 +196,7 @@ fn terminating_nodes_are_not_counted() {
         Some(Arc::new(object(json!({"metadata": {"labels": {"karpenter.sh/initialized": initialized}},
             "status": {"capacity": capacity}}))))
     };
-    let machines = [
+    let nodes_and_claims = [
         // Until a node is initialized, the claim supplies quantities that the node does not report.
         CountedNode {
             claim: claim(json!({})),
@@ -219,7 +219,7 @@ fn terminating_nodes_are_not_counted() {
             node: None,
         },
     ];
-    let (resources, nodes) = count(&machines);
+    let (resources, nodes) = count(&nodes_and_claims);
     assert_eq!(nodes, 3);
     assert_eq!(
         serde_json::to_value(&resources).expect("json"),

@@ -23,7 +23,7 @@ fn claim(pool: &str, types: &[&str]) -> NodeClaim {
     .expect("a claim")
 }
 
-/// A store with one overlay: in pool `general` everything in family `c` costs nothing and has a dongle.
+/// A store with one NodeOverlay: in NodePool `general` the instance type c-1x costs nothing and has a dongle.
 fn store(pools: &[&str], types: &Types) -> OverlayStore {
     let overlay = serde_json::from_value(json!({
         "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "o"},
@@ -43,7 +43,7 @@ fn store(pools: &[&str], types: &Types) -> OverlayStore {
 }
 
 #[test]
-fn a_pool_has_no_offers_before_it_was_evaluated() {
+fn nodepool_has_no_instance_types_before_evaluation() {
     let types: Types = Arc::new(kwok::generic());
     let store = store(&["general"], &types);
     assert!(store.apply(&pool("general"), types.clone()).is_ok());
@@ -53,20 +53,20 @@ fn a_pool_has_no_offers_before_it_was_evaluated() {
 }
 
 #[test]
-fn corrections_are_made_once_and_only_where_they_apply() {
+fn corrected_types_are_cached_per_nodepool() {
     let types: Types = Arc::new(kwok::generic());
     let store = store(&["general", "other"], &types);
     let corrected = store.apply(&pool("general"), types.clone()).expect("evaluated");
     assert!(!Arc::ptr_eq(&corrected, &types));
     assert!(Arc::ptr_eq(&corrected, &store.apply(&pool("general"), types.clone()).expect("evaluated")));
     assert!(Arc::ptr_eq(&types, &store.apply(&pool("other"), types.clone()).expect("evaluated")));
-    // A new list from the provider is corrected anew.
+    // A new list from the provider is corrected again.
     let again = store.apply(&pool("general"), Arc::new(types.to_vec())).expect("evaluated");
     assert!(!Arc::ptr_eq(&corrected, &again) && corrected == again);
 }
 
 #[test]
-fn claims_say_whether_overlays_had_a_hand_in_them() {
+fn nodeclaims_are_annotated_if_an_overlay_applies() {
     let types: Types = Arc::new(kwok::generic());
     let store = store(&["general", "other"], &types);
     for name in ["general", "other"] {
@@ -87,7 +87,7 @@ fn claims_say_whether_overlays_had_a_hand_in_them() {
 }
 
 #[test]
-fn without_the_gate_nothing_is_reserved() {
+fn reserved_offerings_are_removed_without_the_gate() {
     let mut types = kwok::generic();
     types.truncate(2);
     assert_eq!(without_reserved(&types), None);

@@ -1,7 +1,8 @@
-//! Who of several copies works: the one that holds a Lease, by client-go's rules and with its timings.
+//! Leader election with a Lease, with client-go's rules and timings.
 //!
-//! A lease is judged by when this process saw it change, never by the times written in it, so clocks need not agree.
-//! Nothing is decided here about what a copy does that holds the lease or has lost it.
+//! Expiry is measured from when this process saw the lease change, not from the times in the lease, so clocks need
+//! not agree. What a replica does as leader is decided elsewhere.
+//! Upstream: client-go tools/leaderelection/leaderelection.go.
 
 mod decide;
 #[cfg(test)]
@@ -17,18 +18,18 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use prometheus::IntCounter;
 use tokio::time::{Instant, timeout_at};
 
-use decide::{Move, Observed, decide};
+use decide::{LeaseAction, Observed, decide};
 
-/// Which lease, who asks for it, and how often.
+/// The lease, the identity of the candidate, and the timings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub namespace: String,
     pub name: String,
-    /// `<pod name>_<unique text>`.
+    /// `<pod name>_<unique suffix>`.
     pub identity: String,
-    /// How long a lease that nobody renews stays its holder's.
+    /// A lease that is not renewed for this long may be acquired by another candidate.
     pub duration: Duration,
-    /// The holder gives up if it could not renew for this long.
+    /// The holder stops if it could not renew the lease for this long.
     pub renew_deadline: Duration,
     pub retry: Duration,
 }
@@ -46,13 +47,13 @@ impl Settings {
     }
 }
 
-/// A candidate, and what it has seen of the lease.
+/// A candidate for the lease.
 pub struct Election {
     api: Api<Lease>,
     clock: Clock,
     settings: Settings,
     observed: Option<Observed>,
-    /// When it was last written as ours.
+    /// When this candidate last wrote the lease as its holder.
     renewed: Instant,
     attempts: u64,
     failed_renewals: Option<IntCounter>,
@@ -72,27 +73,27 @@ impl Election {
         }
     }
 
-    /// Counts renewals that failed and are tried again.
+    /// Sets the counter of failed renewals that are retried.
     pub fn counting(mut self, failed_renewals: IntCounter) -> Self {
         self.failed_renewals = Some(failed_renewals);
         self
     }
 
-    /// Waits until the lease is ours. Failures to reach the server are tried again.
+    /// Waits until the lease is acquired. Failed requests are retried.
     pub async fn acquire(&mut self) {
         loop {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::error!(lease = %self.lease(), %error, "cannot read or write the lease")
+                    tracing::error!(lease = %self.lease(), %error, "failed to acquire lease")
                 }
             }
             tokio::time::sleep(self.pause()).await;
         }
     }
 
-    /// Keeps the lease; returns once it is lost.
+    /// Renews the lease until it is lost.
     pub async fn keep(&mut self) {
         loop {
             tokio::time::sleep(self.settings.retry).await;
@@ -102,7 +103,7 @@ impl Election {
                 Ok(Ok(false)) if self.is_held_by_other() => return,
                 Ok(Ok(false)) => self.count_failed_renewal(),
                 Ok(Err(error)) => {
-                    tracing::error!(lease = %self.lease(), %error, "cannot renew the lease");
+                    tracing::error!(lease = %self.lease(), %error, "failed to renew lease");
                     self.count_failed_renewal();
                 }
                 Err(_) => return,
@@ -113,7 +114,8 @@ impl Election {
         }
     }
 
-    /// Keeps the lease while something ends that nobody else may do meanwhile. `None` if it was lost before that.
+    /// Renews the lease while `work` ends, so that no other replica becomes leader meanwhile. `None` if the lease was
+    /// lost first.
     pub async fn keep_during<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),
@@ -121,7 +123,7 @@ impl Election {
         }
     }
 
-    /// Gives the lease back, so that another copy need not wait for it to run out.
+    /// Releases the lease, so that another replica can acquire it at once.
     pub async fn release(&mut self) -> kube::Result<()> {
         let Some(mut lease) = self.api.get_opt(&self.settings.name).await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -134,26 +136,26 @@ impl Election {
         spec.renew_time = Some(now.clone());
         spec.acquire_time = Some(now);
         match self.api.replace(&self.settings.name, &PostParams::default(), &lease).await {
-            // Somebody else has written it: then it is not ours any more.
+            // Another candidate wrote the lease, so it is no longer ours.
             Err(error) if is_conflict(&error) => Ok(()),
             outcome => outcome.map(drop),
         }
     }
 
-    /// One look, and the write that follows from it. Whether the lease is ours now.
+    /// Reads the lease and acquires or renews it if possible. Returns whether this candidate holds it.
     async fn attempt(&mut self) -> kube::Result<bool> {
         let found = self.api.get_opt(&self.settings.name).await?;
         self.observe(found);
         let settings = &self.settings;
         let chosen = decide(self.observed.as_ref(), &settings.identity, settings.duration, Instant::now());
         let answer = match chosen {
-            Move::Wait => return Ok(false),
-            Move::Create => self.api.create(&PostParams::default(), &self.new_lease()).await,
-            Move::Take => {
+            LeaseAction::Wait => return Ok(false),
+            LeaseAction::Create => self.api.create(&PostParams::default(), &self.new_lease()).await,
+            LeaseAction::Acquire => {
                 let lease = self.with_holder(true);
                 self.api.replace(&self.settings.name, &PostParams::default(), &lease).await
             }
-            Move::Renew => {
+            LeaseAction::Renew => {
                 let lease = self.with_holder(false);
                 self.api.replace(&self.settings.name, &PostParams::default(), &lease).await
             }
@@ -164,7 +166,7 @@ impl Election {
                 self.renewed = Instant::now();
                 Ok(true)
             }
-            // Another copy was quicker; the next look shows it.
+            // Another candidate wrote first; the next attempt sees it.
             Err(error) if is_conflict(&error) || is_already_exists(&error) => Ok(false),
             Err(error) => Err(error),
         }
@@ -207,7 +209,7 @@ impl Election {
         }
     }
 
-    /// The lease as we saw it last, held by us from now on.
+    /// The observed lease with this candidate as holder.
     fn with_holder(&self, is_taken: bool) -> Lease {
         let mut lease = self.observed.as_ref().map(|observed| observed.lease.clone()).unwrap_or_default();
         let now = self.clock.micro_time();
@@ -227,7 +229,8 @@ impl Election {
         i32::try_from(self.settings.duration.as_secs()).unwrap_or(i32::MAX)
     }
 
-    /// Between one and 2.2 times the retry period, different for each candidate, so that they do not march in step.
+    /// Between 1 and 2.2 times the retry period, different per candidate, so that candidates do not retry in
+    /// lockstep.
     fn pause(&mut self) -> Duration {
         self.attempts += 1;
         let seed =
@@ -238,7 +241,7 @@ impl Election {
         self.settings.retry.mul_f64(1.0 + 1.2 * share)
     }
 
-    /// Namespace and name.
+    /// Namespace and name of the lease.
     pub fn lease(&self) -> String {
         format!("{}/{}", self.settings.namespace, self.settings.name)
     }

@@ -1,4 +1,4 @@
-//! The small HTTP ports of a process: a path in, a page out. Nothing is ever changed through them.
+//! Small HTTP servers for metrics, health and debug pages. They are read-only.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,12 +16,12 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-/// More clients than this at once wait.
+/// Maximum number of concurrent connections; further clients wait.
 const CONNECTIONS_MAX: usize = 64;
-/// A client that has not sent its request by then is cut off.
+/// A connection without a complete request after this time is closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a path gives.
+/// The response of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     pub status: u16,
@@ -47,21 +47,21 @@ impl Page {
     }
 }
 
-/// Answers a path and what was asked after the question mark.
+/// Returns the page for a path and query string.
 pub type Pages = Arc<dyn Fn(&str, &str) -> Page + Send + Sync>;
 
-/// An open port; closed when dropped.
+/// A listening port. It is closed when this value is dropped.
 pub struct Port {
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
 impl Port {
-    /// Opens a port on all addresses of the machine; 0 takes any free one.
+    /// Listens on all addresses; port 0 selects a free one.
     pub async fn open(port: u16, pages: Pages) -> io::Result<Self> {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
             Ok(listener) => listener,
-            // A machine without IPv6, or a port that is taken: the second answer says which.
+            // Either IPv6 is not available, or the port is in use; the second attempt tells which.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
         };
         let address = listener.local_addr()?;
@@ -80,13 +80,13 @@ impl Drop for Port {
 }
 
 async fn accept(listener: TcpListener, pages: Pages) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let Ok(permit) = connections.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // Out of descriptors, most likely: some will be closed.
+                // Most likely out of file descriptors; some will be closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -96,21 +96,21 @@ async fn accept(listener: TcpListener, pages: Pages) {
             let service = service_fn(move |request: Request<Incoming>| {
                 let (pages, method, uri) = (pages.clone(), request.method().clone(), request.uri().clone());
                 async move {
-                    // A page about a large cluster takes a while to write; the controllers need not wait for it.
+                    // The page of a large cluster takes a while to write, which must not block the controllers.
                     let written = tokio::task::spawn_blocking(move || respond(&pages, &method, &uri)).await;
                     Ok::<_, Infallible>(written.unwrap_or_else(|_| failed()))
                 }
             });
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-            // A client that goes away in the middle is its own business.
+            // A client that disconnects is no error.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-/// The answer to a request whose page could not be written.
+/// The response if the page could not be written.
 fn failed() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn paths_are_answered_until_the_port_is_dropped() {
+    async fn pages_are_served_until_port_is_dropped() {
         let pages: Pages = Arc::new(|path, query| match path {
             "/healthz" => Page::text(200, "ok"),
             "/echo" => Page::text(200, query),

@@ -1,4 +1,4 @@
-//! Wraps a controller: its passes are counted and timed, and what goes wrong is logged.
+//! Wraps a controller: counts and times its passes, and logs errors.
 
 use std::future::Future;
 
@@ -36,7 +36,7 @@ impl<R: Reconcile> Reconcile for Instrumented<R> {
         let result = match &outcome {
             Ok(Requeue::No) => &self.metrics.success,
             Ok(Requeue::After(_)) => &self.metrics.requeue_after,
-            // Somebody was quicker: the next pass sees what they did.
+            // Another process changed the object; the next pass sees the change.
             Err(error) if is_conflict(error) => &self.metrics.requeue,
             Err(_) => {
                 self.metrics.errors.inc();

@@ -25,7 +25,8 @@ pub(super) fn reporter(metrics: Metrics, stores: Stores, clock: Clock) -> Arc<Li
     })
 }
 
-/// Messages and keys are upstream's. The name of the claim is a field of the pass, but for controllers of the whole cluster.
+/// Messages and keys are upstream's. The name of the NodeClaim is a field of the pass, except for controllers of the
+/// whole cluster.
 fn log(claim: &NodeClaim, outcome: &LifecycleOutcome, nodes: &Store<Node>) {
     let provider_id = provider_id(claim);
     let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
@@ -81,7 +82,7 @@ fn count(metrics: &Metrics, stores: &Stores, claim: &NodeClaim, outcome: &Lifecy
             let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
             let series = [reason.as_str(), pool, capacity_type, "", termination_mode(claim)];
             metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-            // Claims with another cause never had pods.
+            // NodeClaims that were deleted for another cause never had pods.
             if let DeletionCause::Expired | DeletionCause::GarbageCollected = reason {
                 let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
                 let pods = node.map_or(0, |node| pods::reschedulable_on(stores, node));

@@ -1,8 +1,9 @@
-//! The operator's options: upstream's flags and environment variables, with upstream's names and defaults.
+//! The options of the operator: upstream's flags and environment variables, with upstream's names and defaults.
 //!
-//! A flag wins over its variable, and a variable that is set but empty counts as not set, as charts leave them. A variable
-//! that is no boolean, number or duration although it should be one is ignored ([`without_unreadable`]), as upstream does.
-//! Options that only mean something to a Go process are accepted and have no effect; each says so.
+//! A flag overrides its environment variable. An empty variable counts as not set, as charts leave variables empty. A
+//! variable whose value is not a valid boolean, number or duration is ignored ([`without_unreadable`]), as in
+//! upstream. Options that only concern a Go process are accepted and have no effect; their help says so.
+//! Upstream: pkg/operator/options/options.go.
 
 mod environment;
 mod gates;
@@ -23,34 +24,34 @@ pub use environment::{IgnoredVariable, without_unreadable};
 pub use gates::FeatureGates;
 use values::{boolean, choice, duration, float, gates, integer, port, ratio, spread_share, text};
 
-/// How much is logged.
+/// The log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     Debug,
     Info,
     Warn,
-    /// Whoever asks for less than errors, in words of upstream's logger, gets errors.
+    /// The levels of upstream's logger above error are read as error.
     #[value(aliases = ["dpanic", "panic", "fatal"])]
     Error,
 }
 
-/// How log lines look.
+/// The log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Json,
     Console,
 }
 
-/// How the planner chooses.
+/// The mode of the planner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlannerMode {
-    /// The cheapest fleet found.
+    /// Searches for the cheapest valid fleet.
     Cost,
-    /// Upstream's order and choices.
+    /// Follows upstream's order and choices.
     Compat,
 }
 
-/// Whether preferences of pods are honoured.
+/// Whether the planner considers preferences of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum PreferencePolicy {
@@ -58,7 +59,7 @@ pub enum PreferencePolicy {
     Ignore,
 }
 
-/// What becomes of `minValues` that cannot be met.
+/// What happens if `minValues` cannot be satisfied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum MinValuesPolicy {
@@ -91,17 +92,17 @@ pub struct Options {
         allow_negative_numbers = true, hide_env_values = true)]
     pub kube_client_burst: i64,
 
-    /// Serve CPU and heap profiles in pprof's format on the metrics port, under /debug/pprof/
+    /// Serve CPU and heap profiles in pprof format on the metrics port, under /debug/pprof/
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_profiling: bool,
 
-    /// Start watching only once elected (accepted; stores always fill first)
+    /// Start watches after leader election (accepted, no effect: watches always start first)
     #[arg(long, env, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<true>, hide_env_values = true)]
     pub disable_controller_warmup: bool,
 
-    /// Work without asking for the lease; only where no second copy can run
+    /// Disable leader election; only safe with a single replica
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub disable_leader_election: bool,
@@ -120,45 +121,45 @@ pub struct Options {
     #[arg(long, env, default_value = "", value_name = "NAMESPACE", value_parser = text, hide_env_values = true)]
     pub leader_election_namespace: String,
 
-    /// Bytes of memory the container may use, -1 for no limit (accepted; there is no collector to steer)
+    /// Memory limit of the container in bytes, -1 for no limit (accepted, no effect: there is no garbage collector)
     #[arg(long, env, default_value = "-1", value_name = "BYTES", value_parser = integer::<-1>,
         allow_negative_numbers = true, hide_env_values = true)]
     pub memory_limit: i64,
 
-    /// Thousandths of a CPU the container asks for; controllers do more at once with more
+    /// CPU request of the container in millicores; it sets the concurrency of controllers
     #[arg(long, env, default_value = "1000", value_name = "MILLICORES", value_parser = integer::<1000>,
         allow_negative_numbers = true, hide_env_values = true)]
     pub cpu_requests: i64,
 
-    /// What is logged: debug, info, warn or error
+    /// Log level: debug, info, warn or error
     #[arg(long, env, default_value = "info", value_name = "LEVEL", value_parser = log_level, hide_env_values = true)]
     pub log_level: LogLevel,
 
-    /// How log lines look: json or console
+    /// Log format: json or console
     #[arg(long, env, default_value = "json", value_name = "FORMAT", value_parser = log_format, hide_env_values = true)]
     pub log_format: LogFormat,
 
-    /// Where logs go: stdout, stderr or files, separated by commas
+    /// Log output: stdout, stderr or file paths, separated by commas
     #[arg(long, env, default_value = "stdout", value_name = "PATHS", value_parser = text, hide_env_values = true)]
     pub log_output_paths: String,
 
-    /// Where errors of logging itself go (accepted; they go to stderr)
+    /// Output of the logger's own errors (accepted, no effect: they go to stderr)
     #[arg(long, env, default_value = "stderr", value_name = "PATHS", value_parser = text, hide_env_values = true)]
     pub log_error_output_paths: String,
 
-    /// The longest that pods gather before nodes are planned for them
+    /// Maximum duration of a batch of pods
     #[arg(long, env, default_value = "10s", value_name = "DURATION", value_parser = duration::<10>, hide_env_values = true)]
     pub batch_max_duration: Duration,
 
-    /// How long no new pod must have come before nodes are planned
+    /// A batch of pods closes if no new pod arrived for this long
     #[arg(long, env, default_value = "1s", value_name = "DURATION", value_parser = duration::<1>, hide_env_values = true)]
     pub batch_idle_duration: Duration,
 
-    /// Whether preferred affinities and ScheduleAnyway spreads count: Respect or Ignore
+    /// Whether to consider preferred affinities and ScheduleAnyway topology spread: Respect or Ignore
     #[arg(long, env, default_value = "Respect", value_name = "POLICY", value_parser = preference_policy, hide_env_values = true)]
     pub preference_policy: PreferencePolicy,
 
-    /// What becomes of minValues that cannot be met: Strict or BestEffort
+    /// What happens if minValues cannot be satisfied: Strict or BestEffort
     #[arg(long, env, default_value = "Strict", value_name = "POLICY", value_parser = min_values_policy, hide_env_values = true)]
     pub min_values_policy: MinValuesPolicy,
 
@@ -167,20 +168,20 @@ pub struct Options {
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<true>, hide_env_values = true)]
     pub ignore_dra_requests: bool,
 
-    /// Repair nodes as before 1.15: by force, past budgets
+    /// Node repair as before 1.15: forceful deletion, without budgets
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub legacy_node_repair: bool,
 
-    /// Default spread constraints of the cluster's scheduler, as YAML or JSON
+    /// Default topology spread constraints of the kube-scheduler, as YAML or JSON
     #[arg(long, env, default_value = "", value_name = "YAML", value_parser = scheduler_config, hide_env_values = true)]
     pub scheduler_config: SchedulerConfig,
 
-    /// Gates as Name=true,Name=false; names that are not known are ignored
+    /// Feature gates as Name=true,Name=false; unknown names are ignored
     #[arg(long, env, default_value = gates::DEFAULT_TEXT, value_name = "GATES", value_parser = gates, hide_env_values = true)]
     pub feature_gates: FeatureGates,
 
-    /// cost: the cheapest fleet found; compat: upstream's order and choices
+    /// Mode of the planner: cost (search for the cheapest fleet) or compat (upstream's order and choices)
     #[arg(long, env = "PLANNER_MODE", default_value = "cost", value_name = "MODE", value_parser = planner_mode, hide_env_values = true)]
     pub planner_mode: PlannerMode,
 
@@ -193,22 +194,22 @@ pub struct Options {
     #[arg(long, env, default_value = "0.05", value_name = "RATIO", value_parser = ratio, hide_env_values = true)]
     pub consolidation_saving_ratio: f64,
 
-    /// Leave it to the kube-scheduler alone where planned pods go
+    /// Do not write status.nominatedNodeName of pods
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub disable_pod_nomination: bool,
 
-    /// Serve the last decisions as JSON on the metrics port under /debug/decisions
+    /// Serve recent decisions as JSON on the metrics port under /debug/decisions
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub enable_decision_journal: bool,
 
-    /// aws: tell whether every single offering is available, and its price; tens of thousands of series
+    /// aws: publish availability and price of every offering; tens of thousands of series
     #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<false>, hide_env_values = true)]
     pub offering_metrics: bool,
 
-    /// kwok: instance types from a JSON file instead of the built-in ones
+    /// kwok: read instance types from a JSON file instead of the built-in catalog
     #[arg(long, env, default_value = "", value_name = "FILE", value_parser = text, hide_env_values = true)]
     pub instance_types_file_path: String,
 
@@ -218,7 +219,7 @@ pub struct Options {
 }
 
 pub const LEASE_NAME: &str = "karpenter-leader-election";
-/// Where the lease is if nobody says anything.
+/// The namespace of the lease outside of a pod and without options.
 pub const NAMESPACE_DEFAULT: &str = "kube-system";
 
 fn text_or_lease_name(value: &str) -> Result<String, String> {
@@ -290,7 +291,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The planner's part of it.
+    /// The options of the planner.
     pub fn planner(&self) -> problem::Options {
         problem::Options {
             mode: match self.planner_mode {
@@ -311,7 +312,7 @@ impl Options {
         }
     }
 
-    /// What all controllers share of it.
+    /// The settings of all controllers.
     pub fn settings(&self) -> Settings {
         Settings {
             planner: self.planner(),
@@ -323,7 +324,7 @@ impl Options {
         }
     }
 
-    /// Where the lease is kept, given the namespace of the pod this runs in, if it runs in one.
+    /// The namespace of the lease; `own` is the namespace of this pod, if it runs in one.
     pub fn lease_namespace(&self, own: Option<&str>) -> String {
         [self.leader_election_namespace.as_str(), self.system_namespace.as_str(), own.unwrap_or_default()]
             .into_iter()
@@ -332,7 +333,8 @@ impl Options {
             .to_owned()
     }
 
-    /// How many keys a controller works on at once: `least` with one CPU, growing in a line to `most` with sixty.
+    /// The number of concurrent reconciles of a controller: `least` with one CPU, growing linearly to `most` with
+    /// sixty.
     pub fn workers(&self, least: usize, most: usize) -> usize {
         let millis = if self.cpu_requests <= 0 { 1000 } else { self.cpu_requests };
         let share = ((millis - 1000) as f64 / 59_000.0).clamp(0.0, 1.0);

@@ -1,15 +1,15 @@
-//! What the operator's ports show.
+//! The pages of the metrics port and the health port.
 
 use std::sync::{Arc, PoisonError};
 
 use super::Operator;
 use super::http::{Page, Pages};
 
-/// Prometheus' text format.
+/// The content type of Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 impl Operator {
-    /// `/metrics`, and the journal and the standings of nodes if they were asked for.
+    /// `/metrics`, and with the decision journal enabled `/debug/decisions` and `/debug/standings`.
     pub fn metrics_pages(&self) -> Pages {
         let context = self.context.clone();
         let queues = self.queues.clone();
@@ -40,8 +40,8 @@ impl Operator {
         })
     }
 
-    /// `/healthz`: the process answers. `/readyz`: it has seen everything it watches, which also means that the
-    /// definitions of its kinds are installed.
+    /// `/healthz`: the process responds. `/readyz`: all stores are synced, which requires that the CRDs are
+    /// installed.
     pub fn health_pages(&self) -> Pages {
         let stores = self.context.stores.clone();
         Arc::new(move |path, _| match path {
@@ -55,7 +55,7 @@ impl Operator {
     }
 }
 
-/// Which kinds are missing, and why if that is known.
+/// The kinds that are not synced, with the last error if there is one.
 fn not_listed(unsynced: &[(&'static str, Option<String>)]) -> String {
     let line = |(kind, why): &(&'static str, Option<String>)| match why {
         Some(why) => format!("not listed yet: {kind}: {why}\n"),

@@ -1,6 +1,6 @@
-//! Client-side rate limit of requests to the API server: client-go's token bucket as a layer of the client.
+//! Client-side rate limit of requests to the API server: client-go's token bucket, as a layer of the client.
 //!
-//! Leases are exempt, as in upstream: a leader that waits behind its own requests loses its lease.
+//! Requests for leases are exempt, as in upstream: a leader that waits for its own requests would lose its lease.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,34 +12,34 @@ use http::{Method, Request, Uri};
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
-/// What client-go takes for a rate of 0.
+/// The rate that client-go uses for 0.
 const QPS_DEFAULT: f64 = 5.0;
-/// What client-go takes for a burst of 0.
+/// The burst that client-go uses for 0.
 const BURST_DEFAULT: f64 = 10.0;
 const LEASES: &str = "/apis/coordination.k8s.io/";
 
-/// How long a request waited before it was sent; zero for most.
+/// Called with the time that a request waited before it was sent, zero for most.
 pub type OnWait = Arc<dyn Fn(&Method, &Uri, Duration) + Send + Sync>;
 
-/// `burst` requests at once, and `qps` per second after that.
+/// Allows `burst` requests at once, and `qps` per second after that.
 #[derive(Debug, Clone, PartialEq)]
 struct TokenBucket {
     qps: f64,
     burst: f64,
-    /// Below zero if requests wait.
+    /// Negative while requests wait.
     tokens: f64,
     as_of: Instant,
 }
 
 impl TokenBucket {
-    /// `None` if there is no limit.
+    /// `None` for no limit.
     fn new(qps: f64, burst: i64, now: Instant) -> Option<Self> {
         let qps = if qps == 0.0 { QPS_DEFAULT } else { qps };
         let burst = if burst == 0 { BURST_DEFAULT } else { burst.max(1) as f64 };
         (qps > 0.0).then_some(Self { qps, burst, tokens: burst, as_of: now })
     }
 
-    /// Takes a token and says how long it takes until it is there.
+    /// Takes a token and returns the wait until it is available.
     fn take(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.as_of);
         self.tokens = (self.tokens + passed.as_secs_f64() * self.qps).min(self.burst) - 1.0;
@@ -48,7 +48,7 @@ impl TokenBucket {
     }
 }
 
-/// The limit, shared by all clients that it is put around.
+/// The rate limit, shared by all clients that use this layer.
 #[derive(Clone)]
 pub struct ThrottleLayer {
     bucket: Option<Arc<Mutex<TokenBucket>>>,
@@ -56,7 +56,7 @@ pub struct ThrottleLayer {
 }
 
 impl ThrottleLayer {
-    /// As client-go: a rate of 0 is 5, a burst of 0 is 10, and a rate below 0 is no limit.
+    /// As in client-go, a rate of 0 means 5, a burst of 0 means 10, and a negative rate means no limit.
     pub fn new(qps: f64, burst: i64, on_wait: OnWait) -> Self {
         let bucket = TokenBucket::new(qps, burst, Instant::now());
         Self { bucket: bucket.map(|bucket| Arc::new(Mutex::new(bucket))), on_wait }
@@ -98,7 +98,7 @@ where
             }
             _ => Duration::ZERO,
         };
-        // The client's own services send nothing before their future is polled, and cannot be cloned.
+        // The services of the client send nothing before their future is polled, and cannot be cloned.
         let sending = self.inner.call(request);
         if wait.is_zero() {
             return Box::pin(sending);
@@ -116,7 +116,7 @@ mod tests {
     use std::convert::Infallible;
     use tower::{ServiceExt, service_fn};
 
-    /// Seconds after which each of so many requests at once is sent.
+    /// The seconds after which each of these simultaneous requests is sent.
     async fn sent_after(layer: &ThrottleLayer, path: &str, requests: usize) -> Vec<f64> {
         let started = Instant::now();
         let service =
@@ -125,7 +125,7 @@ mod tests {
             );
         let one = || layer.layer(service).oneshot(Request::get(path).body(()).expect("a request"));
         let sent = futures::future::join_all((0..requests).map(|_| one())).await;
-        // The clock of tests moves by whole milliseconds.
+        // The test clock has a resolution of one millisecond.
         sent.into_iter()
             .map(|after| after.map(|after| (after * 100.0).round() / 100.0).unwrap_or_default())
             .collect()
@@ -136,23 +136,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_beyond_the_burst_are_sent_at_the_rate() {
+    async fn requests_beyond_burst_are_sent_at_rate() {
         let limit = layer(10.0, 3);
         assert_eq!(sent_after(&limit, "/api/v1/pods", 6).await, [0.0, 0.0, 0.0, 0.1, 0.2, 0.3]);
-        // Nothing is left, and it fills up to the burst and no further.
+        // The bucket is empty and refills up to the burst.
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(sent_after(&limit, "/api/v1/pods", 4).await, [0.0, 0.0, 0.0, 0.1]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn zero_is_the_default_of_client_go_and_less_is_no_limit() {
+    async fn zero_is_the_default_and_negative_is_no_limit() {
         let of_zero = sent_after(&layer(0.0, 0), "/api/v1/pods", 12).await;
         assert_eq!(of_zero[9..], [0.0, 0.2, 0.4]);
         assert_eq!(sent_after(&layer(-1.0, 1), "/api/v1/pods", 50).await, [0.0; 50]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leases_do_not_wait() {
+    async fn leases_are_not_limited() {
         let limit = layer(1.0, 1);
         assert_eq!(sent_after(&limit, "/api/v1/pods", 2).await, [0.0, 1.0]);
         let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/karpenter-leader-election";
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_are_reported() {
+    async fn waits_are_passed_to_the_listener() {
         let seen: Arc<Mutex<Vec<(Method, String, Duration)>>> = Arc::default();
         let record = seen.clone();
         let on_wait: OnWait = Arc::new(move |method, uri, wait| {

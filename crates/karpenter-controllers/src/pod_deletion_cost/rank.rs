@@ -1,4 +1,4 @@
-//! Which nodes' pods should end first, and how much of that is written at once. Pure.
+//! Ranks nodes for the pod deletion cost, and limits the writes of one pass. Pure.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,39 +8,39 @@ use karpenter_disruption::budgets;
 use karpenter_disruption::candidate::{Blocked, DisruptionClass, candidate};
 use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
 
-/// Nodes with changes in one pass, besides those that are going anyway.
+/// Nodes with writes in one pass, in addition to terminating ones.
 pub const NODES_MAX: usize = 50;
 
 /// The annotation of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
     Absent,
-    /// Something that is not a number.
+    /// Not a number.
     Unreadable,
     Is(i32),
 }
 
-/// What the order depends on beyond the cluster.
+/// A node with the properties that the cluster does not have.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Index into `Cluster::state_nodes`.
     pub state_node: usize,
-    /// Deleted, marked for deletion or closed by a command.
+    /// Deleted, marked for deletion, or tainted as disrupted.
     pub is_terminating: bool,
-    /// Holds a pod that nothing would bring back elsewhere.
+    /// Has a pod that no controller would create again elsewhere.
     pub is_pinned: bool,
-    /// Of the pods that are written.
+    /// The current costs of its pods of ReplicaSets.
     pub costs: Vec<Cost>,
 }
 
-/// Nodes in groups, by their index.
+/// The ranking: indexes of nodes by group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ranking {
-    /// On their way out: their pods go before all others.
+    /// Terminating: their pods get the lowest cost.
     pub going: Vec<usize>,
-    /// What disruption would take, first things first.
+    /// In the order in which disruption would select them.
     pub ranked: Vec<usize>,
-    /// Everything else: nothing is said about its pods.
+    /// All others: the annotation is removed from their pods.
     pub rest: Vec<usize>,
 }
 
@@ -51,7 +51,7 @@ enum Group {
     Rest,
 }
 
-/// Sorts all nodes by what their end would save per trouble, and sees how far the budgets reach.
+/// Ranks nodes by saving per disruption, as far as budgets allow.
 pub fn rank(cluster: &Cluster, nodes: &[Node]) -> Ranking {
     let mut order: Vec<(f64, &str, usize)> = nodes
         .iter()
@@ -90,7 +90,7 @@ fn group(cluster: &Cluster, node: &Node) -> Group {
     let Some(state_node) = cluster.state_nodes.get(node.state_node) else { return Group::Rest };
     let is_free = match candidate(cluster, node.state_node, DisruptionClass::Graceful, Reason::Underutilized)
     {
-        // A proposal that waits for its second look is what this order tries to foresee.
+        // The candidate of a proposed command is what the ranking estimates.
         Ok(_) | Err(Blocked::InCommand) => true,
         Err(_) => false,
     };
@@ -125,7 +125,7 @@ fn savings_ratio(state_node: &StateNode) -> f64 {
     state_node.price_per_hour / cost
 }
 
-/// Nodes whose pods have to be written, with what they should say. Nodes that say it already cost nothing.
+/// Nodes with pods to write and their cost. Nodes whose pods have the cost already are skipped.
 pub fn planned_writes(ranking: &Ranking, nodes: &[Node]) -> Vec<(usize, Cost)> {
     let changes = |index: &usize, cost: Cost| {
         nodes.get(*index).is_some_and(|node| node.costs.iter().any(|present| *present != cost))

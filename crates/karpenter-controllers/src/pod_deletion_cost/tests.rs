@@ -5,7 +5,7 @@ use serde_json::json;
 use super::rank::{NODES_MAX, Ranking};
 use super::*;
 
-/// Nodes of one pool with these prices, one plain pod each; ten may be disrupted for any reason.
+/// Nodes of one NodePool with these prices, one plain pod each; budgets allow ten disruptions.
 fn cluster(prices: &[f64]) -> Cluster {
     let mut cluster = Cluster::default();
     for (at, price) in prices.iter().enumerate() {
@@ -61,7 +61,7 @@ fn nodes(count: usize) -> Vec<Ranked> {
 }
 
 #[test]
-fn dear_nodes_first_drifted_ones_before_all() {
+fn drifted_nodes_rank_first_then_by_saving_per_disruption() {
     let mut cluster = cluster(&[1.0, 3.0, 2.0, 2.0, 9.0, 9.0]);
     cluster.state_nodes[0].drifted_since_secs = Some(0);
     let mut nodes = nodes(6);
@@ -69,14 +69,14 @@ fn dear_nodes_first_drifted_ones_before_all() {
     nodes[5].is_terminating = true;
     let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
     assert_eq!(rank(&cluster, &nodes), expected);
-    // Twice as many pods make half of the ratio; equal ones go by name.
+    // Three times as many pods lower the ratio; equal ratios are sorted by name.
     let pods = cluster.state_nodes[1].pods.clone();
     cluster.state_nodes[1].pods.extend([pods.clone(), pods].concat());
     assert_eq!(rank(&cluster, &nodes).ranked, [0, 2, 3, 1]);
 }
 
 #[test]
-fn budgets_bound_each_group_and_the_rest_is_cleared() {
+fn budgets_limit_ranking_and_others_are_cleared() {
     let mut cluster = cluster(&[5.0, 4.0, 3.0, 2.0, 1.0]);
     cluster.state_nodes[3].drifted_since_secs = Some(0);
     cluster.state_nodes[4].drifted_since_secs = Some(0);
@@ -92,15 +92,15 @@ fn budgets_bound_each_group_and_the_rest_is_cleared() {
     for pool in cluster.pools.values_mut() {
         pool.consolidate_after_secs = None;
     }
-    assert_eq!(rank(&cluster, &nodes).ranked, [3], "a pool that never consolidates still drifts");
+    assert_eq!(rank(&cluster, &nodes).ranked, [3], "drift does not depend on consolidateAfter");
     for pool in cluster.pools.values_mut() {
         pool.replicas = Some(5);
     }
-    assert!(rank(&cluster, &nodes).ranked.is_empty(), "and one of fixed size does so by other means");
+    assert!(rank(&cluster, &nodes).ranked.is_empty(), "static NodePools are not ranked");
 }
 
 #[test]
-fn what_may_not_be_disrupted_is_cleared() {
+fn protected_nodes_are_cleared() {
     let mut cluster = cluster(&[1.0, 1.0, 1.0, 1.0]);
     cluster.state_nodes[0].is_do_not_disrupt = true;
     cluster.state_nodes[1].pods[0].is_do_not_disrupt = true;
@@ -110,7 +110,7 @@ fn what_may_not_be_disrupted_is_cleared() {
 }
 
 #[test]
-fn the_lowest_number_goes_first_and_what_is_said_already_is_not_written() {
+fn first_rank_has_lowest_cost_and_unchanged_pods_are_skipped() {
     let ranking = Ranking { going: vec![3], ranked: vec![1, 0, 2], rest: vec![4] };
     let mut nodes = nodes(5);
     nodes[4].costs = vec![Cost::Is(-7)];
@@ -125,7 +125,7 @@ fn the_lowest_number_goes_first_and_what_is_said_already_is_not_written() {
 }
 
 #[test]
-fn fifty_nodes_at_once_besides_those_that_go() {
+fn writes_are_limited_to_fifty_nodes_plus_terminating_ones() {
     let mut nodes = nodes(200);
     let ranking =
         Ranking { going: (0..60).collect(), ranked: (60..130).collect(), rest: (130..200).collect() };
@@ -135,7 +135,7 @@ fn fifty_nodes_at_once_besides_those_that_go() {
     let writes = planned_writes(&ranking, &nodes);
     assert_eq!(writes.len(), 60 + NODES_MAX);
     assert_eq!(writes.last(), Some(&(60 + NODES_MAX - 1, Cost::Is(-70 + 49))));
-    // Those that need nothing leave room for others.
+    // Nodes without writes do not count against the limit.
     for (node, cost) in nodes[60..110].iter_mut().zip(-70..) {
         node.costs = vec![Cost::Is(cost)];
     }
@@ -145,7 +145,7 @@ fn fifty_nodes_at_once_besides_those_that_go() {
 }
 
 #[test]
-fn who_controls_a_pod() {
+fn controllers_of_pods_are_recognized() {
     let pod = |owners: serde_json::Value, namespace: &str| -> Arc<Pod> {
         let object = json!({"metadata": {"name": "p", "namespace": namespace, "ownerReferences": owners}});
         Arc::new(serde_json::from_value(object).expect("a pod"))

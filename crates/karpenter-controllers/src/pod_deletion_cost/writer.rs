@@ -1,4 +1,4 @@
-//! Writes annotations of pods, one pod at a time, tried again unless the pod is gone or was written by somebody else.
+//! Writes the annotation of pods, one pod at a time; retried unless the pod is deleted or was changed concurrently.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,7 +17,7 @@ use super::rank::Cost;
 use crate::context::Context;
 use crate::stores::key_of_pod;
 
-/// What pods should say. Clones share it.
+/// The costs to write. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct CostQueue {
     wanted: Arc<Mutex<BTreeMap<ObjectKey, Wanted>>>,
@@ -31,7 +31,7 @@ struct Wanted {
 }
 
 impl CostQueue {
-    /// The last wish for a pod counts.
+    /// Sets the cost of a pod; a later call replaces an earlier one.
     pub fn add(&self, pod: &Pod, cost: Cost) {
         let key = key_of_pod(pod);
         self.wanted().insert(key.clone(), Wanted { uid: pod.uid.to_string(), cost });
@@ -45,7 +45,7 @@ impl CostQueue {
     }
 }
 
-/// Works on the wishes.
+/// The controller that writes the costs.
 pub struct CostWriter {
     pub context: Context,
     pub queue: CostQueue,
@@ -53,7 +53,7 @@ pub struct CostWriter {
 
 impl CostWriter {
     pub fn watch(&self, queue: &Queue) {
-        // A second attachment would mean two writers on one queue; the first one serves it.
+        // A second queue would mean two writers; the first one remains.
         let _ = self.queue.queue.set(queue.clone());
         for key in self.queue.wanted().keys() {
             queue.add(key.clone());

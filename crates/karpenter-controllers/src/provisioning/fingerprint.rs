@@ -89,7 +89,7 @@ fn digest_pods(input: &ClusterInput) -> u64 {
     for (claim, pod) in &input.expected {
         (claim, pod_digest(pod)).hash(&mut hasher);
     }
-    for claim in &input.leaving {
+    for claim in &input.marked_for_deletion {
         claim.hash(&mut hasher);
     }
     hasher.finish()

@@ -312,7 +312,7 @@ pub(crate) fn planning_input(
         well_known: context.cloud.well_known_labels(),
         nodes,
         node_claims,
-        leaving: context.state.marked_for_deletion(),
+        marked_for_deletion: context.state.marked_for_deletion(),
         bound: classified.bound,
         pending: classified.pending,
         expected: classified.expected,

@@ -1,4 +1,5 @@
-//! Takes surplus nodes away from pools of fixed size.
+//! Deletes surplus NodeClaims of static NodePools.
+//! Upstream: pkg/controllers/static/deprovisioning/controller.go.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ impl StaticDeprovisioning {
         watch(&self.context, queue);
     }
 
-    /// Claims that nothing else is about to end, with the pods of their nodes.
+    /// NodeClaims that are neither deleted nor selected by a command, with the pods of their nodes.
     fn members(&self, pool: &str) -> Vec<(Arc<NodeClaim>, Vec<Arc<Pod>>)> {
         let stores = &self.context.stores;
         let claims = stores.node_claims.by(BY_POOL, pool).into_iter();

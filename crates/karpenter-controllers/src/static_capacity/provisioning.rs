@@ -1,4 +1,5 @@
-//! Adds nodes to pools of fixed size.
+//! Creates NodeClaims for static NodePools.
+//! Upstream: pkg/controllers/static/provisioning/controller.go.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::{RECHECK, is_ready, replicas, watch};
 use crate::claims;
 use crate::context::Context;
 
-/// Between two looks at a pool whose limit leaves no room.
+/// How often a NodePool that reached its node limit is reconciled.
 const AT_LIMIT: Duration = Duration::from_secs(30);
 
 pub struct StaticProvisioning {
@@ -21,7 +22,7 @@ pub struct StaticProvisioning {
 
 impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
-        // Before anybody looks at the pool because of the same change.
+        // Registered first, so that the back-off is updated before the same change triggers a reconcile.
         let context = self.context.clone();
         self.context.stores.node_claims.observe(move |change| {
             context.launch_backoff.note(change, context.clock.now());
@@ -30,7 +31,7 @@ impl StaticProvisioning {
     }
 }
 
-/// How many nodes a pool lacks. What a command replaces is still there; once it goes, its replacement stands in for it.
+/// How many NodeClaims to create. Candidates of a command still count as nodes; their replacements take their place.
 pub(super) fn missing(counts: Counts, replicas: u32) -> u32 {
     if counts.active.saturating_add(counts.pending_disruption) >= replicas {
         return 0;
@@ -57,23 +58,23 @@ impl Reconcile for StaticProvisioning {
             tracing::info!(until = %held, "launches failed repeatedly, waiting");
             return Ok(Requeue::After(until(now, held)));
         }
-        let reservation = reserve_nodes(context, &pool, missing);
-        if reservation.granted() == 0 {
+        let grant = reserve_nodes(context, &pool, missing);
+        if grant.granted() == 0 {
             tracing::info!("nodepool node limit reached");
             return Ok(Requeue::After(AT_LIMIT));
         }
         tracing::info!(
             current = counts.active,
             desired = replicas,
-            provision_count = reservation.granted(),
+            provision_count = grant.granted(),
             "provisioning nodeclaims to satisfy replica count"
         );
         context.launch_backoff.lock().begin_pass();
         let claim = claims::claim_from_template(&pool);
-        for _ in 0..reservation.granted() {
+        for _ in 0..grant.granted() {
             claims::create(context, &claim).await?;
         }
-        let is_limited = reservation.granted() < missing;
+        let is_limited = grant.granted() < missing;
         Ok(Requeue::After(if is_limited { AT_LIMIT } else { RECHECK }))
     }
 }

@@ -39,7 +39,7 @@ fn is(kind: &str, status: &str) -> Value {
 }
 
 #[test]
-fn claims_are_counted_by_what_becomes_of_them() {
+fn nodeclaims_are_counted_by_state() {
     let claims = [
         claim("stays", json!({})),
         claim("marked", json!({})),
@@ -57,32 +57,32 @@ fn claims_are_counted_by_what_becomes_of_them() {
 }
 
 #[test]
-fn how_many_are_missing() {
+fn missing_nodes_account_for_pending_replacements() {
     let missing = |active, pending_disruption, replicas| {
         missing(Counts { active, pending_disruption, deleting: 7 }, replicas)
     };
     assert_eq!(missing(3, 0, 5), 2);
     assert_eq!(missing(5, 0, 5), 0);
     assert_eq!(missing(7, 0, 5), 0);
-    assert_eq!(missing(4, 1, 5), 0, "what is replaced is still there");
-    assert_eq!(missing(3, 1, 5), 2, "and goes soon");
+    assert_eq!(missing(4, 1, 5), 0, "a candidate still counts");
+    assert_eq!(missing(3, 1, 5), 2, "its replacement counts as active");
 }
 
 #[test]
-fn surplus_goes_where_it_hurts_least() {
+fn surplus_is_deleted_in_order_of_disruption_cost() {
     let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
     let unlaunched = claim("z-unlaunched", json!({"status": {"providerID": ""}}));
     let (empty, daemons) = (claim("y-empty", json!({})), claim("x-daemons", json!({})));
     let (small, large) = (claim("small", json!({})), claim("large", json!({})));
-    // Half of its life is over, so its three pods count as much as one and a half.
+    // Half of its lifetime is over, so its three pods cost as much as one and a half.
     let old = claim("old", json!({"spec": {"expireAfter": "24h"}}));
     let kept = claim("a-kept", json!({}));
     let kept_daemon = claim("b-kept", json!({}));
     let plain = |count: usize| vec![pod(json!({}), Some("ReplicaSet")); count];
-    let keeping = |owner: &str| vec![pod(json!({"karpenter.sh/do-not-disrupt": "true"}), Some(owner))];
+    let do_not_disrupt = |owner: &str| vec![pod(json!({"karpenter.sh/do-not-disrupt": "true"}), Some(owner))];
     let daemon = vec![pod(json!({}), Some("DaemonSet"))];
     let (one, two, three) = (plain(1), plain(2), plain(3));
-    let (kept_pods, kept_daemons) = (keeping("ReplicaSet"), keeping("DaemonSet"));
+    let (kept_pods, kept_daemons) = (do_not_disrupt("ReplicaSet"), do_not_disrupt("DaemonSet"));
     let members = [
         Member { claim: &kept_daemon, pods: &kept_daemons },
         Member { claim: &kept, pods: &kept_pods },

@@ -1,8 +1,8 @@
-//! What is dropped from objects before they are kept. What is kept of a pod is [`karpenter_state::pod`]'s to say.
+//! Removes fields of nodes that no controller reads. [`karpenter_state::pod`] does the same for pods.
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 
-/// The same whether it was read as protobuf, of which no more is read, or as JSON.
+/// Keeps exactly the fields that are read from protobuf, so that nodes read as JSON are equal.
 pub(super) fn node(node: &mut Node) {
     node.metadata.generate_name = None;
     node.metadata.self_link = None;
@@ -16,7 +16,7 @@ pub(super) fn node(node: &mut Node) {
     }
     if let Some(status) = node.status.take() {
         let conditions = status.conditions.map(|mut conditions| {
-            // Would make a difference every few minutes, of every node.
+            // The heartbeat changes every few minutes on every node.
             conditions.iter_mut().for_each(|condition| condition.last_heartbeat_time = None);
             conditions.shrink_to_fit();
             conditions
@@ -34,8 +34,8 @@ pub(super) fn node(node: &mut Node) {
     }
 }
 
-/// Whether a node that was written says nothing new.
-pub(super) fn is_same_node(old: &Node, new: &Node) -> bool {
+/// Whether two versions of a node differ only in fields that no controller reads.
+pub(super) fn is_equivalent_node(old: &Node, new: &Node) -> bool {
     let (was, is) = (&old.metadata, &new.metadata);
     was.uid == is.uid
         && was.deletion_timestamp == is.deletion_timestamp
@@ -67,15 +67,15 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_no_news_and_all_else_is() {
+    fn heartbeat_is_no_relevant_change_of_a_node() {
         let before = trimmed(|_| {});
-        let beat = trimmed(|node| {
+        let heartbeat = trimmed(|node| {
             node["metadata"]["resourceVersion"] = json!("2");
             node["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-01T00:05:00Z");
             node["status"]["images"] = json!([]);
         });
-        assert!(is_same_node(&before, &beat));
-        let news: [(&str, Value); 7] = [
+        assert!(is_equivalent_node(&before, &heartbeat));
+        let changes: [(&str, Value); 7] = [
             ("/metadata/uid", json!("v")),
             ("/metadata/labels", json!({"a": "c"})),
             ("/metadata/annotations", json!({"a": "c"})),
@@ -84,10 +84,10 @@ mod tests {
             ("/spec/taints", json!([{"key": "k", "effect": "NoSchedule"}])),
             ("/status/conditions/0/status", json!("False")),
         ];
-        for (path, value) in news {
+        for (path, value) in changes {
             let (parent, field) = path.rsplit_once('/').expect("a path");
             let after = trimmed(|node| node.pointer_mut(parent).expect("a parent")[field] = value.clone());
-            assert!(!is_same_node(&before, &after), "{path}");
+            assert!(!is_equivalent_node(&before, &after), "{path}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! What is said about kinds that cannot be watched. A process that lacks a permission would otherwise wait for ever without
-//! a word.
+//! Logs failures of watches. Otherwise a process that lacks a permission would wait without any sign of it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,41 +6,50 @@ use std::time::Duration;
 use karpenter_cluster::store::watch_failure::WatchFailure;
 use tokio::time::Instant;
 
-/// What goes on and on is said again after this long.
+/// After this time the same error is logged again.
 const LOG_REPEAT_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Says what is wrong with the watch of a kind: the first time, when it is something else, and then now and then.
+/// Returns a listener that logs failures of the watch of a kind: the first one, each different one, and repetitions
+/// after a pause.
 pub(super) fn log_watch_failure(kind: &'static str) -> impl Fn(&WatchFailure) + Send + Sync + 'static {
-    let seldom = Seldom::default();
+    let last_logged = LastLogged::default();
     move |failure: &WatchFailure| {
-        if !seldom.is_due(&failure.message, Instant::now()) {
+        if !last_logged.is_due(&failure.message, Instant::now()) {
             return;
         }
         let error = failure.message.as_str();
         if failure.is_before_first_list {
-            tracing::error!(kind, error, "listing objects; nothing is done until it works");
+            tracing::error!(
+                kind,
+                error,
+                "failed to list objects, controllers do not start until it succeeds"
+            );
         } else {
-            tracing::warn!(kind, error, "watching objects; what was seen last is used until it works again");
+            tracing::warn!(
+                kind,
+                error,
+                "failed to watch objects, using the last known state until it succeeds"
+            );
         }
     }
 }
 
-/// What was said last, and when.
+/// The last logged message and its time.
 #[derive(Debug, Default)]
-struct Seldom {
-    said: Mutex<Option<(String, Instant)>>,
+struct LastLogged {
+    logged: Mutex<Option<(String, Instant)>>,
 }
 
-impl Seldom {
+impl LastLogged {
     fn is_due(&self, message: &str, now: Instant) -> bool {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_said = said
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_repeated = logged
             .as_ref()
             .is_some_and(|(last, at)| last == message && now.duration_since(*at) < LOG_REPEAT_AFTER);
-        if !is_said {
-            *said = Some((message.to_owned(), now));
+        if !is_repeated {
+            *logged = Some((message.to_owned(), now));
         }
-        !is_said
+        !is_repeated
     }
 }
 
@@ -50,11 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_said_once_in_a_while() {
-        let (seldom, start) = (Seldom::default(), Instant::now());
-        let said: Vec<bool> = [("a", 0), ("a", 1), ("b", 2), ("b", 3), ("b", 301), ("b", 302)]
-            .map(|(message, second)| seldom.is_due(message, start + Duration::from_secs(second)))
+    fn same_failure_is_logged_again_after_five_minutes() {
+        let (last_logged, start) = (LastLogged::default(), Instant::now());
+        let logged: Vec<bool> = [("a", 0), ("a", 1), ("b", 2), ("b", 3), ("b", 301), ("b", 302)]
+            .map(|(message, second)| last_logged.is_due(message, start + Duration::from_secs(second)))
             .into();
-        assert_eq!(said, [true, false, true, false, false, true]);
+        assert_eq!(logged, [true, false, true, false, false, true]);
     }
 }

@@ -1,4 +1,4 @@
-//! What every embedded cluster of these suites needs: its kinds, one clock with everybody else, and ways to look at it.
+//! Shared parts of the tests on embedded clusters: CRDs, the clock, and access to objects.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// When every story begins.
+/// The time at which every test starts.
 pub(crate) const EPOCH: &str = "2026-01-01T12:00:00Z";
-/// Nothing that is waited for takes longer than this.
-const PATIENCE: Duration = Duration::from_secs(2 * 3600);
-/// How often is looked, while something is to be expected any moment and later on.
-const LOOK: Duration = Duration::from_millis(100);
-const LATER_LOOK: Duration = Duration::from_millis(500);
+/// The maximum time that a test waits for a condition.
+const WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
+/// How often a condition is checked, in the first minute and later.
+const POLL: Duration = Duration::from_millis(100);
+const LATER_POLL: Duration = Duration::from_millis(500);
 
-/// The API server's time is everybody's time.
-pub(crate) struct OnTokio(pub(crate) Clock);
+/// The clock of the API server is the clock of the test.
+pub(crate) struct TokioClock(pub(crate) Clock);
 
-impl ServerClock for OnTokio {
+impl ServerClock for TokioClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -56,15 +56,15 @@ pub(crate) async fn define(client: &Client, definitions: &[crds::Crd]) {
     }
 }
 
-/// A look at a cluster from outside. Worlds of stories are this and whatever else they play with.
-pub(crate) struct Sight {
+/// Access to the objects of a cluster. The worlds of the tests extend it.
+pub(crate) struct ClusterView {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
-    /// What was decided, for stories that go wrong.
+    /// The decisions, to be printed if a test fails.
     pub(crate) journal: Option<DecisionJournal>,
 }
 
-impl Sight {
+impl ClusterView {
     pub(crate) fn new(client: Client, clock: Clock) -> Self {
         Self { client, clock, journal: None }
     }
@@ -73,7 +73,7 @@ impl Sight {
         Api::all(self.client.clone())
     }
 
-    /// What is in the namespace of the story.
+    /// The API of a namespaced kind in the default namespace.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -132,7 +132,7 @@ impl Sight {
         self.api::<Pod>().list(&ListParams::default()).await.expect("pods").items
     }
 
-    /// Messages of events of the reason, with the name of what they are about.
+    /// Messages of the events with this reason, with the name of their object.
     pub(crate) async fn events(&self, reason: &str) -> Vec<(String, String)> {
         let events = self.list::<Event>().await;
         let of_reason = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
@@ -153,31 +153,31 @@ impl Sight {
         self.sleep_until_second(self.seconds() + seconds).await;
     }
 
-    /// What the journal says that a controller did.
+    /// The decisions of a controller in the journal.
     pub(crate) fn decisions_of(&self, controller: &str) -> Vec<String> {
         let entries = self.journal.iter().flat_map(|journal| journal.entries_after(0));
         entries.filter(|entry| entry.by == controller).map(|entry| entry.what).collect()
     }
 
-    /// Waits until `is` holds of what `look` sees; time passes as fast as nothing happens.
+    /// Waits until `is` holds for the result of `read`. Simulated time advances while the test waits.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,
-        look: impl AsyncFn() -> T,
+        read: impl AsyncFn() -> T,
         is: impl Fn(&T) -> bool,
     ) -> T {
         let began = tokio::time::Instant::now();
-        let mut last = look().await;
-        while began.elapsed() < PATIENCE {
+        let mut last = read().await;
+        while began.elapsed() < WAIT_MAX {
             if is(&last) {
                 return last;
             }
             let is_soon = began.elapsed() < Duration::from_secs(60);
-            tokio::time::sleep(if is_soon { LOOK } else { LATER_LOOK }).await;
-            last = look().await;
+            tokio::time::sleep(if is_soon { POLL } else { LATER_POLL }).await;
+            last = read().await;
         }
         let decisions = self.decisions_of("disruption");
-        panic!("never came to pass: {what}; last seen {last:#?}; done: {decisions:#?}");
+        panic!("timed out waiting until {what}; last value {last:#?}; decisions: {decisions:#?}");
     }
 }
 
@@ -193,8 +193,8 @@ pub(crate) fn condition<'a>(claim: &'a NodeClaim, kind: &str) -> Option<&'a Cond
     claim.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
 }
 
-/// Status and reason of a condition of a claim.
-pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
+/// Status and reason of a condition of a NodeClaim.
+pub(crate) fn condition_of(claim: &NodeClaim, kind: &str) -> (&'static str, String) {
     condition(claim, kind).map_or(("", String::new()), |found| (found.status.as_str(), found.reason.clone()))
 }
 

@@ -1,5 +1,5 @@
-//! All of Karpenter on an embedded cluster whose API server misbehaves towards Karpenter alone.
+//! All controllers on an embedded cluster; only their requests to the API server fail.
 
+pub(crate) mod fault_injection;
 mod stories;
-pub(crate) mod weather;
 mod world;

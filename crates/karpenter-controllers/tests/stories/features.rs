@@ -1,12 +1,12 @@
-//! What gates and settings switch on, on an embedded cluster with all of Karpenter and a simulated cloud.
+//! Features behind gates and settings, with all controllers on an embedded cluster and a simulated cloud.
 
 mod buffers;
+mod events;
 mod legacy;
 mod metrics;
 mod min_values;
 mod overlays;
 mod permissions;
-mod settled;
+mod repeated_plans;
 mod spreads;
-mod told;
 mod world;

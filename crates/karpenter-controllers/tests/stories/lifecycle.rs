@@ -1,4 +1,4 @@
-//! NodeClaims on the embedded cluster, on paused time: what a user sees of them from creation to end.
+//! The lifecycle of NodeClaims on the embedded cluster, on simulated time.
 
 mod crashes;
 mod ends;

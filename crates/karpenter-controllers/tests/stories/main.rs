@@ -1,15 +1,15 @@
-//! The controllers on the embedded cluster: stories told by area, each with the world it plays in.
+//! Tests of the controllers on the embedded cluster with a simulated clock, by area.
 //!
-//! One binary for all of them: linking the whole stack once costs less than eight times.
+//! One binary for all areas, because linking takes most of the build time.
 
+mod captured_log;
+mod clients;
 mod disruption;
 mod embedded;
 mod faults;
 mod features;
-mod heard;
 mod legacy;
 mod lifecycle;
-mod lines;
 mod logs;
 mod provisioning;
 mod repair;

@@ -1,9 +1,9 @@
-//! Provisioning on an embedded cluster: a real scheduler refuses pods, claims appear, and nothing else happens unless
-//! a test makes it happen. Time is simulated.
+//! Provisioning on an embedded cluster: the scheduler marks pods unschedulable and NodeClaims are created. Tests
+//! launch and open nodes themselves. Time is simulated.
 
+mod batches;
 mod cloud;
 mod faults;
 mod ignored;
 mod nominations;
-mod rounds;
 mod world;

@@ -1,4 +1,4 @@
-//! What deploy/rbac.yaml allows, asked request by request as an API server would.
+//! Checks each request against the roles in deploy/rbac.yaml, as an API server would.
 
 use http::{Method, Request};
 use kube::client::Body;
@@ -29,23 +29,23 @@ struct Metadata {
     name: String,
 }
 
-/// The rules of some roles.
+/// The rules of roles.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules(Vec<Rule>);
 
-/// One request as rules see it.
+/// The attributes of a request that rules refer to.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct RequestAttributes {
     verb: &'static str,
     group: String,
-    /// With a slash before the part of it.
+    /// With the subresource after a slash.
     resource: String,
     name: Option<String>,
 }
 
 impl Rules {
-    /// What controllers may do whoever the provider is, and that they may watch kwok's classes: machines of kwok are
-    /// nodes, and what kwok may do with these is not theirs.
+    /// The role of the controllers, and the rules for KWOKNodeClasses. The other rules of the kwok provider are left
+    /// out, because the provider uses its own client.
     pub(crate) fn of_controllers() -> Self {
         let documents = SHIPPED.split("\n---\n").map(|text| {
             let document: Document = serde_saphyr::from_str(text).expect("a document with kind and name");
@@ -66,32 +66,34 @@ impl Rules {
         Self(rules)
     }
 
-    /// The same without one verb on one kind.
+    /// The rules without a verb on a resource.
     pub(crate) fn without(mut self, verb: &str, resource: &str) -> Self {
         for rule in self.0.iter_mut().filter(|rule| rule.resources.iter().any(|one| one == resource)) {
-            assert_eq!(rule.resources.len(), 1, "{rule:?} is about one kind");
+            assert_eq!(rule.resources.len(), 1, "{rule:?} names one resource");
             rule.verbs.retain(|one| one != verb);
         }
         self
     }
 
-    /// What was asked for and is not allowed, in words.
-    pub(crate) fn refusal(&self, request: &Request<Body>) -> Option<String> {
-        let asked = Asked::of(request.method(), request.uri().path(), request.uri().query())?;
+    /// The verb, resource and group of the request if no rule allows it.
+    pub(crate) fn forbidden(&self, request: &Request<Body>) -> Option<String> {
+        let attributes =
+            RequestAttributes::of(request.method(), request.uri().path(), request.uri().query())?;
         let allows = |rule: &Rule| {
             let has = |list: &[String], wanted: &str| list.iter().any(|one| one == wanted);
-            has(&rule.api_groups, &asked.group)
-                && has(&rule.resources, &asked.resource)
-                && has(&rule.verbs, asked.verb)
+            has(&rule.api_groups, &attributes.group)
+                && has(&rule.resources, &attributes.resource)
+                && has(&rule.verbs, attributes.verb)
                 && (rule.resource_names.is_empty()
-                    || asked.name.as_ref().is_some_and(|name| rule.resource_names.contains(name)))
+                    || attributes.name.as_ref().is_some_and(|name| rule.resource_names.contains(name)))
         };
-        (!self.0.iter().any(allows)).then(|| format!("{} {} {:?}", asked.verb, asked.resource, asked.group))
+        (!self.0.iter().any(allows))
+            .then(|| format!("{} {} {:?}", attributes.verb, attributes.resource, attributes.group))
     }
 }
 
-impl Asked {
-    /// `None` if it is about no object.
+impl RequestAttributes {
+    /// `None` if the path names no resource.
     fn of(method: &Method, path: &str, query: Option<&str>) -> Option<Self> {
         let mut parts = path.trim_matches('/').split('/');
         let group = match parts.next()? {
@@ -124,22 +126,22 @@ impl Asked {
 }
 
 #[test]
-fn requests_are_read_as_rules_see_them() {
-    let asked = |method: Method, path: &str, query: Option<&str>| {
-        let asked = Asked::of(&method, path, query).expect("about an object");
-        format!("{} {} {:?} {:?}", asked.verb, asked.resource, asked.group, asked.name)
+fn request_attributes_are_parsed_from_path() {
+    let attributes = |method: Method, path: &str, query: Option<&str>| {
+        let attributes = RequestAttributes::of(&method, path, query).expect("a resource");
+        format!("{} {} {:?} {:?}", attributes.verb, attributes.resource, attributes.group, attributes.name)
     };
     assert_eq!(
-        asked(Method::GET, "/api/v1/namespaces", Some("watch=true&limit=5")),
+        attributes(Method::GET, "/api/v1/namespaces", Some("watch=true&limit=5")),
         "watch namespaces \"\" None"
     );
     assert_eq!(
-        asked(Method::POST, "/api/v1/namespaces/a/pods/b/eviction", None),
+        attributes(Method::POST, "/api/v1/namespaces/a/pods/b/eviction", None),
         "create pods/eviction \"\" Some(\"b\")"
     );
     assert_eq!(
-        asked(Method::GET, "/apis/karpenter.sh/v1/nodeclaims/x", Some("a=b")),
+        attributes(Method::GET, "/apis/karpenter.sh/v1/nodeclaims/x", Some("a=b")),
         "get nodeclaims \"karpenter.sh\" Some(\"x\")"
     );
-    assert_eq!(Asked::of(&Method::GET, "/version", None), None);
+    assert_eq!(RequestAttributes::of(&Method::GET, "/version", None), None);
 }

@@ -1,4 +1,4 @@
-//! Pools of fixed size on an embedded cluster in virtual time.
+//! Static NodePools on an embedded cluster with simulated time.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::repair::world::{World, gates, said};
+use crate::repair::world::{World, condition_of, gates};
 
 const STATIC: &str = "StaticCapacity=true";
 
-/// A pool of fixed size; it has neither weight nor consolidation.
+/// Starts a world with a static NodePool.
 async fn start(spec: Value) -> World {
     let world = World::start(gates(STATIC)).await;
     world.pool("fixed", spec).await;
@@ -23,9 +23,12 @@ async fn until_ready(world: &World, count: usize) -> BTreeSet<String> {
     let ready = async || -> BTreeSet<String> {
         let claims = world.claims().await.into_values();
         let ready = claims.filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        ready.filter(|claim| said(claim, "Initialized").0 == "True").map(|claim| claim.name_any()).collect()
+        ready
+            .filter(|claim| condition_of(claim, "Initialized").0 == "True")
+            .map(|claim| claim.name_any())
+            .collect()
     };
-    world.until("as many nodes as asked for", ready, |ready: &BTreeSet<String>| ready.len() == count).await
+    world.until("all replicas are ready", ready, |ready: &BTreeSet<String>| ready.len() == count).await
 }
 
 async fn scale(world: &World, replicas: u32) {
@@ -33,7 +36,7 @@ async fn scale(world: &World, replicas: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_gets_its_nodes_and_keeps_them_although_nothing_runs_there() {
+async fn static_nodepool_keeps_its_replicas_without_pods() {
     let world = start(json!({"replicas": 3})).await;
     let first = until_ready(&world, 3).await;
     world.after(1800).await;
@@ -41,17 +44,17 @@ async fn a_pool_gets_its_nodes_and_keeps_them_although_nothing_runs_there() {
     let claim = world.claim(first.first().expect("one")).await.expect("a claim");
     let keys: Vec<&str> = claim.spec.requirements.iter().map(|one| one.key.as_str()).collect();
     assert!(!keys.contains(&"node.kubernetes.io/instance-type"), "the provider chooses: {keys:?}");
-    // One that goes is replaced.
+    // A deleted NodeClaim is replaced.
     let gone = first.first().cloned().unwrap_or_default();
     world.all::<NodeClaim>().delete(&gone, &DeleteParams::default()).await.expect("deleted");
-    world.until("it is gone", async || world.claim(&gone).await, Option::is_none).await;
+    world.until("the NodeClaim is removed", async || world.claim(&gone).await, Option::is_none).await;
     let second = until_ready(&world, 3).await;
     assert_eq!(first.intersection(&second).count(), 2);
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_holds_until_it_is_raised() {
+async fn node_limit_is_respected_until_raised() {
     let world = start(json!({"replicas": 5, "limits": {"nodes": "2"}})).await;
     let first = until_ready(&world, 2).await;
     world.after(600).await;
@@ -65,7 +68,7 @@ async fn a_limit_holds_until_it_is_raised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scaling_in_takes_empty_nodes_first_and_never_waits_for_a_budget() {
+async fn scale_in_deletes_empty_nodes_first_without_budgets() {
     let world = start(json!({"replicas": 4, "disruption": {"budgets": [{"nodes": "0"}]}})).await;
     let all = until_ready(&world, 4).await;
     world.spread("web", 2, json!({})).await;
@@ -79,16 +82,18 @@ async fn scaling_in_takes_empty_nodes_first_and_never_waits_for_a_budget() {
     assert_eq!(used.len(), 2);
     scale(&world, 2).await;
     assert_eq!(until_ready(&world, 2).await, used);
-    world.until("the others are gone", async || world.claims().await.len(), |count| *count == 2).await;
+    world
+        .until("the other NodeClaims are removed", async || world.claims().await.len(), |count| *count == 2)
+        .await;
     scale(&world, 0).await;
-    world.until("all are gone", async || world.claims().await.len(), |count| *count == 0).await;
+    world.until("all are removed", async || world.claims().await.len(), |count| *count == 0).await;
     scale(&world, 1).await;
     until_ready(&world, 1).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_disrupted_goes_last() {
+async fn do_not_disrupt_nodes_are_deleted_last() {
     let world = start(json!({"replicas": 3})).await;
     let all = until_ready(&world, 3).await;
     world
@@ -107,7 +112,7 @@ async fn what_may_not_be_disrupted_goes_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_wait_do_not_make_it_grow_and_use_what_is_there() {
+async fn pending_pods_use_static_nodes_without_adding_any() {
     let world = start(json!({"replicas": 1})).await;
     until_ready(&world, 1).await;
     world.spread("web", 1, json!({})).await;
@@ -122,14 +127,14 @@ async fn pods_that_wait_do_not_make_it_grow_and_use_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_on_it_goes_to_a_pool_that_may_grow() {
+async fn pods_that_do_not_fit_use_a_dynamic_nodepool() {
     let world = start(json!({"replicas": 1})).await;
     let fixed = until_ready(&world, 1).await;
     world.pool("general", json!({})).await;
     world.spread("web", 1, json!({})).await;
     world.after(60).await;
-    assert_eq!(until_ready(&world, 1).await, fixed, "there is room for the first");
-    // Four CPUs less what the first and the system take.
+    assert_eq!(until_ready(&world, 1).await, fixed, "the first pod fits");
+    // Four CPUs, minus the first pod and the system.
     let large = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]);
     world.spread("large", 1, json!({"spec": {"containers": large}})).await;
     world.until_running(2).await;
@@ -149,16 +154,16 @@ async fn what_does_not_fit_on_it_goes_to_a_pool_that_may_grow() {
     world.stop().await;
 }
 
-/// Whether it is gone at once or stays until its claims are gone.
+/// With background and with foreground deletion.
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_deleted_is_not_filled_up_again() {
+async fn deleted_static_nodepool_gets_no_new_nodes() {
     for params in [DeleteParams::background(), DeleteParams::foreground()] {
         let world = start(json!({"replicas": 3})).await;
         until_ready(&world, 3).await;
         world.spread("web", 3, json!({})).await;
         world.all::<NodePool>().delete("fixed", &params).await.expect("deleted");
         let left = async || (world.claims().await.len(), world.list::<NodePool>().await.len());
-        world.until("all are gone", left, |left| *left == (0, 0)).await;
+        world.until("all are removed", left, |left| *left == (0, 0)).await;
         world.after(600).await;
         assert_eq!(left().await, (0, 0), "{params:?}");
         assert_eq!(created(&world), 3.0, "{params:?}");
@@ -167,7 +172,7 @@ async fn a_pool_that_is_deleted_is_not_filled_up_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_gate_nothing_is_launched() {
+async fn static_nodepool_is_ignored_without_feature_gate() {
     let world = World::start(gates("")).await;
     world.pool("fixed", json!({"replicas": 2})).await;
     world.after(300).await;
@@ -175,7 +180,7 @@ async fn without_the_gate_nothing_is_launched() {
     world.stop().await;
 }
 
-/// How many claims of the pool were created so far.
+/// The number of NodeClaims created for the NodePool.
 fn created(world: &World) -> f64 {
     let text = world.operator.context().metrics.render();
     let lines = text.lines().filter(|line| {
@@ -185,37 +190,37 @@ fn created(world: &World) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_sold_out_is_asked_ever_less_often() {
+async fn launch_failures_of_static_nodepool_back_off() {
     let world = World::start(gates(STATIC)).await;
-    world.kwok.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.kwok.change_faults(|faults| faults.without_capacity.push(OfferingPattern::any()));
     world.pool("fixed", json!({"replicas": 2})).await;
     world.after(600).await;
     let tries = created(&world) / 2.0;
-    assert!((4.0..=10.0).contains(&tries), "{tries} times two claims within ten minutes");
-    world.kwok.change_faults(|faults| faults.sold_out.clear());
+    assert!((4.0..=10.0).contains(&tries), "{tries} attempts with two NodeClaims within ten minutes");
+    world.kwok.change_faults(|faults| faults.without_capacity.clear());
     until_ready(&world, 2).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn replacements_that_are_sold_out_are_asked_for_ever_less_often() {
+async fn launch_failures_of_static_replacements_back_off() {
     let world = start(json!({"replicas": 2})).await;
     let before = until_ready(&world, 2).await;
-    world.kwok.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.kwok.change_faults(|faults| faults.without_capacity.push(OfferingPattern::any()));
     let labels = json!({"spec": {"template": {"metadata": {"labels": {"generation": "second"}}}}});
     world.merge::<NodePool>("fixed", labels).await;
     world.after(600).await;
     let tries = (created(&world) - 2.0) / 2.0;
-    assert!((4.0..=10.0).contains(&tries), "{tries} times two claims within ten minutes");
+    assert!((4.0..=10.0).contains(&tries), "{tries} attempts with two NodeClaims within ten minutes");
     assert_eq!(until_ready(&world, 2).await, before);
-    world.kwok.change_faults(|faults| faults.sold_out.clear());
+    world.kwok.change_faults(|faults| faults.without_capacity.clear());
     let replaced = async || until_ready(&world, 2).await.is_disjoint(&before);
     world.until("all are replaced", replaced, |replaced| *replaced).await;
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_does_not_launch_twice() {
+async fn restart_does_not_launch_twice() {
     let world = start(json!({"replicas": 3})).await;
     world.until("the first claims", async || world.claims().await.len(), |count| *count > 0).await;
     let world = world.restart().await;

@@ -1,9 +1,9 @@
-//! Whether moves can be made one after the other, whichever of them are made at all.
+//! Checks that the moves of a plan do not depend on each other: any subset can be executed, in any order.
 //!
-//! They share no nodes and no room, so only what counts across nodes can come between them: spreads and affinities by
-//! zone and the like, limits of pools, reservations. Budgets leave out some moves of a plan and delay others, so where
-//! pods of one move ask how others are spread, no other move may spread those otherwise, unless it is known that every one
-//! of them holds whichever are made (`tally`).
+//! Moves share neither nodes nor free capacity. They can only affect each other through constraints that count across
+//! nodes: topology spreads, affinities by zone or another label, limits of NodePools, and reservations. Budgets drop some
+//! moves and delay others. Therefore a move must not change the distribution that pods of another move depend on,
+//! unless the spread holds for any subset of the moves (`tally`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,40 +17,39 @@ use super::draft::{Draft, Move};
 use super::tally::{Shift, Tally};
 use crate::command::Destination;
 
-/// By which label of nodes, which pods, and in which namespaces a spread or an affinity counts; and how far apart domains may
-/// be, for spreads of which that can be followed.
+/// A spread or an affinity: topology key, selector, namespaces, and `maxSkew` for spreads that a [`Tally`] can check.
 type Term<'a> = (&'a Arc<str>, &'a LabelSelector, BTreeSet<&'a Arc<str>>, Option<u32>);
 
-/// Terms, by number, that a pod has to do with.
+/// The terms that concern a pod, by index.
 #[derive(Debug, Clone, Default)]
 struct Counted {
-    /// It is counted by these.
+    /// Terms that count the pod.
     by: Vec<usize>,
-    /// It asks for these.
+    /// Terms that the pod has.
     asks: Vec<usize>,
 }
 
-/// What a move has to do with terms.
+/// The terms that a move affects or depends on.
 #[derive(Debug, Clone, Default)]
 struct Touched {
-    /// Their pods are spread otherwise.
+    /// Terms for which the move changes the distribution of pods.
     shifted: BTreeSet<usize>,
-    /// Pods that move ask for them.
+    /// Terms that moved pods have.
     asked: BTreeSet<usize>,
-    /// How pods of spreads are dealt out afterwards.
+    /// By spread, the change of the number of pods per domain.
     shifts: BTreeMap<usize, Shift>,
 }
 
-/// What the moves of a plan have to do with terms, all together.
+/// The terms that the moves of a plan together affect or depend on.
 #[derive(Debug, Clone, Default)]
 struct Together {
     shifted: BTreeSet<usize>,
     asked: BTreeSet<usize>,
-    /// By term, for spreads.
+    /// By term; `None` for terms that are not spreads.
     tallies: Vec<Option<Tally>>,
 }
 
-/// What they have to do with one term.
+/// How the moves of a plan affect or depend on one term.
 struct OfTerm {
     is_shifted: bool,
     is_asked: bool,
@@ -66,7 +65,7 @@ impl OfTerm {
         }
     }
 
-    /// Whether a move stands by itself, and the others with it, as far as this term goes.
+    /// Whether this term makes neither the move depend on the others nor the others on the move.
     fn admits(mut self, term: usize, own: &Touched) -> bool {
         let is_between =
             own.asked.contains(&term) && self.is_shifted || own.shifted.contains(&term) && self.is_asked;
@@ -87,7 +86,7 @@ impl Together {
         }
     }
 
-    /// Whether a move stands by itself, and the others with it, whichever of them are made.
+    /// Whether no term makes the move depend on the others or the others on the move.
     fn admits(&self, own: &Touched) -> bool {
         own.asked.union(&own.shifted).all(|term| self.only(*term).admits(*term, own))
     }
@@ -102,19 +101,19 @@ impl Together {
         self.asked.extend(own.asked);
     }
 
-    /// Whether no more of those that ask for it can stand.
+    /// Whether any further move whose pods have this term would depend on the noted moves.
     fn is_closed(&self, term: usize) -> bool {
         self.shifted.contains(&term) && !self.tallies[term].as_ref().is_some_and(Tally::holds)
     }
 }
 
-/// Moves that are being joined with each other.
+/// Groups of moves during the merge of dependent moves.
 struct Joining<'t> {
-    /// What was noted before.
+    /// The moves that were noted before.
     before: &'t Together,
-    /// `None` where a group became part of a later one.
+    /// `None` for a group that was merged into a later one.
     groups: Vec<Option<(Move, Touched)>>,
-    /// By term: groups that have to do with it.
+    /// By term: groups that affect it or depend on it.
     of_term: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -124,7 +123,7 @@ impl Joining<'_> {
         groups.filter(|number| self.groups[*number].is_some())
     }
 
-    /// Terms that come between a move and all the others but those it is joined with.
+    /// Terms through which a move and groups outside of `joined` depend on each other.
     fn between(&self, own: &Touched, joined: &BTreeSet<usize>) -> Vec<usize> {
         let comes_between = |term: &usize| {
             let mut together = self.before.only(*term);
@@ -147,13 +146,13 @@ impl Joining<'_> {
 }
 
 pub(crate) struct Zones {
-    /// Pods that something counts across nodes, or that ask for such.
+    /// Pods that have a term, or that a term counts.
     counted: BTreeMap<Arc<PodSpec>, Counted>,
-    /// By term: the label by which it counts.
+    /// By term: its topology key.
     keys: Vec<Arc<str>>,
-    /// By candidate: terms that its pods ask for.
+    /// By candidate: terms that its pods have.
     asked_on: Vec<BTreeSet<usize>>,
-    /// Everything that was noted so far.
+    /// All noted moves.
     together: Together,
 }
 
@@ -183,7 +182,7 @@ impl Zones {
         let mut domains_of: BTreeMap<&str, Vec<Arc<str>>> = BTreeMap::new();
         let mut tallies: Vec<Option<Tally>> = Vec::new();
         for (key, selector, namespaces, max_skew) in &terms {
-            // Pods that wait will be somewhere by the time a move is made, and nobody knows where.
+            // Pending pods will be bound before a move is executed, and their domain is not known.
             let is_waiting =
                 |spec: &PodSpec| namespaces.contains(&spec.namespace) && selector.matches(&spec.labels);
             let max_skew = max_skew.filter(|_| !problem.pods.iter().any(|group| is_waiting(&group.spec)));
@@ -210,7 +209,7 @@ impl Zones {
         self.counted.is_empty()
     }
 
-    /// Which of these moves stand by themselves, whichever of those noted so far and of each other are made.
+    /// For each move, whether it is independent of the noted moves and of the preceding independent ones.
     pub(crate) fn standing(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
         let mut together = self.together.clone();
         let stands = |one: &Move| {
@@ -224,8 +223,8 @@ impl Zones {
         moves.iter().map(stands).collect()
     }
 
-    /// The same moves, those that do not stand by themselves joined with those they depend on, where these may be made
-    /// together; and those that do not stand even so.
+    /// Merges moves that depend on each other if `may_go_together` allows it. Returns the independent moves, and those
+    /// that still depend on others.
     pub(crate) fn joined(
         &self,
         draft: &Draft<'_>,
@@ -283,7 +282,7 @@ impl Zones {
         }
         let problem = draft.simulator.problem();
         let mut counts: BTreeMap<(usize, Option<&Arc<str>>), i64> = BTreeMap::new();
-        // Everything on the nodes goes, and what moves arrives elsewhere.
+        // All pods on the nodes are removed, and the moved pods are placed elsewhere.
         for node in one.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
             for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
                 let terms = self.counted.get(&pod.spec).into_iter().flat_map(|counted| &counted.by);
@@ -333,7 +332,7 @@ fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
     let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);
     let affinities = spec.affinity.iter().chain(apart);
-    // What one constraint lets through another one may hold back, and then the order counts too.
+    // With several constraints the order of placements matters too, which a tally does not model.
     let is_only = spreads.clone().count() + affinities.clone().count() == 1;
     let spreads = spreads.filter_map(move |one| {
         let max_skew = (is_only && counts_all_nodes(spec, one)).then_some(one.max_skew);
@@ -344,13 +343,13 @@ fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     spreads.chain(affinities)
 }
 
-/// Whether the spread looks at every node that has its label, whatever the pod asks for besides.
+/// Whether the spread counts every node with its topology key, regardless of the pod's other constraints.
 fn counts_all_nodes(spec: &PodSpec, spread: &TopologySpread) -> bool {
     let is_bound = !spec.node_selector.is_empty() || !spec.required_terms.is_empty();
     spread.min_domains.is_none() && !spread.honor_taints && !(spread.honor_affinity && is_bound)
 }
 
-/// Every value that a label has or could have on a node that is launched.
+/// Every value that a label has on a node, or could have on a launched one.
 fn domains(problem: &Problem, key: &str) -> Vec<Arc<str>> {
     let mut domains: BTreeSet<Arc<str>> =
         problem.nodes.iter().filter_map(|node| node.labels.get(key).cloned()).collect();
@@ -369,7 +368,7 @@ fn domains(problem: &Problem, key: &str) -> Vec<Arc<str>> {
     domains.into_iter().collect()
 }
 
-/// Terms that pods of a node ask for if they have to move.
+/// Terms of the pods of a node that would have to be rescheduled.
 fn asked_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, Counted>) -> BTreeSet<usize> {
     let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
     let moving = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);

@@ -1,21 +1,21 @@
-//! How pods of one spread are dealt out over its domains, whichever of a plan's moves are made.
+//! Checks that a topology spread holds for any subset of a plan's moves.
 //!
-//! A spread asks that where a pod goes there are at most `maxSkew` more than where there are fewest, so all that counts is
-//! how much one domain is ahead of another. A move that is made takes that difference up or down, a move that is left out
-//! does not; with all those made that take it up it is largest. If the spread holds even then, for every pod that is placed,
-//! no move depends on another.
+//! A spread requires that the domain of a placed pod has at most `maxSkew` more pods than the domain with the fewest.
+//! So only the differences between two domains matter. Each executed move increases or decreases a difference. The
+//! difference is largest if exactly the moves that increase it are executed. If the spread holds in that case for every
+//! placed pod, no move depends on another one.
 
 use std::sync::Arc;
 
-/// More domains than this are not compared with each other, each with each.
+/// The maximum number of domains: every pair is compared.
 const DOMAINS_MAX: usize = 16;
 
-/// What one move does to a spread.
+/// The effect of one move on a spread.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Shift {
-    /// By domain, how many pods more. `None` if it cannot be told.
+    /// By domain, the change of the number of pods; `None` if it is unknown.
     by_domain: Option<Vec<i64>>,
-    /// By domain, whether pods are placed there that ask for the spread.
+    /// By domain, whether pods with this spread constraint are placed there.
     asks_in: Vec<bool>,
 }
 
@@ -30,14 +30,14 @@ impl Shift {
 pub(crate) struct Tally {
     max_skew: i64,
     domains: Vec<Arc<str>>,
-    /// By domain: pods that are there now.
+    /// By domain, the number of pods before any move.
     counts: Vec<i64>,
-    /// By domain and other domain: how much the first gains on the second if all moves are made that let it gain.
+    /// By pair of domains, the sum of all increases of the difference between the first and the second.
     gains: Vec<Vec<i64>>,
-    /// The same for the one move that gives the first away least, of those that place asking pods there; never above 0.
-    /// `None` if no move does.
+    /// By pair of domains, the smallest decrease of the difference (0 or negative) among moves that place pods with the
+    /// constraint in the first domain; `None` if there is no such move.
     given: Vec<Vec<Option<i64>>>,
-    /// Nothing more may be counted: something cannot be told.
+    /// The effect of a noted move is unknown, so the spread may be violated.
     is_unknown: bool,
 }
 
@@ -61,7 +61,7 @@ impl Tally {
         domain.and_then(|domain| self.domains.binary_search(domain).ok())
     }
 
-    /// One pod that is there now. Nodes without a domain are not looked at.
+    /// Counts a pod before any move. Nodes without a domain are ignored.
     pub(crate) fn count(&mut self, domain: Option<&Arc<str>>) {
         if let Some(at) = self.at(domain) {
             self.counts[at] += 1;
@@ -73,14 +73,14 @@ impl Tally {
         Shift { by_domain: Some(vec![0; count]), asks_in: vec![false; count] }
     }
 
-    /// A pod leaves.
+    /// A move removes a pod from the domain.
     pub(crate) fn take(&self, shift: &mut Shift, domain: Option<&Arc<str>>) {
         if let (Some(at), Some(by_domain)) = (self.at(domain), &mut shift.by_domain) {
             by_domain[at] -= 1;
         }
     }
 
-    /// A pod arrives.
+    /// A move places a pod in the domain.
     pub(crate) fn put(&self, shift: &mut Shift, domain: Option<&Arc<str>>, is_asking: bool) {
         match (self.at(domain), &mut shift.by_domain) {
             (Some(at), Some(by_domain)) => {
@@ -91,7 +91,7 @@ impl Tally {
         }
     }
 
-    /// Takes a move for one that may be made.
+    /// Adds a move that may or may not be executed.
     pub(crate) fn note(&mut self, shift: &Shift) {
         let Some(by_domain) = &shift.by_domain else {
             self.is_unknown = true;
@@ -109,11 +109,11 @@ impl Tally {
         }
     }
 
-    /// Whether the spread holds for every pod of every move that was noted, whichever of them are made.
+    /// Whether the spread holds for every placed pod, for any subset of the noted moves.
     pub(crate) fn holds(&self) -> bool {
         let holds = |one: usize, other: usize| {
             let is_ahead = |given: i64| {
-                // A move counts as made where its own pods are concerned, so what it gives away is given away.
+                // The move that places the pod is executed, so its own decrease of the difference counts.
                 self.counts[one] - self.counts[other] + self.gains[one][other] + given > self.max_skew
             };
             one == other || !self.given[one][other].is_some_and(is_ahead)
@@ -154,15 +154,15 @@ mod tests {
 
     #[test]
     fn moves_hold_together_if_they_hold_with_any_of_the_others() {
-        // Each evens out what is uneven, and there is enough of that for both.
+        // Both moves reduce the skew, which is large enough for both.
         assert!(hold_together([4, 2, 2], &[&[("a", "b")], &[("a", "c")]]));
         assert!(!hold_together([4, 4, 2], &[&[("a", "c")], &[("b", "c")], &[("b", "c")]]));
-        // Within a domain nothing changes for others.
+        // A move within a domain does not affect other moves.
         assert!(hold_together([3, 3, 3], &[&[("a", "a")], &[("b", "b")], &[("c", "c"), ("a", "a")]]));
-        // The second may go to `a` only once the first has left it.
+        // The second move may place a pod in `a` only after the first removed one.
         assert!(hold_together([3, 2, 2], &[&[("a", "b")]]));
         assert!(!hold_together([3, 2, 2], &[&[("a", "b")], &[("c", "a")]]));
-        // Back to where there are too many already.
+        // The pod is placed in a domain that exceeds the skew already.
         assert!(!hold_together([4, 2, 2], &[&[("a", "a")]]));
     }
 
@@ -176,7 +176,7 @@ mod tests {
         }
         tally.note(&heap);
         assert!(tally.holds());
-        // Whoever asks has to hold with that made, and with it left out.
+        // A pod with the constraint must hold with and without that move.
         let mut asking = tally.clone();
         asking.note(&shift(&asking, &[("c", "c")]));
         assert!(!asking.holds());
@@ -193,14 +193,14 @@ mod tests {
         assert!(!tally.holds());
     }
 
-    /// By trying every subset, with the pods of its moves placed in the best order there is.
+    /// Reference: tries every subset of moves, and places the pods of a subset in the best order.
     fn holds_by_trial(counts: [i64; 3], moves: &[Vec<(usize, usize)>]) -> bool {
         (0..1_usize << moves.len()).all(|made| {
             let pods = moves.iter().enumerate().filter(|(number, _)| made >> number & 1 == 1);
             let mut left: Vec<(usize, usize)> = pods.flat_map(|(_, pods)| pods.iter().copied()).collect();
             let mut counts = counts;
             left.iter().for_each(|(from, _)| counts[*from] -= 1);
-            // Whatever may be placed is: the fewest anywhere only become more by that.
+            // Greedy placement is optimal: it never lowers the minimum over the domains.
             while let Some(at) = left
                 .iter()
                 .position(|(_, to)| counts[*to] + 1 - counts.iter().min().copied().unwrap_or(0) <= 1)

@@ -1,4 +1,4 @@
-//! Which nodes count towards a budget, and which use it up.
+//! Which nodes a budget counts, and which use it up.
 
 use karpenter_disruption::budgets::{left, remaining};
 use karpenter_disruption::candidate::Blocked;
@@ -10,23 +10,27 @@ use karpenter_disruption::validate::{Rejection, revalidate};
 use crate::builders::*;
 
 #[test]
-fn who_counts_and_who_uses_it_up() {
+fn budget_counts_initialized_nodes_and_subtracts_disrupted_ones() {
     type Change = fn(&mut StateNode);
-    // (nodes, disrupting for most reasons, disrupting for reason Unhealthy) with two sound nodes besides.
+    // (nodes, disrupting for most reasons, disrupting for reason Unhealthy), with two healthy nodes in addition.
     let cases: [(&str, Change, (u32, u32, u32)); 8] = [
         ("sound", |_| {}, (3, 0, 0)),
         ("not ready", |one| one.is_ready = false, (3, 1, 0)),
         ("leaving", |one| one.is_marked_for_deletion = true, (3, 1, 1)),
-        ("coming up", |one| one.is_initialized = false, (2, 0, 0)),
+        ("not initialized", |one| one.is_initialized = false, (2, 0, 0)),
         ("rebooting", |one| one.is_rebooting = true, (3, 1, 1)),
-        ("rebooting, not up again", |one| (one.is_rebooting, one.is_initialized) = (true, false), (3, 1, 1)),
         (
-            "instance ending",
+            "rebooting, not initialized",
+            |one| (one.is_rebooting, one.is_initialized) = (true, false),
+            (3, 1, 1),
+        ),
+        (
+            "instance terminating",
             |one| (one.is_marked_for_deletion, one.is_instance_terminating) = (true, true),
             (2, 0, 0),
         ),
         (
-            "not ready and leaving",
+            "not ready and marked for deletion",
             |one| (one.is_marked_for_deletion, one.is_ready) = (true, false),
             (3, 1, 1),
         ),
@@ -46,7 +50,7 @@ fn who_counts_and_who_uses_it_up() {
 }
 
 #[test]
-fn nothing_is_allowed_unless_it_is_said() {
+fn reason_without_entry_allows_no_disruption() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[]);
     pool(&mut cluster, "general").allowed.clear();
@@ -55,7 +59,7 @@ fn nothing_is_allowed_unless_it_is_said() {
 }
 
 #[test]
-fn waiting_proposals_use_budgets_up_and_never_below_zero() {
+fn proposed_commands_use_budget_but_never_below_zero() {
     let mut cluster = cluster();
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[]);
@@ -69,7 +73,7 @@ fn waiting_proposals_use_budgets_up_and_never_below_zero() {
 }
 
 #[test]
-fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
+fn held_off_node_does_not_block_other_nodes_or_reasons() {
     let mut cluster = cluster();
     for name in ["a", "b"] {
         add(&mut cluster, name, "small", &[pod("app", 600)]);
@@ -82,7 +86,7 @@ fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
         assert_eq!(claims(&evaluation.commands), [["b"]], "the budget of one is free, and so is the method");
         assert_eq!(*verdict(&evaluation, "a"), Verdict::Blocked(Blocked::Resting));
     }
-    // Savings are another matter than drift: whoever has no pods left may go.
+    // The hold-off is for drift: an empty node is deleted.
     let mut emptied = cluster.clone();
     emptied.state_nodes[0].pods.clear();
     emptied.problem.nodes[0].pods.clear();
@@ -98,7 +102,7 @@ fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
     for settings in [compat(), cost()] {
         assert_eq!(evaluate(&emptied, &settings).commands[0].method, Method::Drift, "{:?}", settings.mode);
     }
-    // So is a node that falls sick, unless it was the repair that failed.
+    // An unhealthy node is repaired, unless it was the repair that failed.
     cluster.state_nodes[0].repair = sick(1.0);
     allow(&mut cluster, "general", Reason::Unhealthy, 1);
     let repaired = |cluster: &Cluster| evaluate(cluster, &cost()).commands[0].method == Method::Repair;
@@ -108,13 +112,13 @@ fn a_node_that_rests_after_a_failure_keeps_nobody_else_from_anything() {
 }
 
 #[test]
-fn what_budgets_do_not_allow_yet_stands_by() {
+fn command_beyond_budget_awaits_budget() {
     let mut cluster = cluster();
     for name in ["a", "b", "c", "d"] {
         add(&mut cluster, name, "medium", &[pod("app", 100)]);
     }
     allow(&mut cluster, "general", Reason::Underutilized, 1);
-    assert!(evaluate(&cluster, &cost()).awaiting_budget.is_empty(), "nobody asked");
+    assert!(evaluate(&cluster, &cost()).awaiting_budget.is_empty(), "not requested");
     cluster.plan_beyond_budgets = true;
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(
@@ -123,31 +127,35 @@ fn what_budgets_do_not_allow_yet_stands_by() {
         "{:?}",
         evaluation.awaiting_budget
     );
-    // While it stands by, it takes nothing from the budget, and nothing is moved onto its node.
+    // A command that awaits a budget does not use the budget, and no pods are moved to its candidate.
     let next = evaluation.awaiting_budget[0].clone();
     let names: Vec<&str> = claims_of(&next);
     wait(&mut cluster, Method::Rebalance, &names);
-    assert_eq!(left(&cluster, Reason::Underutilized)["general"], 0, "as an ordinary proposal it would");
+    assert_eq!(
+        left(&cluster, Reason::Underutilized)["general"],
+        0,
+        "without awaiting a budget it would count"
+    );
     cluster.proposed_commands[0].awaits_budget = true;
     assert_eq!(left(&cluster, Reason::Underutilized)["general"], 1);
-    // As long as another one is leaving there is no budget; then there is.
+    // While another node is being deleted there is no budget; afterwards there is.
     let going = evaluation.commands[0].candidates[0].state_node;
     let mut meanwhile = cluster.clone();
     meanwhile.proposed_commands.clear();
     meanwhile.state_nodes[going].is_marked_for_deletion = true;
-    let rejected = revalidate(&next, &meanwhile, &cost()).expect_err("one is leaving");
+    let rejected = revalidate(&next, &meanwhile, &cost()).expect_err("another node is being deleted");
     assert_eq!(rejected, Rejection::Budget { pool: "general".into() });
-    // Two at once will never be let go, however long they wait.
+    // A command with two candidates never fits into a budget of one.
     let mut both = next.clone();
     both.candidates.extend(evaluation.awaiting_budget[1].candidates.clone());
     let rejected = revalidate(&both, &meanwhile, &cost()).expect_err("too many");
     assert_eq!(rejected, Rejection::TooMany { pool: "general".into() });
     meanwhile.state_nodes[going].is_instance_terminating = true;
-    revalidate(&next, &meanwhile, &cost()).expect("the other one is gone");
+    revalidate(&next, &meanwhile, &cost()).expect("the other node is deleted");
 }
 
 #[test]
-fn a_budget_that_is_closed_is_not_planned_for() {
+fn zero_budget_is_not_planned_for() {
     let mut cluster = cluster();
     for name in ["a", "b"] {
         add(&mut cluster, name, "small", &[]);

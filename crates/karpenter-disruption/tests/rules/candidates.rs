@@ -1,4 +1,4 @@
-//! Which nodes may be disrupted, by class, and the words for those that may not.
+//! Which nodes may be disrupted, by class, and the messages for those that may not.
 
 use karpenter_disruption::candidate::{DisruptionClass, candidate};
 use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
@@ -19,7 +19,7 @@ fn one_node() -> Cluster {
     cluster
 }
 
-/// What each class says: graceful, eventual, repair. `""`: it may go.
+/// Expected messages by class: graceful, eventual, repair. `""`: may be disrupted.
 fn check(case: &str, cluster: &Cluster, expected: [&str; 3]) {
     for ((class, reason), expected) in CLASSES.into_iter().zip(expected) {
         let said = candidate(cluster, 0, class, reason);
@@ -29,7 +29,7 @@ fn check(case: &str, cluster: &Cluster, expected: [&str; 3]) {
 }
 
 #[test]
-fn what_a_command_takes_away_is_no_news_to_anybody() {
+fn candidate_of_running_command_gets_no_event() {
     let mut cluster = one_node();
     cluster.state_nodes[0].is_marked_for_deletion = true;
     cluster.state_nodes[0].drifted_since_secs = Some(1);
@@ -44,16 +44,16 @@ fn what_a_command_takes_away_is_no_news_to_anybody() {
 }
 
 #[test]
-fn states_of_the_node() {
+fn node_state_blocks_disruption_by_class() {
     type Change = fn(&mut StateNode);
     let cases: [(&str, Change, [&str; 3]); 12] = [
         ("nothing", |_| {}, ["", "", ""]),
         ("no node", |one| one.node = None, ["Nodeclaim does not have an associated node"; 3]),
         ("rebooting", |one| one.is_rebooting = true, ["Node is rebooting"; 3]),
         ("leaving", |one| one.is_marked_for_deletion = true, ["Node is deleting or marked for deletion"; 3]),
-        // The order of the checks: what is on its way out is not blamed for not being up.
+        // The order of checks: deletion comes before initialization.
         (
-            "leaving before it was up",
+            "marked for deletion before initialization",
             |one| (one.is_marked_for_deletion, one.is_initialized) = (true, false),
             ["Node is deleting or marked for deletion"; 3],
         ),
@@ -67,9 +67,9 @@ fn states_of_the_node() {
             |one| one.is_initialized = false,
             ["Node isn't initialized", "Node isn't initialized", ""],
         ),
-        // Pods that wait for a node that never comes up keep it nominated; repair does not mind.
+        // Pods that are nominated for a node that never initializes do not block its repair.
         (
-            "uninitialised and nominated",
+            "uninitialized and nominated",
             |one| (one.is_initialized, one.is_nominated) = (false, true),
             ["Node isn't initialized", "Node isn't initialized", ""],
         ),
@@ -102,24 +102,24 @@ fn states_of_the_node() {
 }
 
 #[test]
-fn a_node_of_a_waiting_proposal_is_taken() {
+fn candidate_of_proposed_command_is_blocked() {
     let mut cluster = one_node();
     wait(&mut cluster, Method::Emptiness, &["a"]);
     check("waiting", &cluster, ["Candidate is already being disrupted"; 3]);
 }
 
 #[test]
-fn a_node_rests_only_for_the_reasons_that_failed() {
-    const RESTING: &str = "Disruption failed lately, and its replacement is not initialized yet";
+fn hold_off_applies_to_failed_reasons_only() {
+    const HELD_OFF: &str = "A command for it failed, and its replacement is not initialized yet";
     let mut cluster = one_node();
     cluster.held_off.insert("a".into(), [Reason::Drifted].into());
-    check("drift failed", &cluster, ["", RESTING, ""]);
+    check("drift failed", &cluster, ["", HELD_OFF, ""]);
     cluster.held_off.insert("a".into(), [Reason::Underutilized, Reason::Unhealthy].into());
-    check("savings and repair failed", &cluster, [RESTING, "", RESTING]);
+    check("consolidation and repair failed", &cluster, [HELD_OFF, "", HELD_OFF]);
 }
 
 #[test]
-fn pods_that_stand_in_the_way() {
+fn protected_pods_block_disruption_by_class() {
     type Change = fn(&mut Cluster);
     const KEPT: &str = "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-1)";
     const BUDGET: &str = "Pdb prevents pod evictions (PodDisruptionBudget=[default/guard])";
@@ -128,7 +128,7 @@ fn pods_that_stand_in_the_way() {
     let cases: [(&str, Change, &str); 9] = [
         ("kept", |cluster| cluster.state_nodes[0].pods[1].is_do_not_disrupt = true, KEPT),
         (
-            "kept, but finished",
+            "do-not-disrupt, but terminal",
             |cluster| {
                 let pod = &mut cluster.state_nodes[0].pods[1];
                 (pod.is_do_not_disrupt, pod.is_active, pod.is_evictable) = (true, false, false);
@@ -136,26 +136,26 @@ fn pods_that_stand_in_the_way() {
             "",
         ),
         (
-            "a daemon that is kept",
+            "DaemonSet pod with do-not-disrupt",
             |cluster| bind_daemon(cluster, 0, pod("log", 10)).is_do_not_disrupt = true,
             { "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/a-2)" },
         ),
         (
-            "a budget with room",
+            "PodDisruptionBudget that allows an eviction",
             |cluster| {
                 guard(cluster, "default/guard", 1, &[(0, 0), (0, 1)]);
             },
             "",
         ),
         (
-            "a budget without",
+            "PodDisruptionBudget of zero",
             |cluster| {
                 guard(cluster, "default/guard", 0, &[(0, 0)]);
             },
             BUDGET,
         ),
         (
-            "a budget without, on a pod that is not evicted",
+            "PodDisruptionBudget of zero, on a pod that is not evicted",
             |cluster| {
                 guard(cluster, "default/guard", 0, &[(0, 0)]);
                 cluster.state_nodes[0].pods[0].is_evictable = false;
@@ -163,7 +163,7 @@ fn pods_that_stand_in_the_way() {
             "",
         ),
         (
-            "a budget without that lets unready pods go",
+            "PodDisruptionBudget of zero with AlwaysAllow",
             |cluster| {
                 let budget = guard(cluster, "default/guard", 0, &[(0, 0)]);
                 cluster.pod_budgets[budget].always_allows_unready = true;
@@ -180,7 +180,7 @@ fn pods_that_stand_in_the_way() {
             BUDGET,
         ),
         (
-            "two budgets with room",
+            "two PodDisruptionBudgets that allow an eviction",
             |cluster| {
                 guard(cluster, "default/guard", 5, &[(0, 0)]);
                 guard(cluster, "default/other", 5, &[(0, 0)]);
@@ -192,14 +192,14 @@ fn pods_that_stand_in_the_way() {
         let mut cluster = one_node();
         change(&mut cluster);
         check(case, &cluster, [expected, expected, ""]);
-        // A bounded drain gets its way in the end.
+        // With a termination grace period, the drain evicts the pod in the end.
         cluster.state_nodes[0].termination_grace_period_secs = Some(60);
         check(case, &cluster, [expected, "", ""]);
     }
 }
 
 #[test]
-fn costs_of_a_candidate() {
+fn disruption_cost_sums_eviction_costs_of_rescheduled_pods() {
     let mut cluster = one_node();
     bind_daemon(&mut cluster, 0, pod("log", 10)).eviction_cost = 5.0;
     bind(&mut cluster, 0, pod("worthless", 10)).eviction_cost = -3.0;
@@ -211,5 +211,5 @@ fn costs_of_a_candidate() {
     cluster.state_nodes[0].pods.drain(..2);
     let found =
         candidate(&cluster, 0, DisruptionClass::Graceful, Reason::Empty).expect("nothing stands against it");
-    assert!(found.is_empty, "what is worth nothing does not keep a node");
+    assert!(found.is_empty, "a pod with eviction cost 0 does not count");
 }

@@ -1,4 +1,4 @@
-//! Consolidation as upstream does it: one or several nodes for none or one.
+//! Consolidation as upstream does it: one or several nodes are deleted or replaced by one.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use karpenter_model::problem::Mobility;
 use crate::builders::*;
 
 #[test]
-fn a_node_whose_pods_fit_elsewhere_is_deleted() {
+fn node_is_deleted_if_its_pods_fit_on_others() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "b", "small", &[pod("app", 1300)]);
@@ -27,13 +27,13 @@ fn a_node_whose_pods_fit_elsewhere_is_deleted() {
 }
 
 #[test]
-fn a_node_is_replaced_by_a_cheaper_one_only() {
+fn replacement_has_to_be_cheaper() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
     let evaluation = evaluate(&cluster, &compat());
     let command = &evaluation.commands[0];
     assert_eq!((command.method, command.decision), (Method::SingleNodeConsolidation, Decision::Replace));
-    // Large itself would hold the pod, but does not cost less.
+    // The type large would fit, but is not cheaper.
     assert_eq!(types_of(&cluster, command, 0), ["small", "medium"]);
     assert!((command.saving_per_hour() - 0.3).abs() < 1e-9);
     assert_eq!(command.moves[0].1, Destination::New(0));
@@ -48,7 +48,7 @@ fn a_node_is_replaced_by_a_cheaper_one_only() {
 }
 
 #[test]
-fn one_node_is_never_turned_into_two() {
+fn single_node_is_not_replaced_by_two() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 3800), pod("app", 3800)]);
     cluster.problem.pools[0].requirements.add(wants(labels::INSTANCE_TYPE, &["small", "medium"]));
@@ -58,7 +58,7 @@ fn one_node_is_never_turned_into_two() {
 }
 
 #[test]
-fn several_nodes_become_one() {
+fn several_nodes_are_replaced_by_one() {
     let mut cluster = cluster();
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "medium", &[pod("app", 600)]);
@@ -67,14 +67,14 @@ fn several_nodes_become_one() {
     let command = &evaluation.commands[0];
     assert_eq!((command.method, command.decision), (Method::MultiNodeConsolidation, Decision::Replace));
     assert_eq!(claims_of(command), ["a", "b", "c"]);
-    // Medium goes: one of them could have stayed, so only what is cheaper counts.
+    // A candidate of type medium could have stayed, so only cheaper types are options.
     assert_eq!(types_of(&cluster, command, 0), ["small"]);
 }
 
 #[test]
-fn a_replacement_of_a_type_that_goes_is_no_replacement() {
+fn replacement_of_same_type_as_candidate_is_rejected() {
     let mut cluster = cluster();
-    // Both need a medium; with one of the two gone the other would hold both.
+    // Both pods together need a medium; without one of the candidates the other would hold both.
     add(&mut cluster, "a", "medium", &[pod("app", 1800)]);
     add(&mut cluster, "b", "medium", &[pod("app", 1800)]);
     let evaluation = evaluate(&cluster, &compat());
@@ -84,7 +84,7 @@ fn a_replacement_of_a_type_that_goes_is_no_replacement() {
 }
 
 #[test]
-fn beginnings_that_a_binary_search_passes_by_are_not_found() {
+fn binary_search_misses_prefixes_as_upstream_does() {
     let mut cluster = cluster();
     let mut types = Vec::clone(&cluster.problem.catalogs[0]);
     types.push(instance_type("huge", 16, 0.8));
@@ -92,15 +92,15 @@ fn beginnings_that_a_binary_search_passes_by_are_not_found() {
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[pod("app", 1800)]);
     }
-    // Last in the list, for all its pods, and none has room for others.
+    // Last in the list, because of its many pods, and without free capacity.
     let many: Vec<_> = (0..16).map(|_| pod("app", 50)).collect();
     let last = add(&mut cluster, "d", "huge", &many);
     cluster.problem.nodes[last].allocatable.set("cpu", 800);
-    // Two or three of the small ones cannot be had cheaper; all four could, for a large, but three are asked about first.
+    // Two or three of the small nodes cannot be replaced by a cheaper one; all four could, but three are tried first.
     let evaluation = evaluate(&cluster, &compat());
     let command = &evaluation.commands[0];
     assert_eq!((command.method, claims_of(command)), (Method::SingleNodeConsolidation, vec!["d"]));
-    // With two of the small ones out of the way the first question is about all that are left.
+    // Without two of the small nodes the first attempt is all that remain.
     cluster.state_nodes[0].is_do_not_disrupt = true;
     cluster.state_nodes[1].is_do_not_disrupt = true;
     let evaluation = evaluate(&cluster, &compat());
@@ -108,7 +108,7 @@ fn beginnings_that_a_binary_search_passes_by_are_not_found() {
     assert_eq!((command.method, claims_of(command)), (Method::MultiNodeConsolidation, vec!["c", "d"]));
 }
 
-/// Twenty types of equal size, cheapest first, in place of the three.
+/// Twenty instance types of equal size, cheapest first, in place of the three.
 fn many_types(cluster: &mut Cluster) {
     let types: Vec<InstanceType> = (0..20)
         .map(|number| instance_type(&format!("t{number:02}"), 2, 0.1 + 0.01 * f64::from(number)))
@@ -117,7 +117,7 @@ fn many_types(cluster: &mut Cluster) {
 }
 
 #[test]
-fn spot_to_spot() {
+fn spot_to_spot_needs_gate_and_fifteen_cheaper_types() {
     let mut cluster = cluster();
     many_types(&mut cluster);
     add_pool(&mut cluster, "spot", &[labels::CAPACITY_TYPE_SPOT]);
@@ -151,21 +151,21 @@ fn spot_to_spot() {
 }
 
 #[test]
-fn several_spot_nodes_need_no_choice_of_fifteen() {
+fn multi_node_spot_to_spot_needs_no_fifteen_types() {
     let mut cluster = cluster();
     add_pool(&mut cluster, "spot", &[labels::CAPACITY_TYPE_SPOT]);
     cluster.problem.pools[1].weight = 10;
     for name in ["a", "b"] {
         add_to(&mut cluster, name, "spot", "large", labels::CAPACITY_TYPE_SPOT, &[pod("app", 3500)]);
     }
-    // Neither fits beside the other's pod on anything but a large.
+    // Both pods together fit on a large only.
     for node in &mut cluster.problem.nodes {
         node.allocatable.set("cpu", 3600);
     }
     let evaluation = evaluate(&cluster, &Settings { spot_to_spot: true, ..compat() });
     assert!(
         evaluation.commands.is_empty(),
-        "large for large is no saving: {:?}",
+        "a large for a large saves nothing: {:?}",
         claims(&evaluation.commands)
     );
     for state_node in &mut cluster.state_nodes {
@@ -178,7 +178,7 @@ fn several_spot_nodes_need_no_choice_of_fifteen() {
 }
 
 #[test]
-fn on_demand_for_either_is_bought_as_spot() {
+fn on_demand_node_is_replaced_by_spot_if_allowed() {
     let mut cluster = cluster();
     cluster.problem.pools[0].requirements =
         [wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_SPOT])]
@@ -195,10 +195,10 @@ fn on_demand_for_either_is_bought_as_spot() {
 }
 
 #[test]
-fn the_worst_zone_decides() {
+fn options_are_compared_by_worst_zone_price() {
     let mut cluster = cluster();
     let mut types = (*cluster.problem.catalogs[0]).clone();
-    // Small is dear in the other zone; nobody knows where it will be launched.
+    // Small is expensive in the other zone, and the zone of the launch is not known.
     types[0].offerings[2].price_per_hour = 0.5;
     cluster.problem.catalogs[0] = Arc::new(types);
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
@@ -207,7 +207,7 @@ fn the_worst_zone_decides() {
 }
 
 #[test]
-fn a_full_reservation_is_no_price() {
+fn full_reservation_has_no_launch_price() {
     let mut cluster = cluster();
     cluster.problem.pools[0].requirements =
         [wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND, labels::CAPACITY_TYPE_RESERVED])]
@@ -217,11 +217,11 @@ fn a_full_reservation_is_no_price() {
     types[0].offerings.push(reserved("zone-a", "cr-1", 0));
     cluster.problem.catalogs[0] = Arc::new(types);
     add(&mut cluster, "a", "small", &[pod("app", 1500)]);
-    assert!(evaluate(&cluster, &compat()).commands.is_empty(), "on demand is what would be launched");
+    assert!(evaluate(&cluster, &compat()).commands.is_empty(), "the launch would be on-demand");
 }
 
 #[test]
-fn min_values_hold_after_filtering_by_price() {
+fn min_values_hold_after_price_filter() {
     let mut cluster = cluster();
     let families = wants(labels::INSTANCE_TYPE, &["small", "medium", "large"]).with_min_values(Some(3));
     cluster.problem.pools[0].requirements.add(families);
@@ -233,7 +233,7 @@ fn min_values_hold_after_filtering_by_price() {
 }
 
 #[test]
-fn who_is_not_consolidated() {
+fn ineligible_nodes_have_upstreams_messages() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
     type Change = fn(&mut Cluster);
@@ -250,7 +250,7 @@ fn who_is_not_consolidated() {
             |cluster| cluster.state_nodes[0].instance_type = Some("huge".into()),
             "Instance Type \"huge\" not found",
         ),
-        // A pool that launches nothing for now has no catalog in the problem, but one all the same.
+        // A NodePool that is not ready has no catalog in the problem, but its catalog is known.
         (
             |cluster| {
                 pool(cluster, "general").launches_as = None;
@@ -286,7 +286,7 @@ fn who_is_not_consolidated() {
 }
 
 #[test]
-fn pods_that_may_not_be_evicted_now_are_not_planned_for() {
+fn pods_that_cannot_be_evicted_are_not_rescheduled() {
     let mut cluster = cluster();
     let state_node = add(&mut cluster, "a", "large", &[pod("app", 1500), pod("app", 3000)]);
     cluster.state_nodes[state_node].drifted_since_secs = Some(1);
@@ -296,7 +296,7 @@ fn pods_that_may_not_be_evicted_now_are_not_planned_for() {
 }
 
 #[test]
-fn a_settling_node_takes_no_moved_pods() {
+fn consolidation_moves_no_pods_to_node_within_consolidate_after() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "b", "small", &[pod("app", 1300)]);
@@ -310,31 +310,31 @@ fn a_settling_node_takes_no_moved_pods() {
 }
 
 #[test]
-fn nodes_that_may_go_in_a_moment_take_no_moved_pods() {
+fn no_pods_are_moved_to_candidates_of_proposed_commands() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "empty", "small", &[]);
     wait(&mut cluster, Method::Emptiness, &["empty"]);
     assert!(evaluate(&cluster, &cost()).commands.is_empty());
-    // By upstream's rules, which propose nothing at all for now.
+    // Mode Compat evaluates nothing while a command is proposed.
     assert!(explain_node(&cluster, &compat(), 0).is_err());
     cluster.proposed_commands.clear();
     assert!(explain_node(&cluster, &compat(), 0).is_ok());
 }
 
 #[test]
-fn pools_take_turns() {
+fn single_node_consolidation_interleaves_pools() {
     let mut cluster = cluster();
     add_pool(&mut cluster, "other", &[labels::CAPACITY_TYPE_ON_DEMAND]);
     let many = |count: usize, cpu_millis| -> Vec<_> { (0..count).map(|_| pod("app", cpu_millis)).collect() };
-    // By what is saved per trouble: `a`, which cannot be had cheaper, then `b`, then `c`.
+    // By saving per disruption: `a`, which cannot be replaced by a cheaper node, then `b`, then `c`.
     add(&mut cluster, "a", "small", &many(1, 1800));
     add(&mut cluster, "b", "large", &many(8, 200));
     add_to(&mut cluster, "c", "other", "large", labels::CAPACITY_TYPE_ON_DEMAND, &many(12, 150));
     for (node, used) in cluster.problem.nodes.iter_mut().zip([1800, 1600, 1800]) {
         node.allocatable.set("cpu", used);
     }
-    // Several at once are another matter.
+    // Multi-node consolidation is possible.
     pool(&mut cluster, "general").pool_policy.max_moves_per_hour = Some(8);
     let evaluation = evaluate(&cluster, &compat());
     assert_eq!(claims(&evaluation.commands), [["c"]], "the first of its pool before the second of the other");
@@ -342,15 +342,15 @@ fn pools_take_turns() {
 }
 
 #[test]
-fn balanced_pools_want_their_share() {
+fn balanced_pool_rejects_low_score() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
-    // Much trouble for little: ten pods to save a quarter of the pool's price.
+    // High disruption cost, low saving: ten pods for a quarter of the NodePool's price.
     let many: Vec<_> = (0..10).map(|_| pod("app", 100)).collect();
     add(&mut cluster, "a", "small", &many);
     add(&mut cluster, "b", "medium", &[pod("app", 2000)]);
     allow(&mut cluster, "general", Reason::Underutilized, 1);
-    // a: (0.1/0.3) / (11/13) = 0.39; b alone cannot move.
+    // a: (0.1/0.3) / (11/13) = 0.39; b alone cannot be consolidated.
     let evaluation = evaluate(&cluster, &compat());
     assert!(evaluation.commands.is_empty(), "{:?}", claims(&evaluation.commands));
     let Verdict::Unbalanced { score, threshold } = verdict(&evaluation, "a") else {

@@ -1,4 +1,4 @@
-//! Drifted nodes of ordinary and of static pools.
+//! Drift in ordinary and static NodePools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn drifted(names: &[&str]) -> Cluster {
 }
 
 #[test]
-fn the_oldest_drift_first_one_per_pass_in_compat() {
+fn compat_mode_replaces_oldest_drift_one_per_evaluation() {
     let cluster = drifted(&["z", "a"]);
     let evaluation = evaluate(&cluster, &compat());
     assert_eq!(claims(&evaluation.commands), [["z"]]);
@@ -36,7 +36,7 @@ fn the_oldest_drift_first_one_per_pass_in_compat() {
 }
 
 #[test]
-fn several_at_once_in_cost_mode_within_budgets() {
+fn cost_mode_replaces_several_drifted_nodes_within_budget() {
     let mut cluster = drifted(&["a", "b", "c"]);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"], ["b"], ["c"]]);
     allow(&mut cluster, "general", Reason::Drifted, 2);
@@ -47,7 +47,7 @@ fn several_at_once_in_cost_mode_within_budgets() {
 }
 
 #[test]
-fn a_node_becomes_many_only_for_a_saving_that_is_worth_it() {
+fn drifted_node_is_replaced_by_several_only_for_enough_saving() {
     for (small_per_hour, count) in [(0.098, 1), (0.06, 4)] {
         let mut cluster = cluster();
         cluster.problem.catalogs[0] =
@@ -62,9 +62,9 @@ fn a_node_becomes_many_only_for_a_saving_that_is_worth_it() {
 }
 
 #[test]
-fn commands_do_not_count_on_the_same_room() {
+fn drift_commands_do_not_share_capacity() {
     let mut cluster = drifted(&["a", "b"]);
-    // Room for two of the four pods.
+    // Free capacity for two of the four pods.
     add(&mut cluster, "other", "large", &[pod("app", 3900)]);
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a"], ["b"]]);
@@ -73,7 +73,7 @@ fn commands_do_not_count_on_the_same_room() {
 }
 
 #[test]
-fn empty_nodes_come_first() {
+fn empty_drifted_nodes_come_first() {
     let mut cluster = drifted(&["a"]);
     let empty = add(&mut cluster, "empty", "small", &[]);
     cluster.state_nodes[empty].drifted_since_secs = Some(900);
@@ -84,9 +84,9 @@ fn empty_nodes_come_first() {
 }
 
 #[test]
-fn one_node_may_be_replaced_by_several() {
+fn drifted_node_may_be_replaced_by_several() {
     let mut cluster = cluster();
-    // Nothing holds both pods any more.
+    // No instance type holds both pods.
     let state_node = add(&mut cluster, "a", "large", &[pod("app", 3800), pod("app", 3800)]);
     cluster.state_nodes[state_node].drifted_since_secs = Some(1);
     cluster.problem.pools[0].requirements.add(wants(labels::INSTANCE_TYPE, &["small", "medium"]));
@@ -95,7 +95,7 @@ fn one_node_may_be_replaced_by_several() {
 }
 
 #[test]
-fn a_node_whose_pods_fit_nowhere_is_passed_over() {
+fn drifted_node_with_unschedulable_pods_is_skipped() {
     let mut cluster = drifted(&["a", "b"]);
     let stuck = bind(&mut cluster, 0, pod("huge", 100)).name.clone();
     let mut spec = pod("huge", 100);
@@ -114,7 +114,7 @@ fn a_node_whose_pods_fit_nowhere_is_passed_over() {
 }
 
 #[test]
-fn a_place_on_a_node_that_is_coming_up_does_not_count() {
+fn pods_do_not_move_to_uninitialized_node() {
     let mut cluster = drifted(&["a"]);
     let coming = add(&mut cluster, "coming", "large", &[]);
     cluster.state_nodes[coming].is_initialized = false;
@@ -124,11 +124,11 @@ fn a_place_on_a_node_that_is_coming_up_does_not_count() {
     let text = verdict(&evaluation, "a").to_string();
     assert!(text.contains("would schedule against uninitialized nodeclaim/coming, node/coming"), "{text}");
     let evaluation = evaluate(&cluster, &cost());
-    assert_eq!(evaluation.commands[0].replacements.len(), 1, "a place of its own does");
+    assert_eq!(evaluation.commands[0].replacements.len(), 1, "a new node is launched instead");
 }
 
 #[test]
-fn pods_that_wait_neither_block_nor_are_launched_for() {
+fn pending_pods_do_not_block_drift_or_launch_nodes() {
     let mut cluster = drifted(&["a"]);
     let group = |prefix: &str, spec| karpenter_model::problem::PodGroup {
         spec: std::sync::Arc::new(spec),
@@ -140,11 +140,15 @@ fn pods_that_wait_neither_block_nor_are_launched_for() {
     cluster.problem.pods = vec![group("nowhere", nowhere), group("large", pod("large", 7500))];
     let evaluation = evaluate(&cluster, &compat());
     assert_eq!(claims(&evaluation.commands), [["a"]]);
-    assert_eq!(evaluation.commands[0].replacements.len(), 1, "the other node is provisioning's business");
+    assert_eq!(
+        evaluation.commands[0].replacements.len(),
+        1,
+        "nodes for pending pods are launched by provisioning"
+    );
 }
 
 #[test]
-fn a_settling_node_takes_pods_that_have_to_move() {
+fn drift_moves_pods_to_node_within_consolidate_after() {
     let mut cluster = drifted(&["a"]);
     add(&mut cluster, "b", "medium", &[]);
     cluster.problem.nodes[1].is_settling = true;
@@ -154,12 +158,12 @@ fn a_settling_node_takes_pods_that_have_to_move() {
         assert_eq!(evaluation.commands[0].decision, Decision::Delete, "{:?}", settings.mode);
         assert!(evaluation.commands[0].moves.iter().all(|(_, to)| *to == Destination::Existing(1)));
     }
-    // Unless it is about to go itself.
+    // Unless the node is a candidate itself.
     wait(&mut cluster, Method::Emptiness, &["b"]);
     assert_eq!(evaluate(&cluster, &cost()).commands[0].decision, Decision::Replace);
 }
 
-/// A node in a full reservation, in a pool that knows nothing else.
+/// A node in a full reservation, in a NodePool that allows nothing else.
 fn reserved_node() -> Cluster {
     let mut cluster = cluster();
     let mut only = instance_type("small", 2, 0.1);
@@ -176,7 +180,7 @@ fn reserved_node() -> Cluster {
 }
 
 #[test]
-fn a_node_in_a_full_reservation_ends_first_if_it_may() {
+fn terminate_first_frees_full_reservation_with_gate() {
     let cluster = reserved_node();
     let blocked = evaluate(&cluster, &compat());
     assert!(blocked.commands.is_empty());
@@ -190,16 +194,16 @@ fn a_node_in_a_full_reservation_ends_first_if_it_may() {
         assert!(command.replacements.is_empty() && command.moves.is_empty());
         assert_eq!(terminate_first_reason(&cluster, command), "no-reserved-capacity");
     }
-    // A slot of another reservation frees nothing.
+    // A slot of another reservation is of no use.
     let mut cluster = cluster;
     cluster.state_nodes[0].reservation_id = Some("cr-2".into());
     assert!(evaluate(&cluster, &terminate_first()).commands.is_empty());
 }
 
 #[test]
-fn a_freed_slot_has_to_be_enough() {
+fn terminate_first_needs_freed_slot_to_suffice() {
     let mut cluster = reserved_node();
-    // Two pods that need a node each now.
+    // Two pods that need one node each.
     let state_node = 0;
     cluster.problem.nodes[0].allocatable.set("cpu", 4000);
     bind(&mut cluster, state_node, pod("app", 1500));
@@ -223,7 +227,7 @@ fn terminate_first() -> Settings {
 }
 
 #[test]
-fn static_pools_replace_one_by_one_within_limit_and_budget() {
+fn static_drift_respects_limit_and_budget() {
     let names = ["a", "b", "c"];
     let none: [[&str; 1]; 0] = [];
     let all = evaluate(&of_static_pool(3, None, &names), &compat());
@@ -244,7 +248,7 @@ fn static_pools_replace_one_by_one_within_limit_and_budget() {
     let too_many = evaluate(&of_static_pool(2, None, &names), &compat());
     assert_eq!(claims(&too_many.commands), none);
     assert_eq!(*verdict(&too_many, "a"), Verdict::StaticScalingDown);
-    // A replacement is there, and the node it is for is marked: upstream begins nothing until that is being deleted.
+    // In mode Compat, as upstream, a marked node with a replacement counts as scaling down until it is being deleted.
     let mut under_way = of_static_pool(2, None, &names);
     under_way.state_nodes[2].drifted_since_secs = None;
     under_way.state_nodes[0].is_marked_for_deletion = true;
@@ -263,7 +267,7 @@ fn static_pools_replace_one_by_one_within_limit_and_budget() {
 }
 
 #[test]
-fn a_static_pool_at_its_limit_ends_nodes_first_if_it_may() {
+fn static_pool_at_limit_terminates_first_with_gate() {
     let mut cluster = of_static_pool(2, Some(0), &["a", "b"]);
     allow(&mut cluster, "fixed", Reason::Drifted, 1);
     let evaluation = evaluate(&cluster, &terminate_first());
@@ -271,13 +275,13 @@ fn a_static_pool_at_its_limit_ends_nodes_first_if_it_may() {
     let command = &evaluation.commands[0];
     assert_eq!((command.decision, command.static_pool.as_deref()), (Decision::TerminateFirst, None));
     assert_eq!(terminate_first_reason(&cluster, command), "static-at-limit");
-    // Nobody would fill the gap.
+    // The NodePool could not launch the missing node.
     pool(&mut cluster, "fixed").is_ready = false;
     assert!(evaluate(&cluster, &terminate_first()).commands.is_empty());
 }
 
 #[test]
-fn with_full_reservations_only_holders_of_a_slot_go() {
+fn full_reservations_replace_only_nodes_with_slot() {
     let mut cluster = of_static_pool(2, None, &["a", "b"]);
     pool(&mut cluster, "fixed").full_reservations = Some(BTreeSet::from(["cr-1".into()]));
     let holder = &mut cluster.state_nodes[1];
@@ -291,12 +295,12 @@ fn with_full_reservations_only_holders_of_a_slot_go() {
         verdict(&evaluation, "a").to_string(),
         "static NodePool's capacity reservations are full and cannot stage a replacement"
     );
-    // Without the gate there is nothing to do but to try.
+    // Without the feature gate, the replacement is attempted.
     assert_eq!(claims(&evaluate(&cluster, &compat()).commands), [["a"], ["b"]]);
 }
 
 #[test]
-fn when_reservations_count_as_full() {
+fn reservations_count_as_full() {
     let cluster = cluster();
     let open = &cluster.problem.well_known;
     let mut of_type = instance_type("r", 2, 0.1);
@@ -309,14 +313,18 @@ fn when_reservations_count_as_full() {
     of_type.offerings.push(reserved("zone-a", "cr-1", 0));
     let full = full_reservations(&[of_type.clone()], &only_reserved, open);
     assert_eq!(full, Some(BTreeSet::from(["cr-1".into()])));
-    assert_eq!(full_reservations(&[of_type.clone()], &no_requirements(), open), None, "on demand will do");
+    assert_eq!(full_reservations(&[of_type.clone()], &no_requirements(), open), None, "on-demand is allowed");
     of_type.offerings.last_mut().expect("pushed").reservation_capacity = Some(1);
-    assert_eq!(full_reservations(&[of_type.clone()], &only_reserved, open), None, "there is room");
+    assert_eq!(
+        full_reservations(&[of_type.clone()], &only_reserved, open),
+        None,
+        "a reservation has free capacity"
+    );
     let last = of_type.offerings.last_mut().expect("pushed");
     (last.available, last.reservation_capacity) = (false, Some(0));
     assert_eq!(
         full_reservations(&[of_type], &only_reserved, open),
         Some(BTreeSet::new()),
-        "no longer offered"
+        "the reservation is unavailable"
     );
 }

@@ -1,4 +1,4 @@
-//! Empty nodes.
+//! Emptiness.
 
 use karpenter_disruption::cluster::{ConsolidationPolicy, Reason};
 use karpenter_disruption::command::{Decision, Method};
@@ -8,7 +8,7 @@ use karpenter_disruption::verdict::Verdict;
 use crate::builders::*;
 
 #[test]
-fn all_empty_nodes_go_in_one_command_dearest_first() {
+fn empty_nodes_are_deleted_in_one_command_by_price() {
     for policy in [
         ConsolidationPolicy::WhenEmpty,
         ConsolidationPolicy::WhenEmptyOrUnderutilized,
@@ -18,11 +18,11 @@ fn all_empty_nodes_go_in_one_command_dearest_first() {
         pool(&mut cluster, "general").policy = policy;
         add(&mut cluster, "cheap", "small", &[]);
         add(&mut cluster, "busy", "large", &[pod("app", 7000)]);
-        let dear = add(&mut cluster, "dear", "medium", &[]);
-        bind_daemon(&mut cluster, dear, pod("log", 100));
+        let expensive = add(&mut cluster, "expensive", "medium", &[]);
+        bind_daemon(&mut cluster, expensive, pod("log", 100));
         for settings in [compat(), cost()] {
             let evaluation = evaluate(&cluster, &settings);
-            assert_eq!(claims(&evaluation.commands), [["dear", "cheap"]]);
+            assert_eq!(claims(&evaluation.commands), [["expensive", "cheap"]]);
             let command = &evaluation.commands[0];
             assert_eq!((command.method, command.decision), (Method::Emptiness, Decision::Delete));
             assert!((command.saving_per_hour() - 0.3).abs() < 1e-9);
@@ -33,7 +33,7 @@ fn all_empty_nodes_go_in_one_command_dearest_first() {
 }
 
 #[test]
-fn budgets_cut_the_list() {
+fn empty_nodes_are_limited_by_budget() {
     let mut cluster = cluster();
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[]);
@@ -48,7 +48,7 @@ fn budgets_cut_the_list() {
 }
 
 #[test]
-fn what_keeps_an_empty_node() {
+fn empty_node_is_kept_with_reason() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[]);
     let settings = compat();
@@ -66,8 +66,12 @@ fn what_keeps_an_empty_node() {
     pool(&mut of_static_pool, "general").replicas = Some(1);
     for (cluster, expected) in [
         (never, "NodePool \"general\" has consolidation disabled".to_owned()),
-        (settling.clone(), "Pods came or went; left alone until 1970-01-12T13:46:41Z".to_owned()),
-        (unsettled, "Not yet left alone for as long as its pool asks".to_owned()),
+        (
+            settling.clone(),
+            "Not consolidated before 1970-01-12T13:46:41Z, because pods were bound or removed recently"
+                .to_owned(),
+        ),
+        (unsettled, "consolidateAfter has not elapsed".to_owned()),
         (buffer, "Node \"a\" has buffer pods".to_owned()),
         (of_static_pool, "Belongs to a static NodePool and has not drifted".to_owned()),
     ] {
@@ -76,5 +80,5 @@ fn what_keeps_an_empty_node() {
         assert_eq!(verdict(&evaluation, "a").to_string(), expected);
     }
     settling.state_nodes[0].last_pod_event_secs = Some(NOW_SECS - 30);
-    assert_eq!(evaluate(&settling, &settings).commands.len(), 1, "the wait is over");
+    assert_eq!(evaluate(&settling, &settings).commands.len(), 1, "consolidateAfter has elapsed");
 }

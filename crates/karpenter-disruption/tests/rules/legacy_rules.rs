@@ -1,4 +1,4 @@
-//! The rules before v1, for pools that were made from a Provisioner.
+//! The rules of the v1alpha5 API, for NodePools that are derived from a Provisioner.
 
 use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LegacyRules, Reason};
 use karpenter_disruption::command::{Decision, Method};
@@ -13,7 +13,7 @@ fn old_fleet(rules: LegacyRules) -> Cluster {
     general.legacy_rules = Some(rules);
     general.policy = ConsolidationPolicy::WhenEmpty;
     general.consolidate_after_secs = rules.empty_after_secs;
-    // No budgets existed, so none may matter.
+    // The v1alpha5 API has no budgets.
     general.allowed.clear();
     cluster
 }
@@ -27,7 +27,7 @@ fn born(cluster: &mut Cluster, state_node: usize, age_secs: i64) {
 }
 
 #[test]
-fn the_oldest_expired_node_goes_first_and_alone_with_its_replacement() {
+fn oldest_expired_node_is_replaced_alone() {
     for settings in [compat(), cost()] {
         let mut cluster = old_fleet(expiring(600));
         for (name, age) in [("young", 599), ("due", 600), ("oldest", 900)] {
@@ -41,7 +41,7 @@ fn the_oldest_expired_node_goes_first_and_alone_with_its_replacement() {
         assert_eq!((command.replacements.len(), command.moves.len()), (1, 1));
         assert_eq!(*verdict(&evaluation, "due"), Verdict::NotNow);
         assert_eq!(*verdict(&evaluation, "young"), Verdict::NeverConsolidated { pool: "general".into() });
-        // The next one waits until it is gone.
+        // The next one waits until it is deleted.
         let oldest = cluster.state_nodes.iter_mut().find(|one| &*one.claim == "oldest").expect("added");
         oldest.is_marked_for_deletion = true;
         let at = oldest.at.take().expect("a node");
@@ -53,7 +53,7 @@ fn the_oldest_expired_node_goes_first_and_alone_with_its_replacement() {
 }
 
 #[test]
-fn an_expired_node_waits_for_budgets_of_pods_and_for_held_pods_but_not_for_places() {
+fn expired_node_respects_pdbs_and_do_not_evict_but_not_capacity() {
     let mut cluster = old_fleet(expiring(0));
     let state_node = add(&mut cluster, "a", "medium", &[pod("app", 3500)]);
     born(&mut cluster, state_node, 0);
@@ -66,7 +66,7 @@ fn an_expired_node_waits_for_budgets_of_pods_and_for_held_pods_but_not_for_place
     assert!(evaluation.commands.is_empty());
     let text = verdict(&evaluation, "a").to_string();
     assert_eq!(text, "Pod has \"karpenter.sh/do-not-evict\" annotation (Pod=default/a-0)");
-    // Nothing can be launched, and its time is up all the same.
+    // Nothing can be launched, and the node is deleted in any case.
     cluster.problem.pools.clear();
     pool(&mut cluster, "general").launches_as = None;
     let evaluation = evaluate(&cluster, &compat());
@@ -75,7 +75,7 @@ fn an_expired_node_waits_for_budgets_of_pods_and_for_held_pods_but_not_for_place
 }
 
 #[test]
-fn the_old_annotation_means_nothing_on_nodes_of_v1_pools() {
+fn do_not_evict_is_ignored_in_v1_pools() {
     let mut cluster = cluster();
     let state_node = add(&mut cluster, "a", "large", &[pod("app", 1500)]);
     cluster.state_nodes[state_node].pods[0].is_do_not_evict = true;
@@ -86,7 +86,7 @@ fn the_old_annotation_means_nothing_on_nodes_of_v1_pools() {
 }
 
 #[test]
-fn an_empty_node_goes_when_its_own_time_is_over_whatever_pods_and_budgets_of_pods_say() {
+fn ttl_after_empty_ignores_pdbs() {
     let rules = LegacyRules { empty_after_secs: Some(30), ..LegacyRules::default() };
     let mut cluster = old_fleet(rules);
     allow(&mut cluster, "general", Reason::Empty, 1000);
@@ -101,13 +101,13 @@ fn an_empty_node_goes_when_its_own_time_is_over_whatever_pods_and_budgets_of_pod
         assert_eq!(!commands.is_empty(), goes, "{since:?}");
         assert!(commands.iter().all(|command| command.method == Method::Emptiness));
     }
-    // What v1 says aloud counts.
+    // The v1 annotation do-not-disrupt is respected.
     cluster.state_nodes[state_node].pods[0].is_do_not_disrupt = true;
     assert!(evaluate(&cluster, &compat()).commands.is_empty());
 }
 
 #[test]
-fn do_not_consolidate_keeps_a_node_or_offers_it() {
+fn do_not_consolidate_blocks_or_allows_consolidation() {
     let mut consolidating = old_fleet(LegacyRules::default());
     let general = pool(&mut consolidating, "general");
     general.policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;

@@ -1,4 +1,4 @@
-//! The order of methods, what waits already, and that every node is spoken about.
+//! The order of methods, proposed commands, and verdicts for every node.
 
 use karpenter_disruption::cluster::{Cluster, Reason};
 use karpenter_disruption::command::Method;
@@ -8,7 +8,7 @@ use karpenter_disruption::verdict::{EventKind, Verdict};
 
 use crate::builders::*;
 
-/// One node for each method: sick, empty, drifted, underused, and enough others that one sick node is no epidemic.
+/// One node for each method: unhealthy, empty, drifted, underutilized, and enough others for repair not to stop.
 fn all_kinds() -> Cluster {
     let mut cluster = cluster();
     let sick_one = add(&mut cluster, "sick", "small", &[pod("app", 1800)]);
@@ -25,7 +25,7 @@ fn all_kinds() -> Cluster {
 }
 
 #[test]
-fn methods_have_their_turn_in_order() {
+fn methods_are_asked_in_order() {
     for (mode, settings) in [(Mode::Compat, compat()), (Mode::Cost, cost())] {
         let mut cluster = all_kinds();
         let mut seen = Vec::new();
@@ -33,7 +33,7 @@ fn methods_have_their_turn_in_order() {
             let evaluation = evaluate(&cluster, &settings);
             seen.push(evaluation.commands[0].method);
             assert_eq!(claims_of(&evaluation.commands[0]), [name], "{mode:?}");
-            // It is on its way: no node to plan for, and no pods to wait.
+            // It is being deleted: not in the problem, without pending pods.
             let state_node = cluster.state_nodes.iter_mut().find(|one| &*one.claim == name).expect("added");
             (state_node.is_marked_for_deletion, state_node.repair) = (true, None);
             let at = state_node.at.take().expect("it has a node");
@@ -48,7 +48,7 @@ fn methods_have_their_turn_in_order() {
 }
 
 #[test]
-fn a_method_that_waits_lets_the_next_have_its_turn() {
+fn method_with_proposed_command_is_skipped() {
     let mut cluster = cluster();
     add(&mut cluster, "empty", "small", &[]);
     add(&mut cluster, "also-empty", "small", &[]);
@@ -62,18 +62,18 @@ fn a_method_that_waits_lets_the_next_have_its_turn() {
 }
 
 #[test]
-fn upstreams_loop_does_nothing_while_a_proposal_waits() {
+fn compat_mode_evaluates_nothing_while_command_is_proposed() {
     let names = ["sick", "empty", "drifted", "underused"];
-    // Whatever waits, all that come before and after it do too.
+    // Whatever method has a proposed command.
     for proposing in [Method::Emptiness, Method::MultiNodeConsolidation, Method::SingleNodeConsolidation] {
         let mut cluster = all_kinds();
-        wait(&mut cluster, proposing, &["somebody"]);
+        wait(&mut cluster, proposing, &["other"]);
         let evaluation = evaluate(&cluster, &compat());
         assert!(evaluation.has_no_commands(), "{proposing:?}: {:?}", claims(&evaluation.commands));
         for name in names {
             assert_eq!(*verdict(&evaluation, name), Verdict::NotNow, "{proposing:?}");
         }
-        // Where several commands go at once, only those of one method wait for each other.
+        // In mode Cost, a proposed command blocks only its own method.
         assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["sick"]], "{proposing:?}");
         cluster.proposed_commands.clear();
         assert_eq!(claims(&evaluate(&cluster, &compat()).commands), [["sick"]]);
@@ -81,7 +81,7 @@ fn upstreams_loop_does_nothing_while_a_proposal_waits() {
 }
 
 #[test]
-fn waiting_nodes_use_up_the_budgets_of_others() {
+fn proposed_candidates_count_against_budget() {
     let mut cluster = cluster();
     add(&mut cluster, "empty", "small", &[]);
     add(&mut cluster, "underused", "large", &[pod("app", 1500)]);
@@ -94,7 +94,7 @@ fn waiting_nodes_use_up_the_budgets_of_others() {
 }
 
 #[test]
-fn everybody_is_spoken_about() {
+fn every_node_has_verdict() {
     for settings in [compat(), cost()] {
         let cluster = all_kinds();
         let evaluation = evaluate(&cluster, &settings);
@@ -106,7 +106,7 @@ fn everybody_is_spoken_about() {
 }
 
 #[test]
-fn one_node_is_explained_on_request() {
+fn single_node_is_explained_on_request() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "small", &[pod("app", 1800)]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
@@ -118,7 +118,7 @@ fn one_node_is_explained_on_request() {
 }
 
 #[test]
-fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
+fn nodes_without_command_are_explained_round_robin() {
     let mut cluster = cluster();
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[pod("app", 1800)]);
@@ -137,7 +137,7 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
         asked.push(explained.map(|one| one.claim.to_string()).collect::<Vec<_>>());
     }
     assert_eq!(asked, [["a", "b"], ["a", "c"], ["b", "c"]]);
-    // Who is asked for comes first and moves nobody's turn.
+    // Requested nodes come first and do not change the round-robin order.
     request = VerdictRequest { wanted: ["c".to_owned()].into(), most: 2, ..VerdictRequest::default() };
     let mut evaluation = evaluate(&cluster, &cost());
     assert_eq!(&*explain_nodes(&mut evaluation, &cluster, &cost(), &request), "a");
@@ -149,7 +149,7 @@ fn some_of_those_that_nothing_was_found_for_are_asked_about_in_turn() {
 }
 
 #[test]
-fn while_pods_are_leaving_no_plan_is_made_for_the_whole_fleet() {
+fn rebalance_waits_for_end_of_pod_churn() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "medium", &[pod("app", 100)]);
     add(&mut cluster, "b", "medium", &[pod("app", 100)]);
@@ -157,7 +157,7 @@ fn while_pods_are_leaving_no_plan_is_made_for_the_whole_fleet() {
     let evaluation = evaluate(&cluster, &cost());
     assert!(evaluation.has_no_commands());
     assert_eq!(*verdict(&evaluation, "a"), Verdict::Settling { until_secs: Some(NOW_SECS + 3) });
-    // Upstream's rules know nothing of it, and neither do empty nodes.
+    // Mode Compat and Emptiness ignore pod churn.
     assert!(!evaluate(&cluster, &compat()).commands.is_empty());
     add(&mut cluster, "c", "small", &[]);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["c"]]);

@@ -1,4 +1,4 @@
-//! What owners ask for by annotation, and budgets of pods that are counted together.
+//! Settings of NodePools by annotation, and joint evictions under PodDisruptionBudgets.
 
 use karpenter_disruption::cluster::{Cluster, PoolPolicy};
 use karpenter_disruption::command::Method;
@@ -31,7 +31,7 @@ fn modes() -> [Settings; 2] {
 }
 
 #[test]
-fn savings_have_to_be_worth_it() {
+fn command_needs_minimum_saving() {
     // Each saves 0.2 of 0.4.
     for settings in modes() {
         for (ratio, per_hour, is_enough) in
@@ -56,7 +56,7 @@ fn savings_have_to_be_worth_it() {
 }
 
 #[test]
-fn what_was_moved_is_left_alone_for_a_while() {
+fn cool_down_blocks_consolidation_of_moved_pods() {
     for settings in modes() {
         let pool_policy = PoolPolicy { cool_down_secs: 600, ..PoolPolicy::default() };
         let mut cluster = with(pool_policy);
@@ -68,14 +68,14 @@ fn what_was_moved_is_left_alone_for_a_while() {
         assert_eq!(*verdict(&evaluation, "b"), Verdict::CoolDown { until_secs: NOW_SECS + 590 });
         cluster.state_nodes[0].moved_onto_at_secs = Some(NOW_SECS - 600);
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["a"]]);
-        // Drift has to be.
+        // Cool-down does not apply to drift.
         cluster.state_nodes[1].drifted_since_secs = Some(1);
         assert_eq!(evaluate(&cluster, &settings).commands[0].method, Method::Drift);
     }
 }
 
 #[test]
-fn no_more_moves_than_an_hour_allows() {
+fn max_moves_per_hour_limits_commands() {
     for settings in modes() {
         let pool_policy =
             PoolPolicy { max_moves_per_hour: Some(5), moved_last_hour: 3, ..PoolPolicy::default() };
@@ -87,16 +87,16 @@ fn no_more_moves_than_an_hour_allows() {
         assert!(evaluation.commands.is_empty());
         let expected = Verdict::MovesExhausted { pool: "general".into(), per_hour: 5, left: 1, wanted: 2 };
         assert_eq!(*verdict(&evaluation, "a"), expected, "{:?}", settings.mode);
-        // Four were moved, not five: nothing is said that did not happen.
+        // Four pods were moved, not five.
         assert_eq!(
             expected.to_string(),
-            "NodePool \"general\" lets 5 pods be moved per hour, 1 of them now; 2 would be moved"
+            "NodePool \"general\" allows 5 pod moves per hour, 1 are left, 2 would be needed"
         );
     }
 }
 
 #[test]
-fn a_dry_run_only_tells() {
+fn dry_run_reports_commands_without_executing() {
     for settings in modes() {
         let pool_policy = PoolPolicy { is_dry_run: true, ..PoolPolicy::default() };
         let mut cluster = with(pool_policy);
@@ -110,7 +110,7 @@ fn a_dry_run_only_tells() {
 }
 
 #[test]
-fn a_dry_run_does_not_keep_a_drifted_node() {
+fn dry_run_does_not_apply_to_drift() {
     for settings in modes() {
         let mut cluster = with(PoolPolicy { is_dry_run: true, ..PoolPolicy::default() });
         cluster.state_nodes[1].drifted_since_secs = Some(1);
@@ -121,8 +121,8 @@ fn a_dry_run_does_not_keep_a_drifted_node() {
 }
 
 #[test]
-fn several_nodes_are_launched_only_where_that_is_wanted() {
-    // Six CPUs of pods on a node that costs as much as five small ones: three small ones would do.
+fn several_replacements_need_many_to_many() {
+    // Pods of six CPUs on a node that costs as much as five small ones: three small ones would do.
     let mut cluster = cluster();
     let types = vec![instance_type("small", 2, 0.1), instance_type("large", 8, 0.5)];
     cluster.problem.catalogs[0] = std::sync::Arc::new(types);
@@ -134,14 +134,14 @@ fn several_nodes_are_launched_only_where_that_is_wanted() {
     let mut kept = cluster.clone();
     pool(&mut kept, "general").pool_policy.is_many_to_many_enabled = false;
     assert!(evaluate(&kept, &cost()).commands.is_empty(), "one node for it is not cheaper");
-    // The owner says so only after the proposal was made.
-    let rejected = revalidate(&evaluation.commands[0], &kept, &cost()).expect_err("not wanted any more");
+    // The annotation is added after the command was proposed.
+    let rejected = revalidate(&evaluation.commands[0], &kept, &cost()).expect_err("not allowed any more");
     assert_eq!(rejected, Rejection::NewResults);
     assert!(revalidate(&evaluation.commands[0], &cluster, &cost()).is_ok());
 }
 
 #[test]
-fn what_owners_say_while_a_proposal_rests_counts() {
+fn validation_respects_changed_pool_annotations() {
     for settings in modes() {
         let cluster = two_large();
         let command = evaluate(&cluster, &settings).commands.remove(0);
@@ -158,7 +158,7 @@ fn what_owners_say_while_a_proposal_rests_counts() {
 }
 
 #[test]
-fn a_dry_run_of_one_pool_does_not_hold_up_another() {
+fn dry_run_of_one_pool_does_not_block_another() {
     let mut cluster = two_large();
     add_pool(&mut cluster, "dry", &["on-demand"]);
     pool(&mut cluster, "dry").pool_policy.is_dry_run = true;
@@ -169,7 +169,7 @@ fn a_dry_run_of_one_pool_does_not_hold_up_another() {
 }
 
 #[test]
-fn pods_have_to_be_evictable_together() {
+fn joint_evictions_respect_pdbs() {
     let mut cluster = two_large();
     let budget = guard(&mut cluster, "default/guard", 3, &[(0, 0), (0, 1), (1, 0), (1, 1)]);
     let evaluation = evaluate(&cluster, &cost());
@@ -179,7 +179,7 @@ fn pods_have_to_be_evictable_together() {
     assert_eq!(left.map(|one| &one.verdict), Some(&expected));
     cluster.pod_budgets[budget].disruptions_allowed = 1;
     assert!(evaluate(&cluster, &cost()).commands.is_empty());
-    assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1, "upstream lets them queue");
+    assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1, "upstream does not count them together");
     cluster.pod_budgets[budget].always_allows_unready = true;
     for state_node in &mut cluster.state_nodes {
         state_node.pods[0].is_unready = true;
@@ -188,7 +188,7 @@ fn pods_have_to_be_evictable_together() {
 }
 
 #[test]
-fn drifted_nodes_queue_for_a_budget_one_after_the_other() {
+fn drifted_nodes_of_one_pdb_are_replaced_one_by_one() {
     let mut cluster = two_large();
     guard(&mut cluster, "default/guard", 1, &[(0, 0), (0, 1), (1, 0), (1, 1)]);
     for state_node in &mut cluster.state_nodes {
@@ -197,7 +197,7 @@ fn drifted_nodes_queue_for_a_budget_one_after_the_other() {
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a"]]);
     assert!(matches!(verdict(&evaluation, "b"), Verdict::PodBudgetJoint { .. }));
-    // A drain that is bounded does not wait for budgets, and others wait for it.
+    // With a termination grace period the drain does not wait for PodDisruptionBudgets, and others wait for it.
     cluster.state_nodes[0].termination_grace_period_secs = Some(60);
     cluster.state_nodes[1].termination_grace_period_secs = Some(60);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"], ["b"]]);
@@ -208,7 +208,7 @@ fn drifted_nodes_queue_for_a_budget_one_after_the_other() {
 }
 
 #[test]
-fn what_is_leaving_has_its_evictions_still_to_come() {
+fn outstanding_evictions_of_deleting_nodes_count() {
     let mut cluster = two_large();
     guard(&mut cluster, "default/guard", 2, &[(0, 0), (0, 1), (1, 0), (1, 1)]);
     cluster.state_nodes[0].is_marked_for_deletion = true;

@@ -1,4 +1,4 @@
-//! Sick nodes.
+//! Node repair.
 
 use karpenter_disruption::cluster::{Cluster, Reason};
 use karpenter_disruption::command::{Decision, Method};
@@ -9,7 +9,7 @@ use karpenter_model::problem::Mobility;
 
 use crate::builders::*;
 
-/// Ten nodes with a pod each, none of them empty; `a` is sick.
+/// Ten nodes with a pod each, none of them empty; `a` is unhealthy.
 fn ten_nodes() -> Cluster {
     let mut cluster = cluster();
     for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
@@ -22,7 +22,7 @@ fn ten_nodes() -> Cluster {
 }
 
 #[test]
-fn a_sick_node_is_replaced_before_anything_else() {
+fn repair_precedes_other_methods() {
     let mut cluster = ten_nodes();
     cluster.state_nodes[1].drifted_since_secs = Some(1);
     let evaluation = evaluate(&cluster, &compat());
@@ -34,13 +34,17 @@ fn a_sick_node_is_replaced_before_anything_else() {
 }
 
 #[test]
-fn the_highest_score_then_the_least_trouble_then_the_name() {
+fn repair_orders_by_score_then_cost_then_name() {
     let mut cluster = ten_nodes();
     cluster.state_nodes[1].repair = sick(2.0);
     assert_eq!(claims(&evaluate(&cluster, &compat()).commands), [["b"]]);
     cluster.state_nodes[0].repair = sick(2.0);
-    assert_eq!(claims(&evaluate(&cluster, &compat()).commands), [["a"]], "names decide");
-    // A node near its end counts for less.
+    assert_eq!(
+        claims(&evaluate(&cluster, &compat()).commands),
+        [["a"]],
+        "equal otherwise, so ordered by name"
+    );
+    // A node near the end of its lifetime costs less.
     cluster.state_nodes[1].expire_after_secs = Some(1000);
     cluster.state_nodes[1].created_at_secs = NOW_SECS - 900;
     let evaluation = evaluate(&cluster, &cost());
@@ -49,7 +53,7 @@ fn the_highest_score_then_the_least_trouble_then_the_name() {
 }
 
 #[test]
-fn too_many_sick_nodes_stop_repair() {
+fn repair_stops_above_twenty_percent_unhealthy() {
     let mut cluster = ten_nodes();
     cluster.state_nodes[1].is_unhealthy = true;
     assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1, "two of ten are 20 %");
@@ -60,13 +64,13 @@ fn too_many_sick_nodes_stop_repair() {
         verdict(&evaluation, "a").to_string(),
         "more than 20% of nodes in nodepool \"general\" are unhealthy"
     );
-    // Rounded up: in a pool of one, one sick node is no epidemic.
+    // Rounded up: in a NodePool of one node, a single unhealthy node does not stop repair.
     cluster.state_nodes.truncate(1);
     assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1);
 }
 
 #[test]
-fn budgets_count_unless_the_node_never_came_up() {
+fn repair_budget_applies_to_initialized_nodes_only() {
     let mut cluster = ten_nodes();
     allow(&mut cluster, "general", Reason::Unhealthy, 0);
     let exhausted = Verdict::BudgetExhausted { pool: "general".into(), reason: Reason::Unhealthy };
@@ -76,10 +80,10 @@ fn budgets_count_unless_the_node_never_came_up() {
 }
 
 #[test]
-fn vetoes_and_pods() {
+fn do_not_repair_and_protected_pods_block_repair() {
     let mut cluster = ten_nodes();
     cluster.state_nodes[0].is_do_not_disrupt = true;
-    assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1, "do-not-disrupt does not keep a sick node");
+    assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1, "do-not-disrupt does not block repair");
     cluster.state_nodes[0].pods[0].is_do_not_disrupt = true;
     cluster.problem.nodes[0].pods[0].mobility = Mobility::Blocked;
     let evaluation = evaluate(&cluster, &compat());
@@ -87,14 +91,14 @@ fn vetoes_and_pods() {
     assert_eq!(verdict(&evaluation, "a").to_string(), unbounded);
     cluster.state_nodes[0].termination_grace_period_secs = Some(60);
     let evaluation = evaluate(&cluster, &compat());
-    assert_eq!(evaluation.commands[0].moves.len(), 1, "a place is needed for the blocked pod too");
+    assert_eq!(evaluation.commands[0].moves.len(), 1, "the blocked pod has a target, too");
     cluster.state_nodes[0].repair.as_mut().expect("sick").is_vetoed = true;
     let vetoed = "repair is blocked through the \"karpenter.sh/do-not-repair\" annotation";
     assert_eq!(verdict(&evaluate(&cluster, &compat()), "a").to_string(), vetoed);
 }
 
 #[test]
-fn the_bound_of_the_drain() {
+fn repair_uses_shorter_termination_grace_period() {
     for (of_policy, of_claim, expected) in [
         (None, None, None),
         (None, Some(60), None),
@@ -113,7 +117,7 @@ fn the_bound_of_the_drain() {
 }
 
 #[test]
-fn a_reboot_keeps_node_and_pods() {
+fn reboot_keeps_node_and_pods() {
     let mut cluster = ten_nodes();
     cluster.state_nodes[0].repair.as_mut().expect("sick").is_reboot = true;
     let evaluation = evaluate(&cluster, &compat());
@@ -124,7 +128,7 @@ fn a_reboot_keeps_node_and_pods() {
 }
 
 #[test]
-fn nodes_of_static_pools() {
+fn unhealthy_node_of_static_pool_is_replaced_from_template() {
     let mut cluster = cluster();
     add_static_pool(&mut cluster, "fixed", 1, Some(0));
     let state_node = add_to(&mut cluster, "a", "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &[]);
@@ -139,7 +143,7 @@ fn nodes_of_static_pools() {
 }
 
 #[test]
-fn nodes_of_static_pools_are_repaired_one_at_a_time() {
+fn static_pool_repairs_one_node_at_a_time() {
     let mut cluster = cluster();
     add_static_pool(&mut cluster, "fixed", 10, Some(5));
     for number in 0..10 {
@@ -151,7 +155,7 @@ fn nodes_of_static_pools_are_repaired_one_at_a_time() {
     for settings in [compat(), cost()] {
         let mut cluster = cluster.clone();
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["n1"]], "{:?}", settings.mode);
-        // It is marked, and what takes its place is coming up.
+        // It is marked, and its replacement is not initialized.
         cluster.state_nodes[1].is_marked_for_deletion = true;
         let coming = add_to(&mut cluster, "new", "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &[]);
         cluster.state_nodes[coming].is_initialized = false;
@@ -159,14 +163,14 @@ fn nodes_of_static_pools_are_repaired_one_at_a_time() {
         let evaluation = evaluate(&cluster, &settings);
         assert!(evaluation.commands.is_empty(), "{:?}", settings.mode);
         assert_eq!(*verdict(&evaluation, "n0"), Verdict::StaticScalingDown, "{:?}", settings.mode);
-        // The next has its turn when the first is being deleted.
+        // The next is repaired when the first is being deleted.
         cluster.state_nodes[1].is_deleting = true;
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["n0"]], "{:?}", settings.mode);
     }
 }
 
 #[test]
-fn a_dry_run_does_not_keep_a_sick_node() {
+fn dry_run_does_not_apply_to_repair() {
     let mut cluster = ten_nodes();
     pool(&mut cluster, "general").pool_policy.is_dry_run = true;
     assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1);

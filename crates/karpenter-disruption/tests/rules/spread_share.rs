@@ -1,4 +1,4 @@
-//! Savings keep to the share of pods of a hard hostname spread that may be on one node.
+//! Consolidation respects the share of pods with a hard hostname spread that may be on one node.
 
 use karpenter_disruption::apply;
 use karpenter_disruption::cluster::Cluster;
@@ -26,7 +26,7 @@ fn web() -> PodSpec {
     }
 }
 
-/// So many small nodes with one replica each.
+/// Small nodes with one replica each.
 fn replicas(nodes: usize) -> Cluster {
     let mut cluster = cluster();
     for number in 0..nodes {
@@ -35,7 +35,7 @@ fn replicas(nodes: usize) -> Cluster {
     cluster
 }
 
-/// The most replicas on one node once savings have come to rest.
+/// The most replicas on one node after the cluster settled.
 fn at_rest(mut cluster: Cluster, percent: u8) -> (usize, usize) {
     cluster.problem.options.hostname_spread_share = SpreadShare::from_percent(percent).expect("a share");
     for _ in 0..10 {
@@ -50,7 +50,7 @@ fn at_rest(mut cluster: Cluster, percent: u8) -> (usize, usize) {
 }
 
 #[test]
-fn three_replicas_keep_their_three_nodes() {
+fn three_replicas_stay_on_three_nodes() {
     assert_eq!(at_rest(replicas(3), 10), (3, 1));
     assert_eq!(at_rest(replicas(3), 0), (3, 1));
     let (nodes, most) = at_rest(replicas(3), 100);
@@ -58,14 +58,14 @@ fn three_replicas_keep_their_three_nodes() {
 }
 
 #[test]
-fn replicas_are_brought_together_as_far_as_the_share_allows() {
-    // A tenth of thirty are three.
+fn replicas_are_packed_up_to_spread_share() {
+    // A tenth of thirty is three.
     let (nodes, most) = at_rest(replicas(30), 10);
     assert!((10..30).contains(&nodes) && most <= 3, "{nodes} nodes, {most} on one");
 }
 
 #[test]
-fn node_above_the_share_stays_and_the_bound_knows_it() {
+fn node_above_spread_share_stays_and_bound_accounts_for_it() {
     let mut cluster = cluster();
     add(&mut cluster, "crowded", "small", &[web(), web(), web()]);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), Vec::<Vec<&str>>::new());

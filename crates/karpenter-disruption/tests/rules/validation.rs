@@ -1,4 +1,4 @@
-//! The second look at a command after its delay.
+//! Validation of a command after its delay.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn proposed(cluster: &mut Cluster, settings: &Settings) -> Command {
     let mut commands = evaluate(cluster, settings).commands;
     assert_eq!(commands.len(), 1);
     let command = commands.remove(0);
-    // While it waits, the cluster knows about it.
+    // The cluster knows the proposed command.
     let names: Vec<String> = claims_of(&command).into_iter().map(str::to_owned).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     wait(cluster, command.method, &names);
@@ -31,7 +31,7 @@ fn three_empty() -> (Cluster, Command) {
 }
 
 #[test]
-fn empty_nodes_are_dropped_one_by_one() {
+fn validation_removes_nodes_that_are_no_longer_empty() {
     let (cluster, command) = three_empty();
     let again = revalidate(&command, &cluster, &compat()).expect("nothing changed");
     assert_eq!(claims_of(&again), ["a", "b", "c"]);
@@ -57,7 +57,7 @@ fn empty_nodes_are_dropped_one_by_one() {
 }
 
 #[test]
-fn indexes_follow_the_machines() {
+fn validation_updates_indexes() {
     let (mut cluster, command) = three_empty();
     cluster.state_nodes.reverse();
     let again = revalidate(&command, &cluster, &compat()).expect("nothing changed");
@@ -66,7 +66,7 @@ fn indexes_follow_the_machines() {
 }
 
 #[test]
-fn a_new_machine_of_the_same_name_is_another() {
+fn claim_with_same_name_and_other_uid_is_another() {
     let (mut cluster, command) = three_empty();
     cluster.state_nodes[0].uid = "another".into();
     let again = revalidate(&command, &cluster, &compat()).expect("two are left");
@@ -81,7 +81,7 @@ fn one_for_one(settings: &Settings) -> (Cluster, Command) {
 }
 
 #[test]
-fn replacements_are_planned_once_more() {
+fn validation_plans_replacements_again() {
     for settings in [compat(), cost()] {
         let (cluster, command) = one_for_one(&settings);
         let again = revalidate(&command, &cluster, &settings).expect("nothing changed");
@@ -93,9 +93,13 @@ fn replacements_are_planned_once_more() {
             ("gone", |cluster| cluster.state_nodes.clear(), "churn"),
             ("nominated", |cluster| cluster.state_nodes[0].is_nominated = true, "budget"),
             ("no budget", |cluster| allow(cluster, "general", Reason::Underutilized, 0), "budget"),
-            ("kept by a pod", |cluster| cluster.state_nodes[0].pods[0].is_do_not_disrupt = true, "churn"),
             (
-                "busy again",
+                "do-not-disrupt pod",
+                |cluster| cluster.state_nodes[0].pods[0].is_do_not_disrupt = true,
+                "churn",
+            ),
+            (
+                "more pods",
                 |cluster| {
                     bind(cluster, 0, pod("app", 6000));
                 },
@@ -103,7 +107,7 @@ fn replacements_are_planned_once_more() {
             ),
             ("cheaper now", |cluster| cluster.state_nodes[0].price_per_hour = 0.05, "scheduling"),
             (
-                "nowhere to go",
+                "no target",
                 |cluster| {
                     cluster.problem.pools.clear();
                     pool(cluster, "general").launches_as = None;
@@ -121,7 +125,7 @@ fn replacements_are_planned_once_more() {
 }
 
 #[test]
-fn a_deletion_that_would_need_a_node_now_is_dropped() {
+fn deletion_that_needs_replacement_now_is_rejected() {
     for settings in [compat(), cost()] {
         let mut cluster = cluster();
         add(&mut cluster, "a", "medium", &[pod("app", 500)]);
@@ -135,18 +139,18 @@ fn a_deletion_that_would_need_a_node_now_is_dropped() {
 }
 
 #[test]
-fn other_types_than_foreseen_are_a_new_plan() {
+fn other_instance_types_are_new_results() {
     let (mut cluster, command) = one_for_one(&compat());
-    // Small was foreseen and does not do any more.
+    // Small was proposed and is too small now.
     bind(&mut cluster, 0, pod("app", 1500));
-    let rejected = revalidate(&command, &cluster, &compat()).expect_err("the plan is another");
+    let rejected = revalidate(&command, &cluster, &compat()).expect_err("other instance types");
     assert_eq!(rejected, Rejection::NewResults);
 }
 
 #[test]
-fn who_wants_one_node_at_most_is_asked_as_when_it_was_planned() {
+fn validation_respects_limit_of_one_replacement() {
     let mut cluster = cluster();
-    // Two small nodes are the cheapest, but one medium is cheaper than a large one, too.
+    // Two small nodes are the cheapest plan, but one medium is cheaper than a large one, too.
     for small in
         Arc::make_mut(&mut cluster.problem.catalogs[0]).iter_mut().filter(|one| &*one.name == "small")
     {

@@ -1,4 +1,4 @@
-//! Mode Cost plans for all nodes at once: what one node must not do to the plans for the others.
+//! Mode Cost plans for all nodes at once: commands that are rejected or deferred do not affect the others.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use karpenter_model::selector::LabelSelector;
 use crate::builders::*;
 
 #[test]
-fn a_deletion_that_owners_do_not_want_takes_no_room_and_closes_no_node() {
+fn rejected_deletion_reserves_no_capacity_and_blocks_no_node() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").pool_policy.min_saving_per_hour = 0.15;
-    // a would fit on b, for less than its owner asks for; then b could not become a small one.
+    // a would fit on b, but the saving is below the minimum; with its pod, b could not be replaced by a small one.
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
     let evaluation = evaluate(&cluster, &cost());
@@ -33,7 +33,7 @@ fn a_deletion_that_owners_do_not_want_takes_no_room_and_closes_no_node() {
 }
 
 #[test]
-fn a_deletion_that_a_balanced_pool_does_not_want_takes_no_room() {
+fn rejected_balanced_deletion_reserves_no_capacity() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
     // Ten pods for a ninth of the price, and one pod for six ninths.
@@ -46,10 +46,10 @@ fn a_deletion_that_a_balanced_pool_does_not_want_takes_no_room() {
 }
 
 #[test]
-fn room_goes_to_those_that_save_most_for_it() {
+fn free_capacity_is_used_for_highest_saving() {
     let mut cluster = cluster();
     Arc::make_mut(&mut cluster.problem.catalogs[0]).push(instance_type("tiny", 1, 0.09));
-    // What is left on d takes the one pod of a, or all pods of b and c, which cost nearly twice as much together.
+    // The free capacity of d holds the pod of a, or all pods of b and c, which together cost nearly twice as much.
     add(&mut cluster, "a", "small", &[pod("app", 1900)]);
     for name in ["b", "c"] {
         add(&mut cluster, name, "tiny", &[pod("app", 440), pod("app", 440)]);
@@ -82,8 +82,8 @@ fn node_is_removed_if_it_saves_more_than_its_moves_are_priced_at() {
     assert!(evaluate(&cluster, &with_ratio(100.0)).commands.is_empty());
 }
 
-/// One spread pod in each zone, on a node of its own. Only c, in the second zone, has room for that of a, which may go there
-/// only if that of b goes to the first zone, where d has room for it; that of b could go to c, too.
+/// One spread pod per zone, each on its own node. Only c, in the second zone, has capacity for the pod of a, which may move
+/// there only if the pod of b moves to the first zone, where d has capacity; the pod of b could also move to c.
 fn that_need_each_other() -> Cluster {
     let mut cluster = cluster();
     let spread = |cpu_millis| PodSpec {
@@ -110,7 +110,7 @@ fn that_need_each_other() -> Cluster {
 }
 
 #[test]
-fn nodes_that_can_only_go_together_go_in_one_command() {
+fn mutually_dependent_nodes_are_one_command() {
     let cluster = that_need_each_other();
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a", "b"]]);
@@ -119,7 +119,7 @@ fn nodes_that_can_only_go_together_go_in_one_command() {
 }
 
 #[test]
-fn where_they_may_not_go_together_the_one_goes_that_can() {
+fn budget_of_one_deletes_the_independent_node() {
     let mut by_nodes = that_need_each_other();
     allow(&mut by_nodes, "general", Reason::Underutilized, 1);
     assert_eq!(claims(&evaluate(&by_nodes, &cost()).commands), [["b"]]);
@@ -131,7 +131,7 @@ fn where_they_may_not_go_together_the_one_goes_that_can() {
     assert_eq!(claims(&evaluate(&by_owner, &cost()).commands), [["b"]]);
 }
 
-/// Two nodes in one command, each to be replaced by another type of its size.
+/// Two nodes in one command, each to be replaced by another instance type of its size.
 fn two_for_two() -> (Cluster, Command) {
     let mut cluster = cluster();
     let catalog = Arc::make_mut(&mut cluster.problem.catalogs[0]);
@@ -156,11 +156,11 @@ fn two_for_two() -> (Cluster, Command) {
 }
 
 #[test]
-fn the_same_nodes_again_are_no_improvement_at_the_second_look_either() {
+fn validation_rejects_replacements_equal_to_candidates() {
     let (mut cluster, command) = two_for_two();
     assert_eq!(command.candidates.len(), 2);
     assert!(revalidate(&command, &cluster, &cost()).is_ok());
-    // The other type is sold out, and what they are costs less than it did when they were bought.
+    // The other type is unavailable, and the candidates' own type became cheaper since their launch.
     let mut catalog = cluster.problem.catalogs[0].to_vec();
     catalog.retain(|one| &*one.name != "other");
     for one in catalog.iter_mut().filter(|one| &*one.name == "large") {
@@ -172,7 +172,7 @@ fn the_same_nodes_again_are_no_improvement_at_the_second_look_either() {
 }
 
 #[test]
-fn what_was_carried_out_is_remembered() {
+fn applied_commands_are_recorded_in_move_history() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
     let commands = evaluate(&cluster, &cost()).commands;

@@ -1,4 +1,4 @@
-//! Small clusters for tests: pools, nodes and pods written in one line each. Nothing here decides anything.
+//! Small clusters for tests: NodePools, nodes and pods in one line each.
 
 #![allow(dead_code)]
 
@@ -82,7 +82,7 @@ pub(crate) fn instance_type(name: &str, cpus: i64, price_per_hour: f64) -> Insta
     }
 }
 
-/// small 2 CPUs 0.1 $/h, medium 4 CPUs 0.2, large 8 CPUs 0.4; on-demand pool `general` without limits of disruption.
+/// small 2 CPUs 0.1 $/h, medium 4 CPUs 0.2, large 8 CPUs 0.4; on-demand NodePool `general` without budgets.
 pub(crate) fn cluster() -> Cluster {
     let mut cluster = Cluster { now_secs: NOW_SECS, ..Cluster::default() };
     cluster.problem.well_known = labels::WELL_KNOWN
@@ -99,7 +99,7 @@ pub(crate) fn cluster() -> Cluster {
     cluster
 }
 
-/// A pool of the first catalog that allows everything at once.
+/// A NodePool with the first catalog and without budgets.
 pub(crate) fn add_pool(cluster: &mut Cluster, name: &str, capacity_types: &[&str]) {
     cluster.problem.pools.push(NodePool {
         name: name.into(),
@@ -145,7 +145,7 @@ pub(crate) fn allow(cluster: &mut Cluster, name: &str, reason: Reason, count: u3
     pool(cluster, name).allowed.insert(reason, count);
 }
 
-/// A pod that needs so much CPU and 1 GiB per CPU.
+/// A pod that requests this CPU, and 1 GiB per CPU.
 pub(crate) fn pod(app: &str, cpu_millis: i64) -> PodSpec {
     PodSpec {
         namespace: "default".into(),
@@ -155,7 +155,7 @@ pub(crate) fn pod(app: &str, cpu_millis: i64) -> PodSpec {
     }
 }
 
-/// An initialised on-demand node of pool `general` in the first zone, quiet for ever, with pods that may move.
+/// An initialized on-demand node of NodePool `general` in the first zone, with pods that can be rescheduled.
 pub(crate) fn add(cluster: &mut Cluster, name: &str, type_name: &str, pods: &[PodSpec]) -> usize {
     add_to(cluster, name, "general", type_name, labels::CAPACITY_TYPE_ON_DEMAND, pods)
 }
@@ -218,7 +218,7 @@ pub(crate) fn add_to(
     state_node
 }
 
-/// One more pod on a node; returns its pod.
+/// Binds one more pod to a node.
 pub(crate) fn bind(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &mut NodePod {
     let at = cluster.state_nodes[state_node].at.expect("the machine has a node");
     let number = cluster.state_nodes[state_node].pods.len();
@@ -241,7 +241,7 @@ pub(crate) fn bind(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &
     cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
-/// A daemon: evictable, and not to be run elsewhere.
+/// A DaemonSet pod: evicted, not rescheduled.
 pub(crate) fn bind_daemon(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &mut NodePod {
     bind(cluster, state_node, spec).is_reschedulable = false;
     let at = cluster.state_nodes[state_node].at.expect("the machine has a node");
@@ -251,7 +251,7 @@ pub(crate) fn bind_daemon(cluster: &mut Cluster, state_node: usize, spec: PodSpe
     cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
-/// A budget that selects these pods of a node.
+/// A PodDisruptionBudget that selects these pods of a node.
 pub(crate) fn guard(cluster: &mut Cluster, name: &str, allowed: u32, of: &[(usize, usize)]) -> usize {
     let budget = PodBudget { name: name.into(), disruptions_allowed: allowed, ..PodBudget::default() };
     cluster.pod_budgets.push(budget);

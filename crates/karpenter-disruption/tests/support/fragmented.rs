@@ -1,5 +1,5 @@
-//! Fleets that were packed well once and lost pods since: forty shapes of pods, placed in upstream's order on AWS types
-//! of 4 to 32 vCPU, on demand, of which about forty percent then went away, from some nodes nearly all, from others few.
+//! Fragmented clusters: forty kinds of pods, packed in upstream's order on AWS instance types of 4 to 32 vCPU, on-demand,
+//! of which about 40 % were deleted afterwards, from some nodes nearly all, from others few.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -54,7 +54,7 @@ pub(crate) fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
     PodSpec { namespace: "default".into(), requests, ..PodSpec::default() }
 }
 
-/// Services as they are sized by hand, a few much more frequent than the others.
+/// Typical sizes of services, a few much more frequent than the others.
 pub(crate) fn forty_shapes(count: u32, seed: u64) -> Vec<PodGroup> {
     const CPU_MILLIS: [i64; 17] =
         [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000];
@@ -128,7 +128,7 @@ pub(crate) fn problem(pods: Vec<PodGroup>) -> Problem {
     problem
 }
 
-/// Takes pods away, from every node its own share between none and four fifths.
+/// Deletes pods: from every node its own share between none and four fifths.
 pub(crate) fn thin(cluster: &mut Cluster, seed: u64) {
     let mut draws = Draws::new(1_000 + seed);
     for state_node in &mut cluster.state_nodes {
@@ -189,7 +189,7 @@ fn packed_and_thinned(problem: Problem, seed: u64) -> Cluster {
     cluster
 }
 
-/// Every node.
+/// Every node as a candidate.
 pub(crate) fn candidates(cluster: &Cluster) -> Vec<Candidate> {
     let state_nodes = cluster.state_nodes.iter().enumerate();
     state_nodes
@@ -214,7 +214,7 @@ pub(crate) fn price(cluster: &Cluster) -> f64 {
     cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
-/// What no cluster for these pods can cost less than, proved as far as it goes.
+/// The lower bound of the cluster's price.
 pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     let mut counts: std::collections::BTreeMap<Arc<PodSpec>, u32> = Default::default();
     for pod in cluster.problem.nodes.iter().flat_map(|node| &node.pods) {

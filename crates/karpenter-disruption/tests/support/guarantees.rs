@@ -1,4 +1,4 @@
-//! What the commands of a proposal promise, each by itself and together.
+//! The guarantees of the commands of an evaluation, each by itself and together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use karpenter_scheduling::validate::validate;
 
 use crate::builders::claims_of;
 
-/// Everything that the commands of a proposal promise together.
+/// Checks everything that the commands of an evaluation guarantee together.
 pub(crate) fn check_commands(cluster: &Cluster, settings: &Settings, commands: &[Command]) {
     let mut seen = BTreeSet::new();
     let mut taken: BTreeMap<(Arc<str>, Reason), u32> = BTreeMap::new();
     for command in commands {
-        assert_eq!(command.method, commands[0].method, "one method per proposal");
+        assert_eq!(command.method, commands[0].method, "one method per evaluation");
         for candidate in &command.candidates {
             assert!(seen.insert(candidate.state_node), "{} twice", candidate.claim);
             if cluster.state_nodes[candidate.state_node].is_initialized {
@@ -43,7 +43,7 @@ pub(crate) fn check_commands(cluster: &Cluster, settings: &Settings, commands: &
             check_pod_budgets(cluster, commands);
         }
     }
-    // Nobody plans for the pods of empty nodes, nor for those of pools of fixed size.
+    // Pods of empty nodes and of static NodePools are not planned for.
     if !commands.iter().any(|one| matches!(one.method, Method::Emptiness | Method::StaticDrift)) {
         check_places(cluster, commands);
     }
@@ -60,11 +60,11 @@ fn check_savings(cluster: &Cluster, commands: &[Command]) {
             prices.fold(0.0, f64::max)
         };
         let worst: f64 = command.replacements.iter().map(worst).sum();
-        assert!(worst < command.price_before_per_hour, "{worst} could be the price in the end");
+        assert!(worst < command.price_before_per_hour, "{worst} may be the launch price");
     }
 }
 
-/// What pools' owners ask for, by the words of the documentation.
+/// Checks the settings of NodePools as documented.
 fn check_controls(cluster: &Cluster, settings: &Settings, commands: &[Command]) {
     let mut moved: BTreeMap<&str, u32> = BTreeMap::new();
     for command in commands {
@@ -115,7 +115,7 @@ fn check_pod_budgets(cluster: &Cluster, commands: &[Command]) {
     }
 }
 
-/// Every pod that has to move has one place, and the judge of plans agrees with all of them together.
+/// Every pod that is rescheduled has one target, and the validator accepts all of them together.
 pub(crate) fn check_places(cluster: &Cluster, commands: &[Command]) {
     let gone: BTreeSet<usize> = commands
         .iter()
@@ -156,7 +156,7 @@ pub(crate) fn check_places(cluster: &Cluster, commands: &[Command]) {
             match to {
                 Destination::New(number) => plan.new_nodes[first + number].pods.push(run),
                 Destination::Existing(node) => {
-                    assert!(cluster.problem.nodes[*node].initialized, "a node that is coming up is no place");
+                    assert!(cluster.problem.nodes[*node].initialized, "an uninitialized node is no target");
                     existing.entry(position[node]).or_default().push(run);
                 }
             }

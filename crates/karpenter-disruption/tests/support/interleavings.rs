@@ -1,7 +1,7 @@
-//! Commands in whatever order they happen to be thought of, looked at again, begun and done: budgets hold at every moment.
+//! Commands that are found, validated, started and finished in any order: budgets hold at every moment.
 //!
-//! A command that has begun is modelled as the controllers see it: its nodes are leaving and no place for anybody, its
-//! pods are where they were planned. Drains and launches take until it is done.
+//! A command that has started is modelled as the controllers see it: its candidates are marked for deletion and not targets
+//! of moves, and its pods are on their planned nodes. Drains and launches last until the command is done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use karpenter_disruption::settings::{Mode, Settings};
 use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_model::taints::{Effect, Taint};
 
-/// One thing that happens.
+/// One event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    Look,
-    SecondLook,
+    Evaluate,
+    Validate,
     Done,
-    /// The budget of a pool for a reason becomes another.
+    /// The budget of a NodePool for a reason changes.
     Allow {
         pool: u8,
         reason: u8,
         count: u32,
     },
-    /// A node stops working, or works again.
+    /// A node becomes ready or not ready.
     Ready {
         state_node: u8,
         is_ready: bool,
@@ -35,14 +35,14 @@ pub(crate) enum Event {
 pub(crate) struct Run<'s> {
     pub(crate) cluster: Cluster,
     settings: &'s Settings,
-    /// With whether they wait for budgets.
+    /// Each with whether it awaits a budget.
     proposed: VecDeque<(Command, bool)>,
-    /// Claims of each command that has begun.
-    begun: VecDeque<BTreeSet<Arc<str>>>,
-    pub(crate) begun_count: usize,
-    /// Proposals that waited for budgets, and those of them that had their way.
-    pub(crate) stood_by_count: usize,
-    pub(crate) begun_after_standby_count: usize,
+    /// The claims of each command that has started.
+    running: VecDeque<BTreeSet<Arc<str>>>,
+    pub(crate) started_count: usize,
+    /// Commands that awaited a budget.
+    pub(crate) awaited_budget_count: usize,
+    pub(crate) started_after_budget_wait_count: usize,
 }
 
 impl<'s> Run<'s> {
@@ -51,30 +51,30 @@ impl<'s> Run<'s> {
             cluster,
             settings,
             proposed: VecDeque::new(),
-            begun: VecDeque::new(),
-            begun_count: 0,
-            stood_by_count: 0,
-            begun_after_standby_count: 0,
+            running: VecDeque::new(),
+            started_count: 0,
+            awaited_budget_count: 0,
+            started_after_budget_wait_count: 0,
         }
     }
 
-    /// The same where commands are wanted that have to wait for budgets, as the controllers do in mode Cost.
-    pub(crate) fn planning_ahead(cluster: Cluster, settings: &'s Settings) -> Self {
+    /// The same with commands beyond the budgets, as the controller asks for them in mode Cost.
+    pub(crate) fn planning_beyond_budgets(cluster: Cluster, settings: &'s Settings) -> Self {
         let plan_beyond_budgets = settings.mode == Mode::Cost;
         Self::new(Cluster { plan_beyond_budgets, ..cluster }, settings)
     }
 
     fn await_validation(&mut self, command: Command, awaits_budget: bool) {
         let mut taken = self.proposed.iter().flat_map(|(one, _)| &one.candidates);
-        // Nobody waits in two proposals.
+        // A claim is part of one proposed command at most.
         if !taken.any(|one| command.candidates.iter().any(|other| other.claim == one.claim)) {
-            self.stood_by_count += usize::from(awaits_budget);
+            self.awaited_budget_count += usize::from(awaits_budget);
             self.proposed.push_back((command, awaits_budget));
             self.wait();
         }
     }
 
-    /// All proposals wait.
+    /// Tells the cluster about all proposed commands.
     fn wait(&mut self) {
         let waiting = self.proposed.iter().map(|(command, awaits_budget)| ProposedCommand {
             method: command.method,
@@ -84,8 +84,8 @@ impl<'s> Run<'s> {
         self.cluster.proposed_commands = waiting.collect();
     }
 
-    /// The first proposal is looked at again: it begins, waits on for budgets if it stands by, or is dropped.
-    fn look_again(&mut self) {
+    /// Validates the first proposed command: it starts, continues to await a budget, or is dropped.
+    fn validate_first(&mut self) {
         let Some((command, awaits_budget)) = self.proposed.pop_front() else { return };
         self.wait();
         match revalidate(&command, &self.cluster, self.settings) {
@@ -93,13 +93,13 @@ impl<'s> Run<'s> {
                 let started: BTreeSet<&str> = fresh.candidates.iter().map(|one| &*one.claim).collect();
                 let mut rest = command.clone();
                 rest.candidates.retain(|one| !started.contains(&*one.claim));
-                // Of empty nodes that stand by, the others wait on.
+                // Of empty nodes that await a budget, the remaining ones continue to wait.
                 if awaits_budget && command.method == Method::Emptiness && !rest.candidates.is_empty() {
                     self.proposed.push_back((rest, true));
                     self.wait();
                 }
-                self.begun_after_standby_count += usize::from(awaits_budget);
-                self.begin(&fresh);
+                self.started_after_budget_wait_count += usize::from(awaits_budget);
+                self.start(&fresh);
             }
             Err(Rejection::Budget { .. }) if awaits_budget => {
                 self.proposed.push_back((command, true));
@@ -111,22 +111,22 @@ impl<'s> Run<'s> {
 
     pub(crate) fn happen(&mut self, event: Event) {
         match event {
-            Event::Look => {
+            Event::Evaluate => {
                 let evaluation = evaluate(&self.cluster, self.settings);
                 for command in evaluation.commands {
                     if command.method.is_validated() {
                         self.await_validation(command, false);
                     } else {
-                        self.begin(&command);
+                        self.start(&command);
                     }
                 }
                 for command in evaluation.awaiting_budget {
                     self.await_validation(command, true);
                 }
             }
-            Event::SecondLook => self.look_again(),
+            Event::Validate => self.validate_first(),
             Event::Done => {
-                let Some(claims) = self.begun.pop_front() else { return };
+                let Some(claims) = self.running.pop_front() else { return };
                 self.cluster.state_nodes.retain(|state_node| !claims.contains(&state_node.claim));
             }
             Event::Allow { pool, reason, count } => {
@@ -145,9 +145,9 @@ impl<'s> Run<'s> {
         }
     }
 
-    fn begin(&mut self, command: &Command) {
+    fn start(&mut self, command: &Command) {
         self.check_node_budgets(command);
-        self.begun_count += 1;
+        self.started_count += 1;
         if command.decision == Decision::Reboot {
             for candidate in &command.candidates {
                 self.cluster.state_nodes[candidate.state_node].is_rebooting = true;
@@ -192,11 +192,11 @@ impl<'s> Run<'s> {
                 effect: Effect::NoSchedule,
             });
         }
-        self.begun.push_back(claims);
+        self.running.push_back(claims);
     }
 
-    /// Counted here once more, by the words of the rule: nodes that are initialised and going, or not working unless the
-    /// reason is that they do not, together with those that are to go now.
+    /// Counts independently of the implementation: initialized nodes that are marked for deletion, or not ready unless the reason
+    /// is Unhealthy, together with the new candidates.
     fn check_node_budgets(&self, command: &Command) {
         let reason = command.method.reason();
         let mut going: BTreeMap<&str, u32> = BTreeMap::new();

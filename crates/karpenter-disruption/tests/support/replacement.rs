@@ -1,6 +1,6 @@
-//! What upstream makes of nodes that go for none or one: which types of the new node are cheap enough, what is saved, and
-//! whether pools with policy Balanced agree. In words of its own, for catalogs whose offerings differ by zone and capacity
-//! type only and pools without minValues.
+//! An independent implementation of upstream's rules for nodes that are deleted or replaced by one: which instance types are
+//! cheap enough, what is saved, and whether NodePools with policy Balanced approve. For catalogs whose offerings differ by
+//! zone and capacity type only, and NodePools without minValues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
 use karpenter_model::plan::PlannedNode;
 
-/// Sums of decimal fractions are not exact; what is cheaper by less is not cheaper.
+/// Tolerance for sums of decimal fractions.
 const NOTHING: f64 = 1e-9;
-/// Types that a single spot node needs to be replaced by spot.
+/// Instance types that single-node spot-to-spot consolidation needs.
 const CHOICE: usize = 15;
 
-/// Names of the types that may be launched, and the lowest price of any of them.
+/// Names of the launchable instance types, and the lowest price of any of them.
 pub(crate) type Launch = (BTreeSet<Arc<str>>, f64);
 
-pub(crate) fn trouble(state_node: &StateNode) -> f64 {
+pub(crate) fn disruption_cost(state_node: &StateNode) -> f64 {
     1.0 + state_node.pods.iter().map(|one| one.eviction_cost.max(0.0)).sum::<f64>()
 }
 
@@ -27,7 +27,7 @@ fn allows(node: &PlannedNode, key: &str, value: &str) -> bool {
     node.requirements.get(key).is_none_or(|wanted| wanted.has(value))
 }
 
-/// Prices of the first of these capacity types that the type can be bought in now, in zones that the node may be in.
+/// Prices in the first of these capacity types that is available, in zones that the node may use.
 fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
     let of_kind = |kind: &&str| -> Vec<f64> {
         let offerings = one.offerings.iter().filter(|offering| {
@@ -42,12 +42,12 @@ fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
     kinds.iter().map(of_kind).find(|prices| !prices.is_empty()).unwrap_or_default()
 }
 
-/// The dearest that a launch may turn out; no price at all is no launch.
+/// The worst launch price; infinite if there is no offering.
 fn at_worst(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> f64 {
     prices(node, one, kinds).into_iter().max_by(f64::total_cmp).unwrap_or(f64::INFINITY)
 }
 
-/// The node in the place of these nodes, if it is cheaper whatever is launched.
+/// The replacement of these nodes, if it is cheaper whichever option is launched.
 pub(crate) fn cheaper(
     cluster: &Cluster,
     settings: &Settings,
@@ -76,12 +76,12 @@ pub(crate) fn cheaper(
         options.sort_by(|one, other| at_worst(node, one, &kinds).total_cmp(&at_worst(node, other, &kinds)));
         options.truncate(CHOICE);
     }
-    // Judged by its spot price, so it is to be bought as spot.
+    // Compared by its spot price, so it has to be launched as spot.
     if kinds.contains(&labels::CAPACITY_TYPE_SPOT) && kinds.contains(&labels::CAPACITY_TYPE_ON_DEMAND) {
         kinds = vec![labels::CAPACITY_TYPE_SPOT];
     }
     if going.len() > 1 {
-        // One of them could have stayed.
+        // Otherwise the candidate of this type could have stayed.
         let is_option = |state_node: &&&StateNode| {
             options.iter().any(|one| state_node.instance_type.as_ref() == Some(&one.name))
         };
@@ -93,13 +93,13 @@ pub(crate) fn cheaper(
     Some((options.into_iter().map(|one| one.name.clone()).collect(), price))
 }
 
-/// Whether each pool with policy Balanced saves its share for its share of the trouble.
+/// Whether the score reaches the threshold in each NodePool with policy Balanced.
 pub(crate) fn is_balanced(cluster: &Cluster, going: &[&StateNode], price_after: f64) -> bool {
     let mut by_pool: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for state_node in going {
         let (price, cost) = by_pool.entry(state_node.pool.as_deref().expect("a pool")).or_default();
         *price += state_node.price_per_hour;
-        *cost += trouble(state_node);
+        *cost += disruption_cost(state_node);
     }
     let now: f64 = going.iter().map(|one| one.price_per_hour).sum();
     let is_alone = by_pool.len() == 1;
@@ -110,7 +110,7 @@ pub(crate) fn is_balanced(cluster: &Cluster, going: &[&StateNode], price_after: 
         }
         let all = || cluster.state_nodes.iter().filter(|one| one.pool.as_deref() == Some(name));
         let (whole_price, whole_cost): (f64, f64) =
-            (all().map(|one| one.price_per_hour).sum(), all().map(trouble).sum());
+            (all().map(|one| one.price_per_hour).sum(), all().map(disruption_cost).sum());
         let saved = (now - price_after) * if is_alone { 1.0 } else { price / now };
         (saved / whole_price) / (cost / whole_cost) >= 1.0 / pool.pool_policy.balanced_k
     })

@@ -1,5 +1,5 @@
-//! Worlds with more in them: zones and pods that are spread over them or stay in one, pools of fixed size, every policy,
-//! every control. Spot nodes are there and may be replaced by such, but with three types hardly ever are.
+//! Clusters with more features: zones and pods that are spread over them or pinned to one, static NodePools, every policy and
+//! every setting. Spot-to-spot replacement is enabled, but rare with three instance types.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ pub(crate) struct Rich {
     plain: crate::World,
     /// The zone of each node.
     zones: Vec<usize>,
-    /// Pods besides: on which node, of which kind, how large.
+    /// Additional pods: node, kind, size.
     pods: Vec<(usize, u8, i64)>,
     policies: Vec<u8>,
     pool_policy: Vec<u8>,
-    /// Whether each node of the pool of fixed size has drifted.
+    /// Whether each node of the static NodePool has drifted.
     fixed: Vec<bool>,
     fixed_allowed: u32,
     nodes_left: u32,
@@ -109,7 +109,7 @@ pub(crate) fn build(world: &Rich) -> Cluster {
         if used + cpu_millis > cluster.problem.nodes[state_node].allocatable.get("cpu") {
             continue;
         }
-        // Only what could be there.
+        // Only possible states.
         if *kind == 0 {
             if in_zone[zone] > in_zone[1 - zone] {
                 continue;
@@ -152,7 +152,7 @@ pub(crate) fn build(world: &Rich) -> Cluster {
     cluster
 }
 
-/// Takes away what upstream does not know, and methods that have rules of their own.
+/// Removes features that upstream does not have, and methods with tests of their own.
 pub(crate) fn leave_to_upstream(cluster: &mut Cluster) {
     for pool in cluster.pools.values_mut() {
         pool.pool_policy = PoolPolicy::default();
@@ -166,7 +166,7 @@ pub(crate) fn leave_to_upstream(cluster: &mut Cluster) {
 pub(crate) const KINDS: [&str; 4] =
     ["moves pods spread over zones", "moves pods of one zone", "balanced", "bounded"];
 
-/// What is special about a command.
+/// The features of a command.
 pub(crate) fn kinds(cluster: &Cluster, command: &Command) -> Vec<&'static str> {
     let app_of = |from: &karpenter_scheduling::simulate::BoundAt| {
         let pod = &cluster.problem.nodes[from.node as usize].pods[from.pod as usize];

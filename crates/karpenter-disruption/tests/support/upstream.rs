@@ -1,7 +1,7 @@
-//! Upstream's rules for one pass once more, in their own words and with the plain engine in place of the simulator: who is
-//! a candidate, in which order they are tried, how far the search among them comes, and what upstream would have done.
+//! An independent implementation of upstream's rules for one evaluation, with the planner in place of the simulator: the
+//! candidates, their order, the binary search, and the resulting command.
 //!
-//! For clusters without repair, drifted nodes of static pools and wishes that upstream does not know.
+//! For clusters without repair, static drift and settings that upstream does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use karpenter_model::pod::PodSpec;
 use karpenter_model::problem::{Mobility, Mode, PodGroup, PodNames, Problem, ReservedMode};
 use karpenter_scheduling::schedule;
 
-use crate::replacement::{Launch, cheaper, is_balanced, trouble};
+use crate::replacement::{Launch, cheaper, disruption_cost, is_balanced};
 
-/// May be disrupted as far as itself and its pods are concerned, for clusters in which no drain is bounded.
+/// Whether the node and its pods allow disruption, in clusters without termination grace periods.
 fn is_free(cluster: &Cluster, state_node: &StateNode) -> bool {
     let is_blocked = |budgets: &[u32]| {
         budgets.iter().any(|budget| cluster.pod_budgets[*budget as usize].disruptions_allowed == 0)
@@ -29,7 +29,7 @@ fn is_free(cluster: &Cluster, state_node: &StateNode) -> bool {
         && !state_node.pods.iter().any(|one| one.is_do_not_disrupt || is_blocked(&one.budgets))
 }
 
-/// What budgets leave for a reason: not what is allowed, but what of it is not used up by nodes that do not work.
+/// What is left of the budgets for a reason, without nodes that are not ready.
 fn left(cluster: &Cluster, reason: Reason) -> BTreeMap<&str, i64> {
     let mut left: BTreeMap<&str, i64> =
         cluster.pools.iter().map(|(name, pool)| (&**name, i64::from(pool.allowed[&reason]))).collect();
@@ -51,15 +51,15 @@ fn take(left: &mut BTreeMap<&str, i64>, cluster: &Cluster, index: usize) -> bool
     *left >= 0
 }
 
-/// What would have to be launched if these went; `None` if some pod had no place, or only on a node that is coming up.
+/// The nodes to launch if these were deleted; `None` if a pod cannot be scheduled, or only on an uninitialized node.
 fn launches_without(cluster: &Cluster, state_nodes: &[usize]) -> Option<Vec<PlannedNode>> {
     let gone: BTreeSet<usize> =
         state_nodes.iter().filter_map(|index| cluster.state_nodes[*index].at).collect();
     let mut problem = Problem { nodes: Vec::new(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Compat;
     problem.options.reserved_mode = ReservedMode::Fallback;
-    // Of pods that ask for equally much upstream takes the older one first, then by uid; the clusters here know neither. Like
-    // pods in a row are one such order, and another one may end differently.
+    // Upstream sorts pods of equal requests by age, then uid; these clusters have neither. Grouping equal pods is one such
+    // order, and another one may give another result.
     let mut moving: Vec<(Arc<PodSpec>, u32)> = Vec::new();
     for (index, node) in cluster.problem.nodes.iter().enumerate() {
         if !gone.contains(&index) {
@@ -85,10 +85,10 @@ fn launches_without(cluster: &Cluster, state_nodes: &[usize]) -> Option<Vec<Plan
     has_place.then_some(plan.new_nodes)
 }
 
-/// What is done about nodes: the method, their claims, and what is launched in their place.
+/// A command: method, claims, and launches.
 type Done = (Method, Vec<String>, Vec<Launch>);
 
-/// Nodes that could go for none or one, if that is cheaper and their pools agree.
+/// The launches if these nodes can be deleted or replaced by one cheaper node, and their NodePools approve.
 fn consolidated(cluster: &Cluster, settings: &Settings, state_nodes: &[usize]) -> Option<Vec<Launch>> {
     let going: Vec<&StateNode> = state_nodes.iter().map(|index| &cluster.state_nodes[*index]).collect();
     let launches = launches_without(cluster, state_nodes)?;
@@ -101,13 +101,13 @@ fn consolidated(cluster: &Cluster, settings: &Settings, state_nodes: &[usize]) -
     is_balanced(cluster, &going, price).then_some(launches)
 }
 
-/// The longest beginning of the list that a binary search comes across, of two nodes at least.
+/// The longest prefix that the binary search finds, of at least two nodes.
 fn several(cluster: &Cluster, settings: &Settings, list: &[usize]) -> Option<(Vec<usize>, Vec<Launch>)> {
     let mut found = None;
-    // Numbers of nodes that are still in question.
+    // Bounds of the number of nodes.
     let (mut fewest, mut most) = (2, list.len().min(101));
     while fewest <= most {
-        // The window that upstream would take: its bounds count from zero.
+        // Upstream's midpoint; its bounds count from zero.
         let count = (fewest + most) / 2;
         match consolidated(cluster, settings, &list[..count]) {
             Some(launches) => {
@@ -120,7 +120,7 @@ fn several(cluster: &Cluster, settings: &Settings, list: &[usize]) -> Option<(Ve
     found
 }
 
-/// What upstream would do in one pass.
+/// Upstream's command in one evaluation.
 fn expected(cluster: &Cluster, settings: &Settings) -> Option<Done> {
     let claim = |index: usize| cluster.state_nodes[index].claim.to_string();
     let claims = |list: &[usize]| list.iter().map(|index| claim(*index)).collect::<Vec<_>>();
@@ -128,13 +128,14 @@ fn expected(cluster: &Cluster, settings: &Settings) -> Option<Done> {
     let free = (0..cluster.state_nodes.len()).filter(|index| is_free(cluster, &cluster.state_nodes[*index]));
     let mut by_ratio: Vec<usize> = free.filter(|index| pool(*index).replicas.is_none()).collect();
     by_ratio.sort_by(|one, other| {
-        let ratio =
-            |index: usize| cluster.state_nodes[index].price_per_hour / trouble(&cluster.state_nodes[index]);
+        let ratio = |index: usize| {
+            cluster.state_nodes[index].price_per_hour / disruption_cost(&cluster.state_nodes[index])
+        };
         ratio(*other).total_cmp(&ratio(*one)).then_with(|| claim(*one).cmp(&claim(*other)))
     });
     let mut drifted = by_ratio.clone();
     let (empty, mut used): (Vec<usize>, Vec<usize>) =
-        by_ratio.into_iter().partition(|index| trouble(&cluster.state_nodes[*index]) <= 1.0);
+        by_ratio.into_iter().partition(|index| disruption_cost(&cluster.state_nodes[*index]) <= 1.0);
     used.retain(|index| pool(*index).policy != ConsolidationPolicy::WhenEmpty);
 
     let mut allowed = left(cluster, Reason::Empty);
@@ -171,7 +172,7 @@ fn expected(cluster: &Cluster, settings: &Settings) -> Option<Done> {
     })
 }
 
-/// What a command says about that.
+/// A command in comparable form.
 fn said(cluster: &Cluster, command: &Command) -> Done {
     let claims = command.candidates.iter().map(|candidate| candidate.claim.to_string()).collect();
     let launch = |node: &PlannedNode| -> Launch {
@@ -179,20 +180,20 @@ fn said(cluster: &Cluster, command: &Command) -> Done {
         let names = node.instance_type_options.iter().map(|option| catalog[*option].name.clone());
         (names.collect(), node.price_per_hour)
     };
-    // What a drifted node is replaced by is not a matter of prices.
+    // Prices do not decide how a drifted node is replaced.
     let is_saving = command.method.reason() == Reason::Underutilized;
     let launches = command.replacements.iter().filter(|_| is_saving).map(launch).collect();
     (command.method, claims, launches)
 }
 
-/// Compares what was proposed with what upstream would have done.
+/// Compares an evaluation with upstream's command.
 pub(crate) fn check(cluster: &Cluster, settings: &Settings, evaluation: &Evaluation) {
     let said: Vec<Done> = evaluation.commands.iter().map(|command| said(cluster, command)).collect();
     let expected: Vec<Done> = expected(cluster, settings).into_iter().collect();
     assert_eq!(said, expected);
 }
 
-/// The first of each pool, then the second of each.
+/// Interleaves NodePools.
 fn in_turns(cluster: &Cluster, state_nodes: &[usize]) -> Vec<usize> {
     let mut by_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for index in state_nodes {

@@ -99,7 +99,7 @@ fn judge_lease(lease: &Lease, facts: &Facts, running: &[&Controller]) -> Option<
     if lease.is_held(facts.now) {
         Some(Finding::ok("lease", format!("{} holds {place}, renewed {} s ago", lease.holder, age.max(0))))
     } else if is_expected {
-        let holder = if lease.holder.is_empty() { "nobody" } else { lease.holder.as_str() };
+        let holder = if lease.holder.is_empty() { "no replica" } else { lease.holder.as_str() };
         Some(Finding::fail(
             "lease",
             format!("{holder} holds {place}, last renewed {age} s ago: the controller is not active"),

@@ -73,7 +73,7 @@ fn missing(crd: &crds::Crd) -> Finding {
         (true, _) => Finding::fail(
             CHECK,
             format!("{} is missing, and the controller has --legacy-api for the v1alpha5 API", crd.name),
-            "karpenter crds --legacy | kubectl apply -f -, or legacy: true of the chart karpenter-crd",
+            "karpenter crds --legacy-api | kubectl apply -f -, or legacy: true of the chart karpenter-crd",
         ),
         (_, "NodeOverlay" | "CapacityBuffer") => Finding::fail(
             CHECK,
@@ -157,7 +157,7 @@ fn faults(definition: &Value, crd: &crds::Crd) -> Vec<Finding> {
 
 fn update(crd: &crds::Crd) -> &'static str {
     match crds::legacy().iter().any(|legacy| legacy.name == crd.name) {
-        true => "karpenter crds --legacy | kubectl apply --server-side --force-conflicts -f -",
+        true => "karpenter crds --legacy-api | kubectl apply --server-side --force-conflicts -f -",
         false => {
             "apply the definitions of this version: karpenter install --crds-only --take-over, or the chart karpenter-crd"
         }

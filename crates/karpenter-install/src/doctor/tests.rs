@@ -87,7 +87,7 @@ fn healthy() -> Facts {
             json!({"apiVersion": "karpenter.kwok.sh/v1alpha1"}),
         )]),
         old: Ok(Vec::new()),
-        nodes: Ok(vec![node, ready("Node", "of-somebody-else", json!({}))]),
+        nodes: Ok(vec![node, ready("Node", "of-others", json!({}))]),
     }
 }
 

@@ -274,7 +274,7 @@ fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
             steps.push(Step::Restore(controller.clone()));
         } else if was_taken_over {
             steps.push(Step::Say(format!(
-                "Deployment {place} stays at zero; kubectl --namespace {} scale deployment {} --replicas {} starts it",
+                "Deployment {place} stays at 0 replicas; start it with kubectl --namespace {} scale deployment {} --replicas {}",
                 controller.namespace,
                 controller.name,
                 controller.replicas_before.unwrap_or(1)

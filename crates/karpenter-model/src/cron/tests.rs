@@ -13,7 +13,7 @@ fn schedule(text: &str) -> CronSchedule {
 }
 
 #[test]
-fn next_after_finds_next_hit() {
+fn next_after_returns_the_next_scheduled_time() {
     for (text, after, expected) in [
         ("* * * * *", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"),
         ("* * * * *", "2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z"),
@@ -101,7 +101,7 @@ fn invalid_schedules_are_errors() {
 }
 
 #[test]
-fn budget_is_active_for_duration_after_each_hit() {
+fn budget_is_active_for_its_duration_after_each_scheduled_time() {
     const HOUR: i64 = 3_600_000_000_000;
     let nine_to_five = schedule("0 9 * * 1-5");
     for (now, active) in [
@@ -116,7 +116,7 @@ fn budget_is_active_for_duration_after_each_hit() {
     // Windows longer than the interval overlap: always active.
     assert!(budget_is_active(&schedule("@daily"), 24 * HOUR, unix("2026-01-05T23:59:59Z")));
     assert!(budget_is_active(&schedule("@daily"), 48 * HOUR, unix("2026-01-05T12:00:00Z")));
-    // Zero duration: never active, not even at the hit, which is not strictly after the start of the window.
+    // Zero duration: never active, not even at the scheduled time, which is not strictly after the start of the window.
     assert!(!budget_is_active(&schedule("@daily"), 0, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("@daily"), 1, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("0 0 30 2 *"), HOUR, unix("2026-01-05T00:00:00Z")));
@@ -158,7 +158,7 @@ fn weekday_number(weekday: Weekday) -> i64 {
 proptest! {
     /// Compares with a day-by-day search with another calendar library.
     #[test]
-    fn next_hit_equals_naive_search(
+    fn next_scheduled_time_equals_naive_search(
         minute in any_field(0, 59), hour in any_field(0, 23), day in any_field(1, 31), month in any_field(1, 12),
         week_day in any_field(0, 6), after in 0i64..4_000_000_000,
     ) {

@@ -370,7 +370,7 @@ impl SpreadBound<'_> {
     }
 
     /// By spread: the minimum and maximum number of its pods on a node, if every node holds from `m.0` to
-    /// `m.1` + `maxSkew` of the leader's pods. `None` if no such spread_bound exists.
+    /// `m.1` + `maxSkew` of the leader's pods. `None` if there is no such range.
     fn ranges(&self, m: (u32, u32)) -> Option<Vec<(u32, u32)>> {
         let (fewest, most) = self.nodes(m)?;
         let leader = &self.spreads[self.leader];
@@ -516,7 +516,7 @@ impl SpreadBound<'_> {
             .collect()
     }
 
-    /// Columns that are worth more than their node at these values, best first.
+    /// Columns whose value at these dual prices exceeds the price of their node, best first.
     fn columns(
         &self,
         kind_sets: &[KindSet],

@@ -318,7 +318,7 @@ fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeK
             near.push((share, other));
         }
     }
-    // A NodePool with few instance types need not have more alternatives than types.
+    // A NodePool with few instance types cannot offer more alternatives than it has types.
     let wanted = least.min(seen.len());
     if near.len() < wanted {
         return None;

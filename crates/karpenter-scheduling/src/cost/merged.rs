@@ -12,7 +12,8 @@ use super::pack::ColumnUse;
 use super::relaxation::Relaxation;
 use super::shapes::{NodeKind, Row};
 
-/// If a node gets less than this share of the value of its column, its pods are left to the packer.
+/// The minimum share of a column's value (at dual prices) that the pods of a node must reach. Below it the node is
+/// dropped, and the packer places its pods.
 const MIN_CONTENT_SHARE: f64 = 0.9;
 
 /// If a row needs more than this share of all nodes because of its limit per node, merged rows do not

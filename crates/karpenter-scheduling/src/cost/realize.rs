@@ -135,8 +135,8 @@ pub(crate) fn with_shares(
     Some(nodes.into_iter().filter(|node| node.pods > 0).map(|node| node.into_claim()).collect())
 }
 
-/// Gives a node `count` pods of a row, from the items with most pods left, so that items with a cap do not
-/// accumulate.
+/// Assigns `count` pods of a row to a node, from the items with the most remaining pods, so that items with a limit
+/// per node are not left over.
 fn distribute(
     ledger: &mut Ledger,
     items: &[Item],

@@ -14,7 +14,7 @@ use super::Ledger;
 use crate::bits::Bits;
 use crate::classes;
 use crate::reservations::{ReservationId, Slots};
-use crate::states::Mark;
+use crate::states::Checkpoint;
 use crate::topology::GroupId;
 
 /// The state between simulations, and the nodes that the current simulation removed.
@@ -141,11 +141,11 @@ impl Ledger {
         self.changes.is_simulating = false;
     }
 
-    /// Drops what simulations cached since a mark.
-    pub(crate) fn forget_since(&mut self, mark: Mark) {
-        self.states.forget_since(mark);
-        self.filters.retain(|(_, state), _| *state < mark.states);
-        self.node_matches.retain(|(added, _), _| *added < mark.added);
+    /// Drops what simulations cached since a checkpoint.
+    pub(crate) fn drop_since(&mut self, checkpoint: Checkpoint) {
+        self.states.drop_since(checkpoint);
+        self.filters.retain(|(_, state), _| *state < checkpoint.states);
+        self.node_matches.retain(|(added, _), _| *added < checkpoint.added);
     }
 
     /// Removes a node and the counts of its pods. The caller updates the domains of spreads.

@@ -31,8 +31,8 @@ pub fn dual_prices(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64
 }
 
 /// An estimate of the least price of these pods on new nodes; a fleet of many such pods comes close to it. It
-/// exceeds [`DualPrices::lower_bound_per_hour`] by capacity that stays unused on every node, which takes long
-/// to prove; nothing is proved here. `None` if nothing is known.
+/// exceeds [`DualPrices::lower_bound_per_hour`] by capacity that no packing can use. It is not a proven bound.
+/// `None` without an estimate.
 pub fn estimated_optimum_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
     cost::estimate(&pods_only(problem, specs), problem)
 }

@@ -86,11 +86,11 @@ impl PodIndex {
     }
 
     /// The pods of some nodes that have to move, by spec, in order of appearance.
-    pub(super) fn moving(&self, nodes: &[usize], least: Mobility) -> Vec<Moving> {
+    pub(super) fn moving(&self, nodes: &[usize], min_mobility: Mobility) -> Vec<Moving> {
         let mut found: Vec<Moving> = Vec::new();
         let mut number_of_spec: FxHashMap<u32, usize> = FxHashMap::default();
         for node in nodes {
-            for pod in self.movable_pods[*node].iter().filter(|pod| pod.mobility >= least) {
+            for pod in self.movable_pods[*node].iter().filter(|pod| pod.mobility >= min_mobility) {
                 let number = *number_of_spec.entry(pod.spec).or_insert_with(|| {
                     found.push(Moving { spec: pod.spec, pods: Vec::new() });
                     found.len() - 1

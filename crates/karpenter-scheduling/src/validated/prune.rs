@@ -58,7 +58,7 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
     });
     plan.unschedulable.retain(|one| covered.take(&[one.pods]));
     if violations.iter().any(is_about_order) {
-        plan.order = one_place_after_the_other(plan);
+        plan.order = nodes_in_sequence(plan);
     } else {
         keep_order(problem, plan, &new_index);
     }
@@ -78,7 +78,7 @@ fn is_about_order(violation: &Violation) -> bool {
 }
 
 /// An order that covers every placed pod. The validator checks whether it satisfies all constraints.
-fn one_place_after_the_other(plan: &Plan) -> Vec<(PodRun, Place)> {
+fn nodes_in_sequence(plan: &Plan) -> Vec<(PodRun, Place)> {
     let existing = plan.existing.iter().map(|one| (Place::Existing(one.node), &one.pods));
     let new = plan.new_nodes.iter().enumerate().map(|(index, node)| (Place::New(index), &node.pods));
     existing.chain(new).flat_map(|(place, pods)| pods.iter().map(move |run| (*run, place))).collect()

@@ -60,7 +60,7 @@ fn unlaunched_claim_has_smallest_allocatable_and_largest_usage() {
     cluster.expected.push(("general-1".to_owned(), pod));
     let round = assemble_cluster(&cluster);
     assert_eq!((round.problem.nodes[0].pods.len(), round.problem.pods.len()), (1, 0));
-    cluster.leaving.insert("general-1".to_owned());
+    cluster.marked_for_deletion.insert("general-1".to_owned());
     let round = assemble_cluster(&cluster);
     assert_eq!((round.problem.nodes.len(), round.problem.pods.len()), (0, 1));
     assert_eq!(round.problem.pools[0].usage.get("nodes"), 0);
@@ -74,7 +74,7 @@ fn pods_of_deleted_nodes_are_not_counted() {
     let mut cluster = cluster(&text);
     let round = assemble_cluster(&cluster);
     assert_eq!((round.problem.nodes.len(), round.problem.nodes[0].pods.len()), (1, 1));
-    cluster.leaving.insert("n1".to_owned());
+    cluster.marked_for_deletion.insert("n1".to_owned());
     let round = assemble_cluster(&cluster);
     assert_eq!((round.problem.nodes.len(), round.problem.pods.len()), (0, 0));
 }

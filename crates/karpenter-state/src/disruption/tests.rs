@@ -103,7 +103,7 @@ fn round(text: &str) -> AssembledCluster {
 }
 
 #[test]
-fn reservation_of_machine_is_read_from_label_of_its_provider() {
+fn reservation_of_node_is_read_from_label_of_its_provider() {
     let label = "example.com/reservation";
     let reserved =
         state_node("a", "general", "").replace("labels:\n", &format!("labels:\n    {label}: r-1\n"));
@@ -117,7 +117,7 @@ fn reservation_of_machine_is_read_from_label_of_its_provider() {
 }
 
 #[test]
-fn machine_has_the_facts_of_claim_node_and_labels() {
+fn state_node_has_facts_of_claim_node_and_labels() {
     let drifted = format!(
         "lastPodEventTime: '2026-01-01T11:30:00Z', {}, {{type: Drifted, status: 'True', lastTransitionTime: '2026-01-01T11:45:00Z', reason: NodePoolDrifted, message: ''}}]",
         INITIALIZED.trim_end_matches(']')
@@ -161,7 +161,7 @@ fn machine_has_the_facts_of_claim_node_and_labels() {
 }
 
 #[test]
-fn marks_of_cluster_state_are_set_on_machines() {
+fn cluster_state_is_set_on_state_nodes() {
     let text = pool("general", "", "")
         + &state_node("a", "general", INITIALIZED)
         + &state_node("b", "general", INITIALIZED)
@@ -174,13 +174,13 @@ fn marks_of_cluster_state_are_set_on_machines() {
             "",
         );
     let round = round_with(&text, |live, input| {
-        live.leaving.insert("a".to_owned());
+        live.marked_for_deletion.insert("a".to_owned());
         input.nominated.insert("node-b".to_owned());
         input.pods_moved_at_secs.insert("uid-r".to_owned(), 7);
         input.claims_moved_onto_at_secs.insert("uid-c".to_owned(), 8);
         input.moved_last_hour.insert("general".to_owned(), 9);
     });
-    let [a, b, c, d] = &round.cluster.state_nodes[..] else { panic!("four machines") };
+    let [a, b, c, d] = &round.cluster.state_nodes[..] else { panic!("four nodes") };
     assert!(a.is_marked_for_deletion && a.at.is_none() && !b.is_marked_for_deletion);
     assert!(b.is_nominated && !c.is_nominated);
     assert_eq!((c.pods[0].moved_at_secs, c.moved_onto_at_secs), (Some(7), Some(8)));
@@ -190,7 +190,7 @@ fn marks_of_cluster_state_are_set_on_machines() {
 }
 
 #[test]
-fn pods_move_stay_or_are_blocked_in_the_order_of_their_node() {
+fn mobility_of_pods_is_in_order_of_their_node() {
     let daemon =
         "ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, name: d, uid: uid-d, controller: true}]";
     let kept = "annotations: {karpenter.sh/do-not-disrupt: 'true'}";
@@ -260,7 +260,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
     // By the mark of the process, of the claim, and of the node.
     let marks: [fn(&mut ClusterInput); 3] = [
         |live| {
-            live.leaving.insert("a".to_owned());
+            live.marked_for_deletion.insert("a".to_owned());
         },
         |live| {
             let at = live.node_claims[0].metadata.creation_timestamp.clone();
@@ -273,7 +273,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
     ];
     for (index, mark) in marks.into_iter().enumerate() {
         let round = round_with(&text, |live, _| mark(live));
-        let [a, _] = &round.cluster.state_nodes[..] else { panic!("two machines") };
+        let [a, _] = &round.cluster.state_nodes[..] else { panic!("two nodes") };
         assert!(a.is_marked_for_deletion && a.at.is_none(), "{index}");
         let waiting: Vec<&str> = a.pods.iter().map(|one| &*one.name).collect();
         assert_eq!(waiting, ["default/waits"], "{index}");
@@ -307,7 +307,7 @@ fn nominated_pod_reserves_capacity_and_does_not_move() {
 }
 
 #[test]
-fn node_is_closed_to_movers_until_consolidate_after() {
+fn node_within_consolidate_after_takes_no_moved_pods() {
     // No pod event for an hour.
     let cases = [
         ("consolidateAfter: 0s", false, Some(0)),

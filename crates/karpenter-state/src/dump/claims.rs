@@ -46,7 +46,7 @@ impl<'a> Index<'a> {
     }
 }
 
-pub(super) fn is_leaving(claim: &NodeClaim) -> bool {
+pub(super) fn is_terminating(claim: &NodeClaim) -> bool {
     let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let is_true = |one: &Condition| one.status == ConditionStatus::True;
     claim.metadata.deletion_timestamp.is_some()

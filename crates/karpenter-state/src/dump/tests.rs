@@ -132,8 +132,8 @@ fn invalid_cost_annotations_are_noted() {
 
 #[test]
 fn pods_of_deleted_nodes_are_pending() {
-    let leaving = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
-    let text = format!("{POOL}---{leaving}{}", pod("p", "nodeName: n1", "phase: Running"));
+    let deleted = NODE.replace("uid: uid-n1", "uid: uid-n1\n  deletionTimestamp: '2026-01-01T12:00:00Z'");
+    let text = format!("{POOL}---{deleted}{}", pod("p", "nodeName: n1", "phase: Running"));
     let (cluster, notes) = cluster(&text);
     assert!(cluster.state_nodes[0].is_marked_for_deletion && cluster.state_nodes[0].at.is_none());
     assert_eq!((cluster.problem.nodes.len(), cluster.problem.pods.len()), (0, 1));

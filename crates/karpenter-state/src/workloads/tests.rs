@@ -101,8 +101,8 @@ fn existing_pods_count_as_replicas() {
     assert_eq!(names(&all), [("web-h-1,web-h-2,web-h-3".to_owned(), 3)]);
     // A terminal or terminating pod does not count as a replica.
     let done = format!("{one}status: {{phase: Failed}}\n");
-    let leaving = owned_pod("web-h-2", "ReplicaSet", "web-h", ", deletionTimestamp: 2026-01-01T00:00:00Z");
-    assert_eq!(names(&format!("{deployment}{done}{leaving}")), [("web-#".to_owned(), 3)]);
+    let deleted = owned_pod("web-h-2", "ReplicaSet", "web-h", ", deletionTimestamp: 2026-01-01T00:00:00Z");
+    assert_eq!(names(&format!("{deployment}{done}{deleted}")), [("web-#".to_owned(), 3)]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Small constructors of model values that the workloads share.
+//! Constructors of model values for the workloads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use karpenter_model::selector::{LabelSelector, Labels};
 
 pub(crate) const MIB: i64 = 1 << 20;
 
-/// A pod in namespace `default` that asks for cpu and memory and nothing else.
+/// A pod in namespace `default` with requests for cpu and memory only.
 pub(crate) fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
     let mut requests = ResourceList::new();
     requests.set(CPU, cpu_millis);

@@ -1,5 +1,5 @@
-//! The pools and catalogs of the workloads: upstream's four hundred fake types, and the built-in AWS catalog behind
-//! NodePools as people write them.
+//! NodePools and instance types of the workloads: the 400 fake types of upstream's benchmark, and the built-in AWS
+//! catalog with typical NodePools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -16,18 +16,18 @@ use super::build::MIB;
 
 const FAKE_TYPES: i64 = 400;
 
-/// Which NodePool over the AWS catalog.
+/// A NodePool over the AWS catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AwsPool {
-    /// Categories c, m and r, generation above 2, amd64, on-demand: the usual first NodePool.
+    /// Categories c, m and r, generation above 2, amd64, on-demand: a typical first NodePool.
     Default,
-    /// The same with 4, 8, 16 or 32 vCPU.
+    /// The same, limited to 4, 8, 16 or 32 vCPUs.
     Capped,
-    /// Every amd64 type, on-demand.
+    /// All amd64 types, on-demand.
     Everything,
 }
 
-/// Resolved once: a provider keeps its catalog between plans, so this is not part of what is measured.
+/// Resolved once and not measured: a provider keeps its instance types between plans.
 static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> =
     LazyLock::new(|| Arc::new(aws::catalog().resolve(&AwsNodeClass::default())));
 
@@ -38,7 +38,7 @@ pub(crate) fn aws_problem(pool: AwsPool, pods: Vec<PodGroup>) -> Problem {
         values(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND]),
         values(labels::ARCH, &["amd64"]),
         values(labels::OS, &["linux"]),
-        // The reference measurements were made without bare metal.
+        // The reference measurements exclude bare metal.
         Requirement::new(aws::labels::INSTANCE_SIZE, Operator::NotIn, metal_sizes(&types)),
     ]
     .into_iter()
@@ -64,7 +64,7 @@ fn metal_sizes(types: &[InstanceType]) -> BTreeSet<Arc<str>> {
         .collect()
 }
 
-/// kwok's own types of at most 32 vCPU: amd64, Linux, on-demand.
+/// kwok's instance types with at most 32 vCPUs: amd64, Linux, on-demand.
 pub(crate) fn kwok_problem(pods: Vec<PodGroup>) -> Problem {
     let types = Arc::new(kwok::generic());
     let values = |key: &str, values: &[&str]| Requirement::in_values(key, values.iter().copied());
@@ -80,7 +80,7 @@ pub(crate) fn kwok_problem(pods: Vec<PodGroup>) -> Problem {
     problem(types, requirements, &well_known, pods)
 }
 
-/// Type i of upstream's benchmark has i CPUs, 2·i GiB and 10·i pods, at one price everywhere.
+/// Type i of upstream's benchmark has i CPUs, 2·i GiB and 10·i pods; all have the same price.
 pub(crate) fn fake_problem(pods: Vec<PodGroup>) -> Problem {
     let types = Arc::new((1..=FAKE_TYPES).map(fake_type).collect());
     problem(types, Requirements::new(), &["size", "special", "integer"], pods)

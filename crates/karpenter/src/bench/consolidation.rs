@@ -1,7 +1,7 @@
-//! W7: clusters that were packed well once and lost pods since, and how they are made cheap again.
+//! W7: consolidation of clusters that were packed well and lost pods since.
 //!
-//! Every pass is what the disruption controller decides about a snapshot; here it is carried out at once and the next
-//! snapshot is taken, until nothing is left to do. Budgets, delays and pod disruption budgets stand in nobody's way.
+//! Each pass evaluates a snapshot like the disruption controller; its commands are applied to the snapshot at once,
+//! until no command is left. Budgets, delays and PodDisruptionBudgets do not limit it.
 
 mod fleets;
 mod table;
@@ -18,9 +18,9 @@ use super::measure::{peak_rss_mib, reset_peak_rss};
 pub(crate) use fleets::{Case, cases};
 pub(crate) use table::{write_json, write_table};
 
-/// Upstream's rules take one command per pass; a cluster of a thousand nodes needs more than sixty.
+/// Upstream's rules execute one command per pass; a cluster of 1,000 nodes needs more than 60 passes.
 const PASSES_MAX: usize = 400;
-/// Where the Go original came to rest: about seven percent over the bound.
+/// Where upstream's consolidation ends: about 7 % above the lower bound.
 const REFERENCE_GAP: f64 = 1.07;
 
 #[derive(Debug, Clone, Serialize)]
@@ -31,16 +31,16 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
-    /// One look at the whole cluster, every candidate considered; the first often only finds empty nodes.
+    /// The longest evaluation of the whole cluster; the first evaluation often finds only empty nodes.
     pub(crate) longest_pass_ms: f64,
-    /// All passes together, the last one that finds nothing included.
+    /// All passes, including the last one without a command.
     pub(crate) total_ms: f64,
     pub(crate) passes: usize,
-    /// False if there was still something to do after as many passes as are made.
+    /// False if commands were left after the maximum number of passes.
     pub(crate) is_at_rest: bool,
     pub(crate) commands: usize,
     pub(crate) pods_moved: usize,
-    /// Pods moved until the cluster cost seven percent more than the bound.
+    /// Pods moved until the cluster's price was 7 % above the lower bound.
     pub(crate) pods_moved_to_reference: Option<usize>,
     pub(crate) nodes_after: usize,
     pub(crate) hourly_before: f64,
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     pub(crate) gap_before_percent: f64,
     pub(crate) gap_after_percent: f64,
     pub(crate) peak_rss_mib: Option<f64>,
-    /// Pods moved so far, and what the cluster costs then.
+    /// Pods moved so far, and the price of the cluster at that point.
     pub(crate) curve: Vec<(usize, f64)>,
 }
 

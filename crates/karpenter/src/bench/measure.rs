@@ -1,4 +1,4 @@
-//! One timed run: `schedule` from a problem to a plan, set-up included, and what the plan looks like.
+//! Measures one run of `schedule`, including set-up, and properties of the plan.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) pods: u32,
     pub(crate) classes: u32,
-    /// The whole call, from the problem to the plan.
+    /// The whole call, from problem to plan.
     pub(crate) ms: f64,
     pub(crate) pods_per_second: f64,
     pub(crate) validate_ms: f64,
-    /// How many rules the independent validator found broken; any is a bug.
+    /// Number of violations that the validator found; any is a bug.
     pub(crate) violation_count: usize,
-    /// The first of them.
+    /// The first violations.
     pub(crate) violations: Vec<String>,
     pub(crate) nodes: usize,
     pub(crate) unschedulable: u64,
@@ -34,9 +34,9 @@ pub(crate) struct Run {
     pub(crate) gap_percent: Option<f64>,
     pub(crate) options_min: usize,
     pub(crate) options_median: usize,
-    /// The process's peak since the run started, where the system lets it be reset.
+    /// Peak memory of the process since the run started, if the system can reset it.
     pub(crate) peak_rss_mib: Option<f64>,
-    /// The run's pods per second over the best that the Go original was measured at.
+    /// Pods per second, divided by the highest measured rate of upstream.
     pub(crate) times_reference: Option<f64>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     }
 }
 
-/// Instance types per planned node: the fewest, and the median.
+/// Instance type options per planned node: minimum and median.
 fn options(plan: &Plan) -> (usize, usize) {
     let mut counts: Vec<usize> = plan.new_nodes.iter().map(|node| node.instance_type_options.len()).collect();
     counts.sort_unstable();
     (counts.first().copied().unwrap_or(0), counts.get(counts.len() / 2).copied().unwrap_or(0))
 }
 
-/// Linux only; elsewhere the figure stays empty or covers the whole process.
+/// Linux only; elsewhere the value is empty or covers the whole process.
 pub(crate) fn reset_peak_rss() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,7 +1,7 @@
-//! What the Go original reached on comparable workloads: version 1.15.0 of its scheduling library, called directly on
-//! two cores with a fresh scheduler per run. Measured once; see docs/bench.md for how far to trust it.
+//! Measured speed of upstream's scheduler (version 1.15.0), called directly on two cores with a new scheduler per
+//! run. docs/bench.md has the method.
 
-/// Pods per second, lowest and highest over the instances measured.
+/// Pods per second: lowest and highest measured value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Reference {
     pub(crate) lowest: f64,

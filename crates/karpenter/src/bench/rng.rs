@@ -1,6 +1,5 @@
-//! SplitMix64: a tiny seeded generator, so that a workload is the same on every machine and in every version.
-//!
-//! Good enough to draw test workloads; never used for a decision.
+//! SplitMix64: a small seeded generator, so that a workload is equal on every computer and in every version. Not used
+//! for decisions.
 
 pub(crate) struct SplitMix64 {
     state: u64,

@@ -1,4 +1,4 @@
-//! The generators: same seed, same workload; the counts and shapes the documentation promises.
+//! Workload generators: equal seeds give equal workloads, with the documented counts and shapes.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +18,14 @@ fn small_cases() -> Vec<Case> {
 }
 
 #[test]
-fn the_generator_matches_the_published_sequence() {
+fn generator_matches_published_sequence() {
     let mut rng = SplitMix64::new(1_234_567);
     let drawn: Vec<u64> = (0..3).map(|_| rng.next()).collect();
     assert_eq!(drawn, [6457827717110365317, 3203168211198807973, 9817491932198370423]);
 }
 
 #[test]
-fn a_case_has_the_pods_it_says_and_is_the_same_every_time() {
+fn case_is_deterministic_and_has_its_number_of_pods() {
     for case in small_cases() {
         let (first, second) = (case.problem(), case.problem());
         assert_eq!(pods(&first), u64::from(case.pods), "{}", case.name);
@@ -37,7 +37,7 @@ fn a_case_has_the_pods_it_says_and_is_the_same_every_time() {
 }
 
 #[test]
-fn seeds_make_different_workloads() {
+fn different_seeds_give_different_workloads() {
     let grids: Vec<Problem> =
         small_cases().iter().filter(|case| case.workload == 2).map(Case::problem).collect();
     let counts = |problem: &Problem| -> Vec<u32> { problem.pods.iter().map(|group| group.count()).collect() };
@@ -46,7 +46,7 @@ fn seeds_make_different_workloads() {
 }
 
 #[test]
-fn upstreams_mix_has_a_fifth_of_each_kind() {
+fn upstream_mix_has_a_fifth_of_each_kind() {
     let case = small_cases().into_iter().find(|case| case.name == "mix 1000").expect("listed");
     let problem = case.problem();
     let count = |kind: fn(&karpenter_model::pod::PodSpec) -> bool| -> u32 {
@@ -61,7 +61,7 @@ fn upstreams_mix_has_a_fifth_of_each_kind() {
 }
 
 #[test]
-fn the_capped_pool_leaves_only_its_sizes() {
+fn capped_nodepool_allows_only_its_sizes() {
     let case = small_cases().into_iter().find(|case| case.name == "grid 4-32 vCPU").expect("listed");
     let problem = case.problem();
     let requirements = &problem.pools[0].requirements;
@@ -74,7 +74,7 @@ fn the_capped_pool_leaves_only_its_sizes() {
 }
 
 #[test]
-fn at_most_three_violations_are_printed_and_the_rest_is_counted() {
+fn at_most_three_violations_are_printed_and_others_counted() {
     let case = small_cases().into_iter().min_by_key(|case| case.pods).expect("listed");
     let mut run = measure::run(&case, Mode::Compat, 0);
     assert_eq!((run.violation_count, violation_lines(&run)), (0, vec![]));
@@ -90,7 +90,7 @@ fn at_most_three_violations_are_printed_and_the_rest_is_counted() {
 }
 
 #[test]
-fn plans_for_upstreams_mix_break_no_rule_in_either_mode() {
+fn plans_for_upstream_mix_are_valid_in_both_modes() {
     for case in small_cases().into_iter().filter(|case| case.workload == 1) {
         for mode in [Mode::Compat, Mode::Cost] {
             let run = measure::run(&case, mode, EFFORT_DEFAULT);
@@ -101,7 +101,7 @@ fn plans_for_upstreams_mix_break_no_rule_in_either_mode() {
 }
 
 #[test]
-fn fragmented_fleets_come_to_rest_and_cost_little_more_than_they_must() {
+fn consolidation_of_fragmented_clusters_ends_near_the_lower_bound() {
     for case in super::consolidation::cases(1, Some(2_000)) {
         let again = super::consolidation::cases(1, Some(2_000));
         let same = again.iter().find(|other| other.name == case.name).expect("listed");

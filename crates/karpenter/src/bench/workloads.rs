@@ -1,6 +1,4 @@
-//! The six workloads: which pods, on which catalog, how many and from which seed.
-//!
-//! A case is a recipe; nothing is generated before it runs, so that a filtered run costs nothing for the rest.
+//! The six workloads: pods, instance types, size and seed of each case. A case is generated only when it runs.
 
 use karpenter_model::labels::{HOSTNAME, ZONE};
 use karpenter_model::pod::PodSpec;
@@ -14,7 +12,7 @@ use super::rng::SplitMix64;
 
 pub(crate) struct Case {
     pub(crate) workload: u8,
-    /// Cases of one name differ only in their seed and are averaged in the table.
+    /// Cases with the same name differ only in their seed and share a table row.
     pub(crate) name: String,
     pub(crate) seed: u64,
     pub(crate) pods: u32,
@@ -31,10 +29,10 @@ impl Case {
 const CPU_MILLIS: [i64; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [i64; 6] = [100, 256, 512, 1024, 2048, 4096];
 const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-/// Upstream's benchmark has one fixed seed.
+/// Upstream's benchmark has one seed.
 const UPSTREAM_SEED: u64 = 42;
 
-/// Every case, smallest number first within a workload.
+/// All cases, ordered by workload and size.
 pub(crate) fn cases(seeds: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     upstream_mix_cases(&mut cases);
@@ -60,7 +58,7 @@ fn case(
 
 fn upstream_mix_cases(cases: &mut Vec<Case>) {
     for pods in [1, 50, 100, 500, 1000, 2000, 5000, 10_000, 20_000] {
-        // The original's rate was measured between 500 and 10,000 pods.
+        // Upstream's rate was measured between 500 and 10,000 pods.
         let reference = (500..=10_000).contains(&pods).then_some(reference::UPSTREAM_MIX);
         let build = move || fake_problem(diverse_pods(pods, UPSTREAM_SEED));
         cases.push(case(1, format!("mix {pods}"), UPSTREAM_SEED, pods, reference, build));
@@ -121,8 +119,8 @@ fn grid_pod(rng: &mut SplitMix64) -> PodSpec {
     pod(cpu_millis, rng.choose(&MEMORY_MIB))
 }
 
-/// Upstream's mix: a fifth each of plain pods, zonal spread, hostname spread, zonal self-affinity and pods that all
-/// exclude each other by hostname. Spread pods select a label value drawn independently of their own.
+/// Upstream's mix: 20 % each of plain pods, zonal spread, hostname spread, zonal self-affinity and pods with mutual
+/// anti-affinity by hostname. The label that a spread pod selects is drawn independently of its own label.
 fn diverse_pods(count: u32, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(seed);
     let fifth = count / 5;
@@ -151,7 +149,8 @@ fn diverse_pods(count: u32, seed: u64) -> Vec<PodGroup> {
     grouped("mix", specs)
 }
 
-/// Pods with one preference that can be met (a zone) and two that soon cannot (apart by zone and by hostname).
+/// Pods with one preference that can be satisfied (a zone) and two that soon cannot (anti-affinity by zone and by
+/// hostname).
 fn preference_pods(count: u32, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(seed);
     let own = labels("app", "nginx");
@@ -171,7 +170,7 @@ fn grid_pods(count: u32, seed: u64) -> Vec<PodGroup> {
     grouped("grid", (0..count).map(|_| grid_pod(&mut rng)).collect::<Vec<_>>())
 }
 
-/// Services as they are sized by hand: round CPU numbers, half to sixteen GiB per core, a few much larger than most.
+/// Services with typical manual sizes: round CPU numbers, 0.5 to 16 GiB per core, a few much larger than most.
 pub(crate) fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
     const CPU: [i64; 17] =
         [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000];

@@ -12,7 +12,7 @@ pub(crate) struct BootstrapArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BootstrapCloud {
-    /// Least-privilege IAM policies, the role of nodes, and the interruption queue, for an AWS account
+    /// Print IAM policies with least privilege, the node role and the interruption queue for an AWS account
     Aws(BootstrapAwsArguments),
 }
 
@@ -26,65 +26,66 @@ pub(crate) struct BootstrapAwsArguments {
     #[arg(short = 'o', long, value_enum, default_value_t = BootstrapFormat::Cloudformation)]
     pub(crate) output: BootstrapFormat,
 
-    /// Number of the account; needed for -o json, found out by the tools otherwise
+    /// Account id; required for -o json, otherwise detected by the tools
     #[arg(long, value_name = "NUMBER", value_parser = parse_account)]
     pub(crate) account: Option<String>,
 
-    /// Region of the cluster, by default that of AWS_REGION; needed for -o json, found out by the tools otherwise
+    /// Region of the cluster, by default AWS_REGION; required for -o json, otherwise detected by the tools
     #[arg(long, value_name = "REGION", value_parser = parse_region)]
     pub(crate) region: Option<String>,
 
-    /// Partition of AWS, for -o json; by default the one that the region belongs to
+    /// AWS partition, for -o json; by default that of the region
     #[arg(long, value_name = "PARTITION", value_parser = PARTITIONS)]
     pub(crate) partition: Option<String>,
 
-    /// Role of nodes, with its path if it has one, such as team/nodes; may be given several times, and the controller
-    /// can give nodes these roles only. By default KarpenterNodeRole-CLUSTER
+    /// Node role, with its path if it has one, such as team/nodes; repeatable. The controller may pass only these
+    /// roles to nodes. By default KarpenterNodeRole-CLUSTER
     #[arg(long, value_name = "ROLE", value_parser = RoleName::parse)]
     pub(crate) node_role: Vec<RoleName>,
 
-    /// Leave the roles of nodes out: they are there already
+    /// Do not create the node roles; they exist already
     #[arg(long)]
     pub(crate) no_create_node_role: bool,
 
-    /// Name of the interruption queue, by default that of the cluster
+    /// Name of the interruption queue; by default the cluster name
     #[arg(long, value_name = "NAME", value_parser = parse_queue)]
     pub(crate) queue: Option<String>,
 
-    /// SSM parameter of your own that node classes take images from, by name or ARN; may be given several times
+    /// Custom SSM parameter from which node classes take AMIs, by name or ARN; repeatable
     #[arg(long, value_name = "PARAMETER", value_parser = parse_parameter)]
     pub(crate) ssm_parameter: Vec<String>,
 
-    /// Make the controller's role, for a service account (IRSA): issuer of the cluster's tokens, or ARN of its provider in IAM
+    /// Create the controller role for a service account with IRSA: issuer URL of the cluster, or ARN of its OIDC
+    /// provider in IAM
     #[arg(long, value_name = "URL|ARN", value_parser = OidcProvider::parse, conflicts_with = "pod_identity")]
     pub(crate) oidc_provider: Option<OidcProvider>,
 
-    /// Make the controller's role, for a service account with EKS pod identity
+    /// Create the controller role for a service account with EKS Pod Identity
     #[arg(long)]
     pub(crate) pod_identity: bool,
 
-    /// Namespace of the controller's service account, for its role
+    /// Namespace of the controller's service account, for the controller role
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", value_parser = parse_object)]
     pub(crate) namespace: String,
 
-    /// Name of the controller's service account, for its role
+    /// Name of the controller's service account, for the controller role
     #[arg(long, value_name = "NAME", default_value = "karpenter", value_parser = parse_object)]
     pub(crate) service_account: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BootstrapFormat {
-    /// The policies' documents, by name
+    /// Policy documents by name
     Json,
-    /// A stack, for `aws cloudformation deploy`
+    /// A template for `aws cloudformation deploy`
     Cloudformation,
     /// Terraform's JSON syntax, to be saved as karpenter.tf.json
     Terraform,
-    /// Commands of the AWS CLI, which may be run again
+    /// An idempotent shell script of AWS CLI commands
     Cli,
 }
 
-/// What EKS allows: nothing that a shell, a template or an ARN would read as something else.
+/// The characters that EKS allows; none has a meaning in a shell, a template or an ARN.
 fn parse_cluster(text: &str) -> Result<String, String> {
     let is_valid = (1..=100).contains(&text.len())
         && text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -98,7 +99,7 @@ fn parse_cluster(text: &str) -> Result<String, String> {
 fn parse_account(text: &str) -> Result<String, String> {
     match text.len() == 12 && text.bytes().all(|digit| digit.is_ascii_digit()) {
         true => Ok(text.to_owned()),
-        false => Err("valid: the 12 digits of an account".to_owned()),
+        false => Err("valid: an account id of 12 digits".to_owned()),
     }
 }
 
@@ -122,7 +123,7 @@ fn parse_parameter(text: &str) -> Result<String, String> {
     }
 }
 
-/// A name that Kubernetes would take.
+/// Checks a Kubernetes object name.
 fn parse_object(text: &str) -> Result<String, String> {
     let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let is_valid = (1..=253).contains(&text.len())

@@ -1,5 +1,5 @@
-//! Flags with one dash, as Go's flag package takes them: `-log-level=debug` is `--log-level=debug`. Only for the
-//! controller, whose arguments people bring along, and only for flags that it has.
+//! Accepts flags with one dash, as Go's flag package does: `-log-level=debug` is `--log-level=debug`. Only for
+//! `karpenter controller`, so that arguments of upstream's controller keep working, and only for its flags.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use super::Cli;
 
 pub(super) const CONTROLLER: &str = "controller";
 
-/// The arguments of the process with a second dash where one is missing.
+/// The arguments of the process, with a second dash where one is missing.
 pub(crate) fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.get(1).is_none_or(|command| command != CONTROLLER) {
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn known_flags_of_the_controller_get_their_second_dash() {
+    fn controller_flags_with_one_dash_get_a_second() {
         let given =
             ["controller", "-log-level=debug", "-metrics-port", "8080", "--provider=kwok", "-h", "-other=1"];
         let expected = [

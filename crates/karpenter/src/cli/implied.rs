@@ -1,4 +1,5 @@
-//! Arguments without a subcommand: in a pod they are the controller's, as upstream's image takes them.
+//! Adds the subcommand `controller` if arguments have none and the process runs in a pod, as upstream's image has no
+//! subcommands.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -6,20 +7,20 @@ use std::path::Path;
 
 use super::go_flags::CONTROLLER;
 
-/// Kubernetes mounts it into every pod that may use the API.
+/// Mounted into pods that may use the Kubernetes API.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// Upstream's charts set at least one of them on the controller.
+/// Upstream's chart sets at least one of these variables.
 const CHART_VARIABLES: [&str; 2] = ["CLUSTER_NAME", "KARPENTER_SERVICE"];
 
-/// What decides whether a bare invocation means the controller.
+/// The properties of the process that decide whether `controller` is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct ProcessEnvironment {
     pub(crate) has_service_account_token: bool,
     pub(crate) has_chart_variable: bool,
     pub(crate) is_terminal: bool,
 }
 
-impl Surroundings {
+impl ProcessEnvironment {
     pub(crate) fn of_process() -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
@@ -29,25 +30,26 @@ impl Surroundings {
         }
     }
 
-    /// A shell may have `CLUSTER_NAME` from a tutorial: a person at a terminal gets the help instead.
+    /// A shell may have `CLUSTER_NAME` set, so `controller` is not added if the output is a terminal: the user gets
+    /// the help.
     fn is_controller(self) -> bool {
         self.has_service_account_token || (self.has_chart_variable && !self.is_terminal)
     }
 }
 
-/// The arguments of the process, with `controller` inserted where no subcommand is given and the controller is meant.
+/// The arguments of the process, with `controller` inserted if it is implied.
 pub(crate) fn with_subcommand(
     arguments: impl IntoIterator<Item = OsString>,
-    surroundings: Surroundings,
+    environment: ProcessEnvironment,
 ) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if surroundings.is_controller() && arguments.get(1).is_none_or(is_flag_of_controller) {
+    if environment.is_controller() && arguments.get(1).is_none_or(is_flag_of_controller) {
         arguments.insert(1.min(arguments.len()), CONTROLLER.into());
     }
     arguments
 }
 
-/// Every flag but those that the bare program has itself.
+/// All flags except those of the program itself, such as --help.
 fn is_flag_of_controller(argument: &OsString) -> bool {
     let own = ["-h", "--help", "-V", "--version"];
     argument.to_str().is_some_and(|text| text.starts_with('-') && !own.contains(&text))
@@ -57,37 +59,38 @@ fn is_flag_of_controller(argument: &OsString) -> bool {
 mod tests {
     use super::*;
 
-    const POD: Surroundings =
-        Surroundings { has_service_account_token: true, has_chart_variable: false, is_terminal: false };
-    const CHART: Surroundings =
-        Surroundings { has_service_account_token: false, has_chart_variable: true, is_terminal: false };
+    const POD: ProcessEnvironment =
+        ProcessEnvironment { has_service_account_token: true, has_chart_variable: false, is_terminal: false };
+    const CHART: ProcessEnvironment =
+        ProcessEnvironment { has_service_account_token: false, has_chart_variable: true, is_terminal: false };
 
-    fn completed(arguments: &[&str], surroundings: Surroundings) -> Vec<String> {
+    fn completed(arguments: &[&str], environment: ProcessEnvironment) -> Vec<String> {
         let all = ["karpenter"].iter().chain(arguments).map(OsString::from);
-        let all = with_subcommand(all, surroundings);
+        let all = with_subcommand(all, environment);
         all.into_iter().skip(1).map(|one| one.into_string().expect("text")).collect()
     }
 
     #[test]
-    fn bare_invocation_in_a_pod_is_the_controller() {
-        for surroundings in [POD, CHART, Surroundings { is_terminal: true, ..POD }] {
-            assert_eq!(completed(&[], surroundings), ["controller"], "{surroundings:?}");
+    fn without_subcommand_in_a_pod_controller_is_implied() {
+        for environment in [POD, CHART, ProcessEnvironment { is_terminal: true, ..POD }] {
+            assert_eq!(completed(&[], environment), ["controller"], "{environment:?}");
             let flags = ["--log-level", "debug", "-metrics-port=0"];
-            assert_eq!(completed(&flags, surroundings)[0], "controller", "{surroundings:?}");
-            assert_eq!(completed(&flags, surroundings)[1..], flags, "{surroundings:?}");
+            assert_eq!(completed(&flags, environment)[0], "controller", "{environment:?}");
+            assert_eq!(completed(&flags, environment)[1..], flags, "{environment:?}");
         }
     }
 
     #[test]
-    fn bare_invocation_elsewhere_is_left_alone() {
-        for surroundings in [Surroundings::default(), Surroundings { is_terminal: true, ..CHART }] {
-            assert_eq!(completed(&[], surroundings), [""; 0], "{surroundings:?}");
-            assert_eq!(completed(&["--log-level=debug"], surroundings), ["--log-level=debug"]);
+    fn without_subcommand_elsewhere_nothing_is_implied() {
+        for environment in [ProcessEnvironment::default(), ProcessEnvironment { is_terminal: true, ..CHART }]
+        {
+            assert_eq!(completed(&[], environment), [""; 0], "{environment:?}");
+            assert_eq!(completed(&["--log-level=debug"], environment), ["--log-level=debug"]);
         }
     }
 
     #[test]
-    fn subcommands_help_and_version_are_left_alone() {
+    fn subcommands_help_and_version_are_unchanged() {
         for given in [["plan", "-f"], ["controller", "--provider=kwok"], ["--help", "x"], ["-V", "x"]] {
             assert_eq!(completed(&given, POD), given);
         }

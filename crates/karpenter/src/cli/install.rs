@@ -25,7 +25,7 @@ impl From<InstallProvider> for karpenter_api::labels::Provider {
 
 #[derive(Debug, Args)]
 pub(crate) struct InstallArguments {
-    /// Where nodes come from; needed unless --crds-only
+    /// Cloud provider; required unless --crds-only
     #[arg(long, value_enum, required_unless_present = "crds_only")]
     pub(crate) provider: Option<InstallProvider>,
 
@@ -33,11 +33,11 @@ pub(crate) struct InstallArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Namespace of the controller; created if it is not there
+    /// Namespace of the controller; created if it does not exist
     #[arg(long, default_value = "kube-system")]
     pub(crate) namespace: String,
 
-    /// What all objects are called, or begin with
+    /// Name of the objects, or the prefix of their names
     #[arg(long, default_value = "karpenter")]
     pub(crate) name: String,
 
@@ -45,15 +45,15 @@ pub(crate) struct InstallArguments {
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
 
-    /// Copies of the controller, of which one works at a time
+    /// Number of replicas of the controller; one is the leader
     #[arg(long, default_value_t = 2)]
     pub(crate) replicas: u32,
 
-    /// CPU that each copy asks for
+    /// CPU request of each replica
     #[arg(long, value_name = "QUANTITY", default_value = "1")]
     pub(crate) cpu: String,
 
-    /// Memory that each copy asks for and may use
+    /// Memory request and limit of each replica
     #[arg(long, value_name = "QUANTITY", default_value = "1Gi")]
     pub(crate) memory: String,
 
@@ -61,31 +61,31 @@ pub(crate) struct InstallArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster_name: Option<String>,
 
-    /// aws: address of the API server that new nodes connect to; by default EKS is asked for it
+    /// aws: URL of the API server that new nodes connect to; by default read from EKS
     #[arg(long, value_name = "URL")]
     pub(crate) cluster_endpoint: Option<String>,
 
-    /// aws: name of the queue that interruption messages come through
+    /// aws: name of the interruption queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) interruption_queue: Option<String>,
 
-    /// aws: the IAM role of the controller, for IAM roles for service accounts; not needed with pod identity
+    /// aws: ARN of the controller role, for IRSA; not needed with EKS Pod Identity
     #[arg(long, value_name = "ARN")]
     pub(crate) role_arn: Option<String>,
 
-    /// aws: region of the machines; by default that of the machine the controller runs on
+    /// aws: region; by default that of the instance on which the controller runs
     #[arg(long, value_name = "REGION")]
     pub(crate) region: Option<String>,
 
-    /// Gates of the controller, as Name=true,Name=false
+    /// Feature gates of the controller, as Name=true,Name=false
     #[arg(long, value_name = "GATES")]
     pub(crate) feature_gates: Option<String>,
 
-    /// What the controller logs: debug, info, warn or error
+    /// Log level of the controller: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
 
-    /// Any other setting of the controller, by the variable that `karpenter controller --help` lists; repeatable
+    /// Environment variable of the controller, for any setting that `karpenter controller --help` lists; repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
 
@@ -93,31 +93,32 @@ pub(crate) struct InstallArguments {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]
     pub(crate) service_account_annotation: Vec<(String, String)>,
 
-    /// Also install and serve Provisioner and AWSNodeTemplate of the API before v1
+    /// Also install and serve Provisioner and AWSNodeTemplate (v1alpha5 API)
     #[arg(long)]
     pub(crate) legacy_api: bool,
 
-    /// Only the CustomResourceDefinitions
+    /// Install only the CustomResourceDefinitions
     #[arg(long, conflicts_with_all = ["without_controller", "skip_crds"])]
     pub(crate) crds_only: bool,
 
-    /// Leave the CustomResourceDefinitions as they are
+    /// Do not install or update the CustomResourceDefinitions
     #[arg(long)]
     pub(crate) skip_crds: bool,
 
-    /// Definitions and permissions, for a controller that runs outside of the cluster
+    /// Install only CustomResourceDefinitions and RBAC, for a controller outside of the cluster
     #[arg(long)]
     pub(crate) without_controller: bool,
 
-    /// Take the place of another Karpenter: it is scaled to zero, and `karpenter uninstall --nodes hand-over` scales it up again
+    /// Replace another Karpenter: it is scaled to zero, and `karpenter uninstall --nodes hand-over` scales it up
+    /// again
     #[arg(long)]
     pub(crate) take_over: bool,
 
-    /// Only say what would be done; with -o print the objects, without asking any cluster
+    /// Print the changes without making them; with -o, print the objects without connecting to a cluster
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Format of the objects that --dry-run prints
+    /// Format of the objects printed by --dry-run
     #[arg(short = 'o', long, value_enum, requires = "dry_run")]
     pub(crate) output: Option<ManifestFormat>,
 
@@ -125,24 +126,24 @@ pub(crate) struct InstallArguments {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// How long to wait
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration::<300>)]
     pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NodesChoice {
-    /// Evict pods and end machines while the controller still runs; pools and classes are deleted too
+    /// Evict pods and terminate instances while the controller still runs; NodePools and node classes are deleted too
     Drain,
-    /// Leave everything as it is, for another Karpenter that takes over
+    /// Leave nodes and objects unchanged, for another Karpenter that takes over
     HandOver,
-    /// Make plain nodes of them that run on with nobody looking after them
+    /// Keep the nodes as plain nodes that Karpenter no longer manages
     Keep,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UninstallArguments {
-    /// What becomes of the nodes; there is no default, because none fits everybody
+    /// What happens to the nodes; there is no default
     #[arg(long, value_enum)]
     pub(crate) nodes: NodesChoice,
 
@@ -150,27 +151,27 @@ pub(crate) struct UninstallArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The name that it was installed under
+    /// The --name that was used for the installation
     #[arg(long, default_value = "karpenter")]
     pub(crate) name: String,
 
-    /// Also remove the CustomResourceDefinitions that have no objects left
+    /// Also delete the CustomResourceDefinitions without objects
     #[arg(long)]
     pub(crate) crds: bool,
 
-    /// Write pools and classes to this file first, as manifests
+    /// First write NodePools and node classes to this file, as manifests
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
 
-    /// Go on although no controller seems to work (drain), or although machines are on their way (keep)
+    /// Continue even if no controller runs (drain), or if instances are being launched (keep)
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Only say what would be done
+    /// Print the changes without making them
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// How long to wait for machines to end
+    /// Maximum time to wait for the termination of instances
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration::<900>)]
     pub(crate) timeout: Duration,
 }
@@ -187,11 +188,11 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Provider to look at; by default that of the controller in the cluster
+    /// Cloud provider to check; by default that of the controller in the cluster
     #[arg(long, value_enum)]
     pub(crate) provider: Option<InstallProvider>,
 
-    /// Account of a controller that runs outside of the cluster
+    /// Service account of a controller that runs outside of the cluster
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_account)]
     pub(crate) service_account: Option<(String, String)>,
 
@@ -203,11 +204,11 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "QUEUE")]
     pub(crate) interruption_queue: Option<String>,
 
-    /// aws: region; by default that of the credentials found here
+    /// aws: region; by default from the local AWS configuration
     #[arg(long, value_name = "REGION")]
     pub(crate) region: Option<String>,
 
-    /// Say what a message means that you met, instead of looking at a cluster; - reads standard input
+    /// Explain an error message instead of checking a cluster; - reads it from standard input
     #[arg(long, value_name = "TEXT")]
     pub(crate) explain: Option<String>,
 
@@ -215,7 +216,7 @@ pub(crate) struct DoctorArguments {
     #[arg(short = 'o', long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) output: ReportFormat,
 
-    /// Which findings make the command end with exit code 1
+    /// Severity of findings for which the exit code is 1
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     pub(crate) fail_on: FailOn,
 }

@@ -11,7 +11,7 @@ pub(crate) struct ConvertArguments {
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE|DIR|-")]
     pub(crate) filenames: Vec<PathBuf>,
 
-    /// Directories are always searched recursively; accepted for the sake of scripts
+    /// Has no effect, because directories are always searched recursively; accepted for compatibility
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
 
@@ -19,23 +19,23 @@ pub(crate) struct ConvertArguments {
     #[arg(short = 'o', long, value_enum, default_value_t = ManifestFormat::Yaml)]
     pub(crate) output: ManifestFormat,
 
-    /// Leave out the requirements that the old webhook added to every Provisioner
+    /// Leave out the requirements that the v1alpha5 webhook added to every Provisioner
     #[arg(long)]
     pub(crate) ignore_defaults: bool,
 
-    /// Leave out budgets that keep the old behaviour, so that those of v1 apply
+    /// Leave out budgets that keep the v1alpha5 behaviour, so that the v1 defaults apply
     #[arg(long)]
     pub(crate) v1_defaults: bool,
 
-    /// Let drift replace one node at a time, as with the old setting featureGates.driftEnabled
+    /// Let drift replace one node at a time, like the v1alpha5 setting featureGates.driftEnabled
     #[arg(long)]
     pub(crate) drift_enabled: bool,
 
-    /// Instance profile for objects that name none: the old setting aws.defaultInstanceProfile
+    /// Instance profile for objects without one: the v1alpha5 setting aws.defaultInstanceProfile
     #[arg(long, value_name = "NAME")]
     pub(crate) default_instance_profile: Option<String>,
 
-    /// IAM role of the nodes, where no instance profile is known
+    /// Node role for objects without an instance profile
     #[arg(long, value_name = "NAME", conflicts_with = "default_instance_profile")]
     pub(crate) role: Option<String>,
 
@@ -43,25 +43,25 @@ pub(crate) struct ConvertArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster_name: Option<String>,
 
-    /// Tag beneath those of every object: the old setting aws.tags; repeatable
+    /// Tag for every object, unless the object sets it: the v1alpha5 setting aws.tags; repeatable
     #[arg(long = "default-tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub(crate) default_tags: Vec<(String, String)>,
 }
 
-/// Settings of the API before v1, for commands that serve it.
+/// Settings of the v1alpha5 API, for commands that serve it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LegacyApiArguments {
-    /// Serve Provisioner and AWSNodeTemplate of the API before v1; their definitions must be installed
+    /// Serve Provisioner and AWSNodeTemplate (v1alpha5 API); their CustomResourceDefinitions must be installed
     #[arg(long, env = "LEGACY_API", default_value = "false", num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set, value_name = "true|false",
         value_parser = boolean::<false>, hide_env_values = true)]
     pub(crate) legacy_api: bool,
 
-    /// Instance profile for old objects that name none: the old setting aws.defaultInstanceProfile
+    /// Instance profile for v1alpha5 objects without one: the v1alpha5 setting aws.defaultInstanceProfile
     #[arg(long, env = "LEGACY_DEFAULT_INSTANCE_PROFILE", value_name = "NAME", requires = "legacy_api")]
     pub(crate) legacy_default_instance_profile: Option<String>,
 
-    /// Let drift replace nodes of old objects, one at a time: the old setting featureGates.driftEnabled
+    /// Let drift replace nodes of v1alpha5 objects, one at a time: the v1alpha5 setting featureGates.driftEnabled
     #[arg(long, env = "LEGACY_DRIFT_ENABLED", requires = "legacy_api", default_value = "false", num_args = 0..=1,
         require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_name = "true|false",
         value_parser = boolean::<false>, hide_env_values = true)]
@@ -93,15 +93,15 @@ pub(crate) struct LintArguments {
     #[arg(short = 'o', long, value_enum, default_value_t = LintFormat::Text)]
     pub(crate) output: LintFormat,
 
-    /// AWS region whose instance types are looked at; us-east-1 by default
+    /// AWS region whose instance types are checked; us-east-1 by default
     #[arg(long)]
     pub(crate) region: Option<String>,
 
-    /// Which findings make the command end with exit code 1
+    /// Severity of findings for which the exit code is 1
     #[arg(long, value_enum, default_value_t = FailOn::Warning)]
     pub(crate) fail_on: FailOn,
 
-    /// Findings to leave out, by code, e.g. L06; repeatable, or separated by commas
+    /// Codes of findings to ignore, e.g. L06; repeatable, or separated by commas
     #[arg(long, value_name = "CODE", value_delimiter = ',')]
     pub(crate) ignore: Vec<String>,
 }

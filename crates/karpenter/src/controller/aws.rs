@@ -1,4 +1,4 @@
-//! AWS: the account that this process has credentials for, and what new nodes trust the API server by.
+//! Builds the AWS provider for `karpenter controller`: credentials, region and CA certificates.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use kube::config::Kubeconfig;
 use super::connect::Connected;
 use crate::cli::ControllerArguments;
 
-/// Where a pod finds the certificates of its API server.
+/// Where pods find the CA certificates of the API server.
 const OWN_CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 pub(super) async fn assemble(
@@ -23,7 +23,7 @@ pub(super) async fn assemble(
     clock: Clock,
 ) -> Result<Assembly> {
     let options = &arguments.options;
-    // Before anything is asked of anybody.
+    // Before any call.
     arguments.aws.check()?;
     let settings =
         Settings { region: arguments.aws.region.clone(), version: env!("CARGO_PKG_VERSION").to_owned() };
@@ -42,8 +42,8 @@ pub(super) async fn assemble(
     Assembly::build(inputs).await.context("the AWS provider cannot start")
 }
 
-/// The certificates this process trusts the API server by, byte for byte as they were given to it: the hash of a class
-/// counts them.
+/// The CA certificates that this process trusts for the API server, byte for byte, because the hash of an
+/// EC2NodeClass includes them.
 fn own_ca_bundle(kubeconfig: Option<&Path>) -> Option<String> {
     let config = match kubeconfig {
         Some(file) => Kubeconfig::read_from(file).ok(),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_of_the_current_cluster_are_taken_as_they_are() {
+    fn ca_certificates_of_current_cluster_are_used_unchanged() {
         let config: Kubeconfig = serde_json::from_value(serde_json::json!({
             "current-context": "b",
             "contexts": [

@@ -1,4 +1,4 @@
-//! Which cluster, and who we are there.
+//! Connects to the cluster, and determines the identity of this replica.
 
 use std::path::Path;
 
@@ -11,22 +11,22 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::client::ClientBuilder;
 
-/// Where a pod finds the namespace it runs in.
+/// Where a pod finds its namespace.
 const OWN_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// A new random text at each reading.
+/// Returns a new random UUID each time it is read.
 const RANDOM_TEXT_FILE: &str = "/proc/sys/kernel/random/uuid";
 
 pub(super) struct Connected {
     pub(super) client: Client,
-    /// What the client counts.
+    /// Metrics of the client.
     pub(super) metrics: ClientMetrics,
-    /// Address of the API server.
+    /// URL of the API server.
     pub(super) server: String,
-    /// The namespace of the pod that this runs in, if it runs in one.
+    /// The namespace of the pod, if the process runs in one.
     pub(super) own_namespace: Option<String>,
 }
 
-/// Connects, and makes sure that the cluster answers and knows Karpenter's kinds.
+/// Connects, and checks that the API server responds and has Karpenter's CustomResourceDefinitions.
 pub(super) async fn connect(kubeconfig: Option<&Path>, options: &Options) -> Result<Connected> {
     let config = crate::connect::config(kubeconfig).await?;
     let server = config.cluster_url.to_string();
@@ -36,12 +36,12 @@ pub(super) async fn connect(kubeconfig: Option<&Path>, options: &Options) -> Res
         .filter(|name| !name.is_empty());
     let metrics = ClientMetrics::new(&config.cluster_url);
     let throttle = ThrottleLayer::new(options.kube_client_qps, options.kube_client_burst, metrics.on_wait());
-    let client = ClientBuilder::try_from(config).context("cannot set up a client")?;
+    let client = ClientBuilder::try_from(config).context("cannot create the Kubernetes client")?;
     let client = client.with_layer(&throttle).with_layer(&metrics).build();
     client
         .apiserver_version()
         .await
-        .with_context(|| format!("the API server at {server} does not answer"))?;
+        .with_context(|| format!("the API server at {server} does not respond"))?;
     let one = ListParams::default().limit(1);
     known("NodePool", Api::<NodePool>::all(client.clone()).list(&one).await.map(drop))?;
     known("NodeClaim", Api::<NodeClaim>::all(client.clone()).list(&one).await.map(drop))?;
@@ -52,14 +52,14 @@ fn known(kind: &str, answer: kube::Result<()>) -> Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => {
             bail!(
-                "the cluster does not know {kind}s; install the definitions: karpenter crds | kubectl apply -f -"
+                "the cluster has no CustomResourceDefinition for {kind}; install it: karpenter crds | kubectl apply -f -"
             )
         }
         answer => answer.with_context(|| format!("cannot list {kind}s")),
     }
 }
 
-/// `<pod name>_<unique text>`: the part before the underscore tells people and tests which pod works.
+/// `<pod name>_<unique text>`: the part before the underscore shows which pod is the leader.
 pub(super) fn identity() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()

@@ -1,4 +1,4 @@
-//! Where the log goes. What a line looks like is in `karpenter_controllers::logs`.
+//! Sets up the log outputs. `karpenter_controllers::logs` formats the lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Sends what is logged where the options say. To be called once per process.
+/// Configures logging. Must be called once per process.
 pub(super) fn start(options: &Options) -> Result<()> {
     let level = match options.log_level {
         LogLevel::Debug => Level::DEBUG,
@@ -23,15 +23,19 @@ pub(super) fn start(options: &Options) -> Result<()> {
         LogLevel::Warn => Level::WARN,
         LogLevel::Error => Level::ERROR,
     };
-    // Libraries only when they complain.
+    // From libraries only errors.
     let filter = Targets::new().with_target("karpenter", level).with_default(Level::ERROR);
     let lines = tracing_subscriber::fmt::layer()
         .event_format(Lines { format: options.log_format, now: Box::new(Timestamp::now) })
         .with_writer(Outputs::open(&options.log_output_paths)?);
-    tracing_subscriber::registry().with(filter).with(lines).try_init().context("logs are set up already")
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init()
+        .context("logging is already configured")
 }
 
-/// Where lines go; all of these at once.
+/// The outputs; each line is written to all of them.
 #[derive(Clone)]
 struct Outputs(Arc<Vec<Output>>);
 

@@ -1,22 +1,22 @@
-//! Profiles of the process in pprof's format, on the metrics port under `/debug/pprof/`: with `--enable-profiling` only.
+//! Profiles of the process in pprof format under `/debug/pprof/` on the metrics port; requires `--enable-profiling`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use karpenter_controllers::operator::http::{Page, Pages};
 
-/// As Go's handler has it.
+/// The default of Go's handler.
 const SECONDS_DEFAULT: u64 = 30;
 const SECONDS_MAX: u64 = 300;
 
 const INDEX: &str = "\
-/debug/pprof/profile?seconds=N  where the process spends its time for N seconds (30)
+/debug/pprof/profile?seconds=N  CPU profile over N seconds (default 30)
 /debug/pprof/heap               what memory is in use, and which calls allocated it
 /debug/pprof/allocs             heap profile with all allocations since the start as default view
 /debug/pprof/cmdline            the command line
 ";
 
-/// These pages and the profiles.
+/// The index page and the profiles.
 pub(super) fn pages(others: Pages) -> Pages {
     Arc::new(move |path, query| match path.strip_prefix("/debug/pprof") {
         Some("" | "/") => Page::text(200, INDEX),
@@ -53,7 +53,7 @@ fn taken(_: &str, query: &str) -> Option<Page> {
     None
 }
 
-/// How long to measure.
+/// Duration of the CPU profile.
 fn seconds(query: &str) -> Result<Duration, String> {
     let asked = query.split('&').find_map(|pair| pair.strip_prefix("seconds="));
     let seconds = asked.and_then(|text| text.parse().ok()).filter(|seconds| *seconds > 0);
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_read_as_go_reads_them() {
+    fn seconds_are_parsed_as_in_go() {
         for (query, expected) in
             [("", 30), ("seconds=5", 5), ("debug=1&seconds=7", 7), ("seconds=0", 30), ("seconds=x", 30)]
         {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_profiles_are_not_found_and_other_pages_are_left_alone() {
+    fn unknown_profile_is_not_found_and_other_paths_are_not_handled() {
         let pages = pages(Arc::new(|path, _| Page::text(200, format!("other {path}"))));
         assert_eq!(pages("/metrics", "").body, b"other /metrics");
         assert_eq!(pages("/debug/pprof/", "").status, 200);

@@ -1,4 +1,4 @@
-//! Which cloud, and what is peculiar about starting to work with it.
+//! Selects the cloud provider, and starts it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::simulated_ec2;
 
 pub(super) enum Provider {
     Kwok(Kwok),
-    /// Its machines play EC2's, because objects of the API before v1 are about EC2.
+    /// Its nodes have EC2 instance types, because v1alpha5 objects refer to EC2.
     KwokAsEc2(Kwok),
     #[cfg(feature = "aws")]
     Aws(Box<karpenter_aws::assembly::Assembly>),
@@ -31,7 +31,7 @@ impl Provider {
         match choice {
             ProviderChoice::Kwok if arguments.legacy.legacy_api => {
                 let types = simulated_ec2::types(&arguments.legacy.kwok_region).context("--kwok-region")?;
-                Ok(Self::KwokAsEc2(Kwok::playing_ec2(connected.client.clone(), clock, types)))
+                Ok(Self::KwokAsEc2(Kwok::with_simulated_ec2(connected.client.clone(), clock, types)))
             }
             ProviderChoice::Kwok => kwok(&connected.client, clock, &arguments.options).map(Self::Kwok),
             #[cfg(feature = "aws")]
@@ -50,7 +50,7 @@ impl Provider {
         }
     }
 
-    /// Once it is known what is watched, before anything starts.
+    /// Connects the provider with the stores, before anything starts.
     pub(super) fn attach(&self, _operator: &Operator) {
         match self {
             Self::Kwok(_) | Self::KwokAsEc2(_) => {}
@@ -59,17 +59,17 @@ impl Provider {
         }
     }
 
-    /// Takes up what an earlier process began.
+    /// Restores the state of an earlier process.
     pub(super) async fn resume(&self) {
         match self {
             Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => kwok.resume().await,
-            // What it launched is found by the collector of instances.
+            // Garbage collection finds instances of an earlier process.
             #[cfg(feature = "aws")]
             Self::Aws(_) => {}
         }
     }
 
-    /// Controllers of its own, after those of every provider.
+    /// Starts the controllers of the provider, after those of all providers.
     pub(super) async fn start(&self, operator: &mut Operator) {
         match self {
             Self::Kwok(_) => {}
@@ -84,20 +84,21 @@ impl Provider {
     }
 }
 
-/// The provider that was asked for, else the one of this build.
+/// The provider from the options, or the default of this build.
 #[cfg(feature = "aws")]
 pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
     Ok(asked.unwrap_or(ProviderChoice::Aws))
 }
 
-/// The provider that was asked for, else the one of this build, unless the environment is that of another one.
+/// The provider from the options, or the default of this build; an error if the environment is that of another
+/// provider.
 #[cfg(not(feature = "aws"))]
 pub(super) fn choice(asked: AskedProvider) -> Result<ProviderChoice> {
     let is_for_aws = std::env::var_os("CLUSTER_NAME").is_some_and(|name| !name.is_empty());
     match asked {
         None if is_for_aws => anyhow::bail!(
-            "CLUSTER_NAME is set, and this build has no AWS provider; use an image built with the feature aws, or ask \
-             for simulated nodes with --provider kwok"
+            "CLUSTER_NAME is set, and this build has no AWS provider; use an image built with the feature aws, or use \
+             simulated nodes with --provider kwok"
         ),
         asked => Ok(asked.unwrap_or(ProviderChoice::Kwok)),
     }

@@ -1,4 +1,4 @@
-//! Notes what happens in the cluster, by watching the same stores that Karpenter reads.
+//! Records events of the cluster by watching the stores that Karpenter reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,22 +16,22 @@ use karpenter_controllers::stores::Stores;
 use karpenter_kwok::PRICE_LABEL;
 use karpenter_state::pod::Pod;
 
-/// One thing that happened to one object.
+/// A change of an object.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Happening {
+pub(super) enum ClusterChange {
     ClaimCreated { claim: String },
     ClaimLaunched { claim: String, machine: Machine },
     ClaimDeleted { claim: String },
     NodeAppeared { node: String, machine: Machine },
     NodeReady { node: String, machine: Machine },
-    NodeSilent { node: String },
-    NodeGone { node: String, machine: Machine },
+    NodeNotReady { node: String },
+    NodeDeleted { node: String, machine: Machine },
     PodBound { pod: String, node: String },
     PodRunning { pod: String, waited: Duration },
-    PodGone { pod: String },
+    PodDeleted { pod: String },
 }
 
-/// What was bought.
+/// The launched instance.
 #[derive(Debug, Clone, PartialEq, PartialOrd, Default)]
 pub(super) struct Machine {
     pub(super) instance_type: String,
@@ -52,7 +52,7 @@ impl Machine {
     }
 }
 
-/// Clones share the notes.
+/// Clones share the records.
 #[derive(Clone, Default)]
 pub(super) struct Chronicle {
     notes: Arc<Mutex<Notes>>,
@@ -60,8 +60,8 @@ pub(super) struct Chronicle {
 
 #[derive(Default)]
 struct Notes {
-    happenings: Vec<Happening>,
-    /// When each living pod was first seen.
+    changes: Vec<ClusterChange>,
+    /// When each existing pod was first seen.
     pods_since: BTreeMap<String, Timestamp>,
     running: BTreeSet<String>,
     ready_nodes: BTreeSet<String>,
@@ -79,9 +79,9 @@ impl Chronicle {
         chronicle
     }
 
-    /// What happened since the last time somebody asked, in order.
-    pub(super) fn take(&self) -> Vec<Happening> {
-        std::mem::take(&mut self.lock().happenings)
+    /// The changes since the last call, in order.
+    pub(super) fn take(&self) -> Vec<ClusterChange> {
+        std::mem::take(&mut self.lock().changes)
     }
 
     pub(super) fn running(&self) -> usize {
@@ -106,14 +106,14 @@ impl Notes {
         let is_deleted = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_some();
         let before = |is: &dyn Fn(&NodeClaim) -> bool| old.as_ref().is_some_and(|old| is(old));
         if old.is_none() {
-            self.happenings.push(Happening::ClaimCreated { claim: name.clone() });
+            self.changes.push(ClusterChange::ClaimCreated { claim: name.clone() });
         }
         if is_launched(new) && !before(&is_launched) {
-            self.happenings
-                .push(Happening::ClaimLaunched { claim: name.clone(), machine: Machine::of(&**new) });
+            self.changes
+                .push(ClusterChange::ClaimLaunched { claim: name.clone(), machine: Machine::of(&**new) });
         }
         if is_deleted(new) && !before(&is_deleted) {
-            self.happenings.push(Happening::ClaimDeleted { claim: name });
+            self.changes.push(ClusterChange::ClaimDeleted { claim: name });
         }
     }
 
@@ -124,19 +124,19 @@ impl Notes {
         match change {
             Change::Deleted { .. } => {
                 self.ready_nodes.remove(&node);
-                self.happenings.push(Happening::NodeGone { node, machine });
+                self.changes.push(ClusterChange::NodeDeleted { node, machine });
             }
             Change::Applied { old, new } => {
                 if old.is_none() {
-                    self.happenings
-                        .push(Happening::NodeAppeared { node: node.clone(), machine: machine.clone() });
+                    self.changes
+                        .push(ClusterChange::NodeAppeared { node: node.clone(), machine: machine.clone() });
                 }
                 match is_ready(new) {
                     true if self.ready_nodes.insert(node.clone()) => {
-                        self.happenings.push(Happening::NodeReady { node, machine });
+                        self.changes.push(ClusterChange::NodeReady { node, machine });
                     }
                     false if self.ready_nodes.remove(&node) => {
-                        self.happenings.push(Happening::NodeSilent { node });
+                        self.changes.push(ClusterChange::NodeNotReady { node });
                     }
                     _ => {}
                 }
@@ -150,22 +150,22 @@ impl Notes {
         let Change::Applied { old, new } = change else {
             self.pods_since.remove(&uid);
             self.running.remove(&uid);
-            self.happenings.push(Happening::PodGone { pod });
+            self.changes.push(ClusterChange::PodDeleted { pod });
             return;
         };
         let first_seen = *self.pods_since.entry(uid.clone()).or_insert(now);
         if let (Some(node), None) = (node_name(new), old.as_ref().and_then(|old| node_name(old))) {
-            self.happenings.push(Happening::PodBound { pod: pod.clone(), node: node.to_owned() });
+            self.changes.push(ClusterChange::PodBound { pod: pod.clone(), node: node.to_owned() });
         }
         if !is_running(new) {
             self.running.remove(&uid);
         } else if self.running.insert(uid) {
-            self.happenings.push(Happening::PodRunning { pod, waited: since(now, first_seen) });
+            self.changes.push(ClusterChange::PodRunning { pod, waited: since(now, first_seen) });
         }
     }
 }
 
-/// Ready, and nobody has asked it to go.
+/// Ready and not terminating.
 fn is_running(pod: &Pod) -> bool {
     pod.status.ready.is_some_and(|ready| ready.is_true) && pod.deleted_at.is_none()
 }

@@ -1,4 +1,4 @@
-//! What the cluster consists of at a moment, and what its pods would cost at the very least.
+//! The nodes of the cluster, and the lower bound of the price for its pods.
 
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ pub(super) fn price_per_hour(nodes: &[Arc<Node>]) -> f64 {
     nodes.iter().map(|node| Machine::of(&**node).price_per_hour).sum()
 }
 
-/// No fleet that holds the pods of this moment, bought anew, can cost less.
+/// The lower bound of the price of a fleet for the current pods.
 pub(super) async fn lower_bound_per_hour(context: &Context) -> Result<f64> {
     let mut pools = Vec::new();
     for pool in context.stores.node_pools.list() {
-        let instance_types = context.cloud.instance_types(&pool).await.context("the cloud sells nothing")?;
+        let instance_types =
+            context.cloud.instance_types(&pool).await.context("the provider has no instance types")?;
         pools.push(PoolInput { pool, instance_types });
     }
     let pods = context.stores.pods.list().into_iter();

@@ -1,4 +1,4 @@
-//! What the story applies to its cluster.
+//! The objects of the scenario.
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -6,7 +6,7 @@ use karpenter_api::types::{KWOKNodeClass, NodePool};
 use serde_json::json;
 
 pub(super) const DEPLOYMENT: &str = "inflate";
-/// From the order of a machine until its node shows up.
+/// Time from a launch until the node appears.
 const REGISTRATION_DELAY: &str = "25s";
 
 pub(super) fn node_class() -> Result<KWOKNodeClass> {
@@ -47,7 +47,7 @@ pub(super) fn node_pool() -> Result<NodePool> {
     Ok(serde_json::from_value(pool)?)
 }
 
-/// The deployment of Karpenter's getting-started guide: pods that do nothing but take room.
+/// The Deployment of Karpenter's getting-started guide: pods that only request resources.
 pub(super) fn deployment() -> Result<Deployment> {
     let deployment = json!({
         "apiVersion": "apps/v1",

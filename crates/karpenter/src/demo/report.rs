@@ -1,4 +1,4 @@
-//! The end of the story in numbers.
+//! The summary at the end of the scenario.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::timeline::Entry;
 use crate::render::dollars;
 use crate::render::terminal::Terminal;
 
-/// One step outwards, and how long its pods waited until they ran, shortest first.
+/// A scale-up, and how long its pods were pending, shortest first.
 #[derive(Debug, Clone)]
 pub(super) struct ScaleOut {
     pub(super) from: u32,
@@ -27,12 +27,12 @@ pub(super) struct Summary {
     pub(super) price_per_hour: f64,
     pub(super) lower_bound_per_hour: f64,
     pub(super) nodes_launched: usize,
-    /// From the loss of a node until all pods ran again.
+    /// Time from the loss of a node until all pods ran again.
     pub(super) recovered_after: Duration,
-    /// From the scaling to nothing until the last node was gone.
+    /// Time from scaling to zero until the last node was deleted.
     pub(super) emptied_after: Duration,
-    /// How much time the story covers.
-    pub(super) told: Duration,
+    /// Simulated time of the scenario.
+    pub(super) duration: Duration,
 }
 
 impl Summary {
@@ -70,7 +70,7 @@ pub(super) fn write_table(summary: &Summary, terminal: &Terminal, out: &mut dyn 
         )?;
     }
     writeln!(out, "interruption   all pods ran again after {}", span(summary.recovered_after))?;
-    writeln!(out, "scale-in       the last node was gone after {}", span(summary.emptied_after))
+    writeln!(out, "scale-in       the last node was deleted after {}", span(summary.emptied_after))
 }
 
 pub(super) fn write_json(entries: &[Entry], summary: &Summary, out: &mut dyn Write) -> Result<()> {
@@ -102,7 +102,7 @@ pub(super) fn write_json(entries: &[Entry], summary: &Summary, out: &mut dyn Wri
             "scaleOuts": steps,
             "recoveredAfterSeconds": seconds(summary.recovered_after),
             "emptiedAfterSeconds": seconds(summary.emptied_after),
-            "toldSeconds": seconds(summary.told),
+            "toldSeconds": seconds(summary.duration),
         },
     });
     serde_json::to_writer_pretty(&mut *out, &document)?;
@@ -110,13 +110,13 @@ pub(super) fn write_json(entries: &[Entry], summary: &Summary, out: &mut dyn Wri
     Ok(out.flush()?)
 }
 
-/// The value that `share` of the sorted values do not exceed.
+/// The smallest value that at least `share` of the sorted values do not exceed.
 fn at_share(sorted: &[Duration], share: f64) -> Duration {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
-/// A duration for people.
+/// Formats a duration.
 pub(super) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds < 60.0 {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_ranks() {
+    fn percentile_is_the_value_at_its_rank() {
         let sorted: Vec<Duration> = (1..=20).map(Duration::from_secs).collect();
         assert_eq!(at_share(&sorted, 0.5), Duration::from_secs(10));
         assert_eq!(at_share(&sorted, 0.95), Duration::from_secs(19));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_short() {
+    fn durations_are_formatted_briefly() {
         assert_eq!(span(Duration::from_millis(34_520)), "34.5 s");
         assert_eq!(span(Duration::from_secs(125)), "2 min 05 s");
     }

@@ -1,4 +1,4 @@
-//! The story itself: what happens when, and what is asked of Karpenter.
+//! The steps of the scenario.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use super::world::World;
 const FEW: u32 = 10;
 const MANY: u32 = 100;
 
-pub(super) async fn tell(world: &mut World) -> Result<Summary> {
+pub(super) async fn run(world: &mut World) -> Result<Summary> {
     let create = PostParams::default();
     let classes: Api<KWOKNodeClass> = Api::all(world.client.clone());
     classes.create(&create, &objects::node_class()?).await?;
     let pools: Api<NodePool> = Api::all(world.client.clone());
     pools.create(&create, &objects::node_pool()?).await?;
-    world.tell(Actor::You, "apply a NodePool (spot or on-demand, linux, amd64) and its KWOKNodeClass")?;
+    world.record(Actor::You, "apply a NodePool (spot or on-demand, linux, amd64) and its KWOKNodeClass")?;
     let deployments: Api<Deployment> = Api::default_namespaced(world.client.clone());
     deployments.create(&create, &objects::deployment()?).await?;
-    world.tell(Actor::You, "apply the Deployment inflate: 1 CPU and 1.5 GiB per pod, no replicas yet")?;
+    world.record(Actor::You, "apply the Deployment inflate: 1 CPU and 1.5 GiB per pod, no replicas yet")?;
     world.pass(Duration::from_secs(5)).await?;
 
     let first = scale_out(world, 0, FEW).await?;
@@ -51,19 +51,19 @@ pub(super) async fn tell(world: &mut World) -> Result<Summary> {
         nodes_launched: world.nodes_launched(),
         recovered_after,
         emptied_after,
-        told: world.elapsed(),
+        duration: world.elapsed(),
     })
 }
 
 async fn scale_out(world: &mut World, from: u32, to: u32) -> Result<ScaleOut> {
     world.take_waited();
-    world.tell(Actor::You, format!("scale inflate from {from} to {to}"))?;
+    world.record(Actor::You, format!("scale inflate from {from} to {to}"))?;
     world.scale(to).await?;
     let took = world.until("every pod running", |world| world.running() == to as usize).await?;
     Ok(ScaleOut { from, to, took, waited: world.take_waited() })
 }
 
-/// The cloud takes the spot node with the most pods back, without notice.
+/// The provider reclaims the spot node with the most pods without notice.
 async fn interrupt(world: &mut World) -> Result<Duration> {
     let nodes = fleet::nodes(world.context());
     let pods_on = |name: &str| {
@@ -74,12 +74,12 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
         .iter()
         .filter(|node| Machine::of(&***node).capacity_type == "spot")
         .max_by_key(|node| pods_on(name_of(&***node)))
-        .context("the story needs a spot node")?;
+        .context("the scenario needs a spot node")?;
     let name = name_of(&**victim).to_owned();
     let provider_id = victim.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
     let lost = pods_on(&name);
-    world.tell(Actor::Cloud, format!("takes spot node {name} back without notice; {lost} pods ran on it"))?;
-    world.kwok.vanish(&provider_id).await?;
+    world.record(Actor::Cloud, format!("reclaims spot node {name} without notice; {lost} pods ran on it"))?;
+    world.kwok.terminate_externally(&provider_id).await?;
     let begin = world.elapsed();
     world.until("the lost node gone", |world| world.context().stores.nodes.get("", &name).is_none()).await?;
     world.until("every pod running again", |world| world.running() == MANY as usize).await?;
@@ -87,7 +87,7 @@ async fn interrupt(world: &mut World) -> Result<Duration> {
 }
 
 async fn scale_in(world: &mut World) -> Result<Duration> {
-    world.tell(Actor::You, format!("scale inflate from {MANY} to 0"))?;
+    world.record(Actor::You, format!("scale inflate from {MANY} to 0"))?;
     world.scale(0).await?;
     world.until("no node left", |world| fleet::nodes(world.context()).is_empty()).await
 }

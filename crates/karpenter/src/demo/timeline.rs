@@ -1,4 +1,4 @@
-//! What was told, and when. Lines of a table are written as they come; programs get all of them at the end.
+//! The output of the scenario. Table lines are printed immediately; JSON and YAML are printed at the end.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::render::terminal::Terminal;
 
-/// Who did something.
+/// The actor of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Actor {
@@ -40,7 +40,7 @@ impl Actor {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Entry {
-    /// Since the story began.
+    /// Since the start of the scenario.
     pub(super) seconds: f64,
     pub(super) actor: Actor,
     pub(super) text: String,
@@ -53,7 +53,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// Writes to standard output if there is a terminal to write for.
+    /// Prints to standard output.
     pub(super) fn new(terminal: Option<Terminal>, is_verbose: bool) -> Self {
         Self { terminal, is_verbose, entries: Vec::new() }
     }
@@ -66,8 +66,8 @@ impl Timeline {
         &self.entries
     }
 
-    /// Tells something that happened `at` this time of the story.
-    pub(super) fn tell(&mut self, at: Duration, actor: Actor, text: impl Into<String>) -> io::Result<()> {
+    /// Records a step at this simulated time.
+    pub(super) fn record(&mut self, at: Duration, actor: Actor, text: impl Into<String>) -> io::Result<()> {
         let text = text.into();
         if let Some(terminal) = &self.terminal {
             let (style, dim) = (terminal.coloured(actor.colour()), terminal.dim());
@@ -81,7 +81,7 @@ impl Timeline {
     }
 }
 
-/// Minutes and seconds since the beginning.
+/// Minutes and seconds since the start.
 fn clock_face(at: Duration) -> String {
     let tenths = at.as_millis() / 100;
     format!("{}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_shows_minutes_seconds_and_tenths() {
+    fn clock_shows_minutes_seconds_and_tenths() {
         assert_eq!(clock_face(Duration::from_millis(0)), "0:00.0");
         assert_eq!(clock_face(Duration::from_millis(65_390)), "1:05.3");
         assert_eq!(clock_face(Duration::from_secs(3600)), "60:00.0");

@@ -1,4 +1,4 @@
-//! The cluster of the story, and the ways in which the story touches it.
+//! The cluster of the scenario.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
-use super::chronicle::{Chronicle, Happening, Machine};
+use super::chronicle::{Chronicle, ClusterChange, Machine};
 use super::objects::DEPLOYMENT;
 use super::timeline::{Actor, Timeline};
 use crate::render::dollars;
 use crate::render::view::counted;
 use crate::up::{SharedClock, install};
 
-/// Any moment would do; this one makes runs comparable.
+/// A fixed start time, so that runs are comparable.
 const EPOCH: &str = "2026-01-01T09:00:00Z";
-/// How often the story looks at its cluster.
+/// How often the scenario checks the cluster.
 const LOOK: Duration = Duration::from_millis(500);
-/// Nothing in the story takes longer than this.
+/// Maximum simulated time of a step.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 pub(super) struct World {
@@ -41,7 +41,7 @@ pub(super) struct World {
     operator: Operator,
     chronicle: Chronicle,
     timeline: Timeline,
-    /// How long pods waited until they ran, since the last time somebody asked.
+    /// How long pods were pending, since the last call.
     waited: Vec<Duration>,
     nodes_launched: usize,
 }
@@ -88,7 +88,7 @@ impl World {
         self.operator.context()
     }
 
-    /// How far the story is.
+    /// The simulated time since the start.
     pub(super) fn elapsed(&self) -> Duration {
         since(self.clock.now(), self.began)
     }
@@ -101,15 +101,15 @@ impl World {
         self.nodes_launched
     }
 
-    /// How long pods waited until they ran, since the last call; shortest first.
+    /// How long pods were pending, since the last call; shortest first.
     pub(super) fn take_waited(&mut self) -> Vec<Duration> {
         let mut waited = std::mem::take(&mut self.waited);
         waited.sort_unstable();
         waited
     }
 
-    pub(super) fn tell(&mut self, actor: Actor, text: impl Into<String>) -> Result<()> {
-        Ok(self.timeline.tell(self.elapsed(), actor, text)?)
+    pub(super) fn record(&mut self, actor: Actor, text: impl Into<String>) -> Result<()> {
+        Ok(self.timeline.record(self.elapsed(), actor, text)?)
     }
 
     pub(super) async fn scale(&mut self, replicas: u32) -> Result<()> {
@@ -119,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass, telling what happens.
+    /// Advances the clock, and prints changes.
     pub(super) async fn pass(&mut self, duration: Duration) -> Result<()> {
         let end = self.elapsed() + duration;
         while self.elapsed() < end {
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets time pass until something holds, telling what happens. How long it took.
+    /// Advances the clock until the condition holds, and prints changes; returns how long it took.
     pub(super) async fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) -> Result<Duration> {
         let begin = self.elapsed();
         loop {
@@ -137,7 +137,7 @@ impl World {
                 return Ok(took);
             }
             if took > PATIENCE {
-                bail!("{what} never came to pass: after {} s the story ends here", took.as_secs());
+                bail!("timeout after {} s: {what}", took.as_secs());
             }
             self.look().await?;
         }
@@ -145,67 +145,69 @@ impl World {
 
     async fn look(&mut self) -> Result<()> {
         self.clock.sleep(LOOK).await;
-        let happenings = self.chronicle.take();
-        for happening in &happenings {
-            match happening {
-                Happening::PodRunning { waited, .. } => self.waited.push(*waited),
-                Happening::ClaimLaunched { .. } => self.nodes_launched += 1,
+        let changes = self.chronicle.take();
+        for change in &changes {
+            match change {
+                ClusterChange::PodRunning { waited, .. } => self.waited.push(*waited),
+                ClusterChange::ClaimLaunched { .. } => self.nodes_launched += 1,
                 _ => {}
             }
         }
         if self.timeline.is_verbose() {
-            for happening in &happenings {
-                let (actor, text) = in_full(happening);
-                self.tell(actor, text)?;
+            for change in &changes {
+                let (actor, text) = in_full(change);
+                self.record(actor, text)?;
             }
         } else {
-            for (actor, text) in in_short(&happenings, self.running()) {
-                self.tell(actor, text)?;
+            for (actor, text) in in_short(&changes, self.running()) {
+                self.record(actor, text)?;
             }
         }
         Ok(())
     }
 }
 
-/// One line per happening.
-fn in_full(happening: &Happening) -> (Actor, String) {
-    match happening {
-        Happening::ClaimCreated { claim } => (Actor::Karpenter, format!("creates nodeclaim {claim}")),
-        Happening::ClaimLaunched { claim, machine } => {
+/// One line per change.
+fn in_full(change: &ClusterChange) -> (Actor, String) {
+    match change {
+        ClusterChange::ClaimCreated { claim } => (Actor::Karpenter, format!("creates nodeclaim {claim}")),
+        ClusterChange::ClaimLaunched { claim, machine } => {
             (Actor::Karpenter, format!("launches {} for {claim}", described(machine)))
         }
-        Happening::ClaimDeleted { claim } => (Actor::Karpenter, format!("ends nodeclaim {claim}")),
-        Happening::NodeAppeared { node, .. } => (Actor::Cloud, format!("node {node} appears")),
-        Happening::NodeReady { node, .. } => (Actor::Cluster, format!("node {node} is ready")),
-        Happening::NodeSilent { node } => (Actor::Cluster, format!("node {node} is not ready")),
-        Happening::NodeGone { node, .. } => (Actor::Cluster, format!("node {node} is gone")),
-        Happening::PodBound { pod, node } => (Actor::Cluster, format!("pod {pod} is bound to {node}")),
-        Happening::PodRunning { pod, waited } => {
+        ClusterChange::ClaimDeleted { claim } => (Actor::Karpenter, format!("deletes nodeclaim {claim}")),
+        ClusterChange::NodeAppeared { node, .. } => (Actor::Cloud, format!("node {node} appears")),
+        ClusterChange::NodeReady { node, .. } => (Actor::Cluster, format!("node {node} is ready")),
+        ClusterChange::NodeNotReady { node } => (Actor::Cluster, format!("node {node} is not ready")),
+        ClusterChange::NodeDeleted { node, .. } => (Actor::Cluster, format!("node {node} was deleted")),
+        ClusterChange::PodBound { pod, node } => (Actor::Cluster, format!("pod {pod} is bound to {node}")),
+        ClusterChange::PodRunning { pod, waited } => {
             (Actor::Cluster, format!("pod {pod} runs after {:.1} s", waited.as_secs_f64()))
         }
-        Happening::PodGone { pod } => (Actor::Cluster, format!("pod {pod} is gone")),
+        ClusterChange::PodDeleted { pod } => (Actor::Cluster, format!("pod {pod} was deleted")),
     }
 }
 
-/// One line per kind of happening, in the order in which kinds came first.
-fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
-    let mut kinds: Vec<(Actor, &str, Vec<&Happening>)> = Vec::new();
-    for happening in happenings {
-        let (actor, verb) = match happening {
-            Happening::ClaimLaunched { .. } => (Actor::Karpenter, "launches"),
-            Happening::ClaimDeleted { .. } => (Actor::Karpenter, "ends"),
-            Happening::NodeReady { .. } => (Actor::Cluster, "ready"),
-            Happening::NodeSilent { .. } => (Actor::Cluster, "not ready"),
-            Happening::NodeGone { .. } => (Actor::Cluster, "gone"),
-            Happening::PodBound { .. } => (Actor::Cluster, "bound"),
-            Happening::PodRunning { .. } => (Actor::Cluster, "running"),
-            Happening::ClaimCreated { .. } | Happening::NodeAppeared { .. } | Happening::PodGone { .. } => {
+/// One line per kind of change, in order of first occurrence.
+fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
+    let mut kinds: Vec<(Actor, &str, Vec<&ClusterChange>)> = Vec::new();
+    for change in changes {
+        let (actor, verb) = match change {
+            ClusterChange::ClaimLaunched { .. } => (Actor::Karpenter, "launches"),
+            ClusterChange::ClaimDeleted { .. } => (Actor::Karpenter, "deletes"),
+            ClusterChange::NodeReady { .. } => (Actor::Cluster, "ready"),
+            ClusterChange::NodeNotReady { .. } => (Actor::Cluster, "not ready"),
+            ClusterChange::NodeDeleted { .. } => (Actor::Cluster, "deleted"),
+            ClusterChange::PodBound { .. } => (Actor::Cluster, "bound"),
+            ClusterChange::PodRunning { .. } => (Actor::Cluster, "running"),
+            ClusterChange::ClaimCreated { .. }
+            | ClusterChange::NodeAppeared { .. }
+            | ClusterChange::PodDeleted { .. } => {
                 continue;
             }
         };
         match kinds.iter_mut().find(|(_, known, _)| *known == verb) {
-            Some((.., of_kind)) => of_kind.push(happening),
-            None => kinds.push((actor, verb, vec![happening])),
+            Some((.., of_kind)) => of_kind.push(change),
+            None => kinds.push((actor, verb, vec![change])),
         }
     }
     kinds
@@ -213,8 +215,8 @@ fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
         .map(|(actor, verb, of_kind)| {
             let count = of_kind.len() as u64;
             let text = match verb {
-                "launches" => format!("launches {}: {}", counted(count, "node"), bought(&of_kind)),
-                "ends" => format!("ends {}", counted(count, "node")),
+                "launches" => format!("launches {}: {}", counted(count, "node"), launched_types(&of_kind)),
+                "deletes" => format!("deletes {}", counted(count, "node")),
                 "bound" => format!("{} bound", counted(count, "pod")),
                 "running" => format!("{} started, {running} running", counted(count, "pod")),
                 verb => format!("{} {verb}", counted(count, "node")),
@@ -224,11 +226,11 @@ fn in_short(happenings: &[Happening], running: usize) -> Vec<(Actor, String)> {
         .collect()
 }
 
-/// What was bought, the same things counted together.
-fn bought(launches: &[&Happening]) -> String {
+/// The launched instances, equal ones counted.
+fn launched_types(launches: &[&ClusterChange]) -> String {
     let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {
-        if let Happening::ClaimLaunched { machine, .. } = launch {
+        if let ClusterChange::ClaimLaunched { machine, .. } = launch {
             let key = (machine.instance_type.as_str(), machine.capacity_type.as_str());
             let (count, price_per_hour) = machines.entry(key).or_default();
             *count += 1;

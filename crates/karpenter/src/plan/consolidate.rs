@@ -1,8 +1,8 @@
-//! `karpenter plan --consolidate`: a dump of a cluster in, the moves that disruption would make out, and for every node
-//! that stays the reason why.
+//! `karpenter plan --consolidate`: reads a dump of a cluster, and prints the commands that disruption would execute and
+//! the reason for every node that is not disrupted.
 //!
-//! One round is one pass of the controller. Further rounds start from the cluster that the moves so far leave behind,
-//! all of them within the same hour.
+//! One round is one evaluation of the controller. Further rounds start from the cluster after the commands so far; all of
+//! them count as within the same hour.
 
 pub(crate) mod launched;
 pub(crate) mod report;
@@ -28,7 +28,7 @@ use crate::render::terminal::Terminal;
 use crate::{Outcome, diagnostics};
 use report::{Report, Timings, unpriced_nodes};
 
-/// A cluster that never comes to rest would be a bug; a run still ends.
+/// Stops a run whose evaluations never come to an end, which would be a bug.
 const ROUNDS_MAX: u32 = 1_000;
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(
     }
 
     if !has_pods {
-        // Even an idle cluster has pods of its own; more likely they were forgotten.
+        // Even an idle cluster has pods of its own; the dump is probably incomplete.
         diagnostics::print_warning(
             "the input has no pods, so every node counts as empty; valid: a dump with all pods, as `kubectl get pods -A -o yaml` prints them",
         );
@@ -72,7 +72,7 @@ pub(crate) fn run(
     let waiting = dump.live.pending.iter().filter(|pod| node_name(pod).is_none()).count();
     if waiting > 0 {
         diagnostics::print_note(&format!(
-            "pods that wait for a node: {waiting}; nodes that would be launched for them are not part of the answer"
+            "pending pods: {waiting}; nodes that provisioning would launch for them are not part of the result"
         ));
     }
     if let Some(note) = unpriced_note(&round.cluster) {
@@ -100,8 +100,8 @@ pub(crate) fn run(
         cluster = apply::after(&cluster, &evaluation.commands);
         report.apply(&cluster);
     }
-    if arguments.verdict {
-        ask_why(&cluster, &settings, &mut evaluation);
+    if arguments.explain {
+        explain_staying_nodes(&cluster, &settings, &mut evaluation);
     }
     report.finish(&cluster, &evaluation);
     timings.decide = started.elapsed();
@@ -113,7 +113,7 @@ pub(crate) fn run(
     Ok(Outcome::Done)
 }
 
-/// A sum that leaves nodes out says so.
+/// Warns that the price of some nodes is unknown and not part of sums.
 fn unpriced_note(cluster: &Cluster) -> Option<String> {
     let names = unpriced_nodes(cluster);
     let shown = names.iter().take(NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
@@ -123,17 +123,17 @@ fn unpriced_note(cluster: &Cluster) -> Option<String> {
     };
     (!names.is_empty()).then(|| {
         format!(
-            "nodes whose price is not known count as free: {shown}{more}; prices of other regions and types come with --region and --instance-types"
+            "nodes without a known price count as 0: {shown}{more}; set --region or --instance-types for the prices of other regions and instance types"
         )
     })
 }
 
-/// The moment asked for, or the newest one that the dump shows.
+/// The time given with `--now`, or the newest time in the dump.
 fn moment(arguments: &PlanArguments, objects: &Objects) -> Result<Timestamp> {
     match arguments.now.or_else(|| captured_at(objects)) {
         Some(now) => Ok(now),
         None => bail!(
-            "no object of the input carries a time; say with --now when it was taken, for example --now 2026-01-31T12:00:00Z"
+            "no object of the input has a timestamp; set the time of the dump with --now, for example --now 2026-01-31T12:00:00Z"
         ),
     }
 }
@@ -151,18 +151,18 @@ fn settings(arguments: &PlanArguments) -> Settings {
     }
 }
 
-/// Gives every node that merely was not chosen an answer of its own, at the price of one simulation each.
-fn ask_why(cluster: &Cluster, settings: &Settings, evaluation: &mut Evaluation) {
+/// Asks for every node without a command on its own why it is not consolidated; one simulation per node.
+fn explain_staying_nodes(cluster: &Cluster, settings: &Settings, evaluation: &mut Evaluation) {
     let is_something_else_done = !evaluation.commands.is_empty() || !evaluation.dry_run_commands.is_empty();
     for node_verdict in &mut evaluation.verdicts {
-        // What a node that has to go waits for is not a matter of its price.
+        // Verdicts of repair and drift stay.
         let is_about_savings = node_verdict.method.is_none_or(|method| method.is_for_savings());
         if !is_about_savings || !matches!(node_verdict.verdict, Verdict::Fine | Verdict::NotNow) {
             continue;
         }
         match explain_node(cluster, settings, node_verdict.state_node) {
             Err(why) => node_verdict.verdict = why,
-            // Alone it could go; with what is done, it stays.
+            // It could be consolidated alone, but not in addition to the commands found.
             Ok(_) if is_something_else_done => node_verdict.verdict = Verdict::NotNow,
             Ok(_) => {}
         }

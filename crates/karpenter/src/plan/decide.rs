@@ -1,7 +1,6 @@
-//! From a problem to a plan that breaks no rule, and what it took to get it.
+//! Plans and validates, and handles planner faults.
 //!
-//! The planner's faults are contained ([`plan_validated`]): everything that they are not about is planned. Nothing here
-//! prints, and no rule that matters is ever waived.
+//! With [`plan_validated`], a planner fault affects only the pods concerned; all others are planned. Prints nothing.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,10 +12,10 @@ use karpenter_model::problem::{Mode, Problem};
 use karpenter_scheduling::validate::Violation;
 use karpenter_scheduling::validated::{Planner, PlannerPanic, ValidatedPlan, plan_validated};
 
-/// Pods that are named of those that are left out.
+/// How many omitted pods are named.
 const NAMED_MAX: usize = 20;
 
-/// What was decided and how long its two parts took, all attempts together.
+/// The plan, and the duration of planning and validation over all attempts.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) planned: ValidatedPlan,
@@ -25,12 +24,12 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// Whether compat mode has a fault too: something is left out, or something that the plan states is wrong.
+    /// Whether compat mode has a fault too: a pod is omitted, or a statement of the plan is wrong.
     pub(crate) fn is_faulty(&self) -> bool {
         !self.planned.is_whole() || self.planned.faults.iter().any(|fault| fault.mode == Mode::Compat)
     }
 
-    /// What to say about faults, one line each, worst last.
+    /// Messages about faults, one line each, the most severe last.
     pub(crate) fn lines(&self, problem: &Problem) -> Vec<String> {
         let planned = &self.planned;
         let mut lines: Vec<String> = Vec::new();
@@ -39,7 +38,7 @@ impl Decision {
                 Mode::Cost => "the cost plan",
                 Mode::Compat => "the compatible plan",
             };
-            lines.push(format!("internal: {plan} is at fault: {}", fault.cause));
+            lines.push(format!("internal: {plan} has a planner fault: {}", fault.cause));
         }
         let count = planned.left_out.pod_count();
         if count > 0 {
@@ -49,7 +48,7 @@ impl Decision {
             if count as usize > NAMED_MAX {
                 names.push("…".to_owned());
             }
-            lines.push(format!("internal: left out of the plan: {count} pods: {}", names.join(", ")));
+            lines.push(format!("internal: omitted from the plan: {count} pods: {}", names.join(", ")));
         }
         let nodes: Vec<&str> = planned.left_out.nodes().map(|node| &*problem.nodes[node].name).collect();
         if !nodes.is_empty() {
@@ -65,7 +64,7 @@ fn pod_names(problem: &Problem, run: PodRun) -> impl Iterator<Item = String> {
         .map(move |position| format!("{}/{}", group.spec.namespace, group.names.name(position)))
 }
 
-/// Plans with the engine given; the problem's options say afterwards in which mode.
+/// Plans with the given planner; the problem's options then have the mode that was used.
 pub(crate) fn decide(problem: &mut Problem, engine: &dyn Planner) -> Decision {
     let timed = Timed { engine, took: Mutex::default() };
     let planned = plan_validated(problem, &BTreeSet::new(), &CatchPanics(&timed));
@@ -74,7 +73,7 @@ pub(crate) fn decide(problem: &mut Problem, engine: &dyn Planner) -> Decision {
     Decision { planned, schedule, validate }
 }
 
-/// An engine by the clock.
+/// A planner with a time limit.
 struct Timed<'a> {
     engine: &'a dyn Planner,
     took: Mutex<(Duration, Duration)>,
@@ -137,7 +136,7 @@ spec:
         problem
     }
 
-    /// The real engine, which in some modes loses its first node, or panics.
+    /// The real planner, but in some modes it loses its first node, or panics.
     struct Faulty {
         modes: &'static [Mode],
         panics: bool,
@@ -155,7 +154,7 @@ spec:
     }
 
     #[test]
-    fn sound_plan_is_taken_as_it_is() {
+    fn valid_plan_is_used_unchanged() {
         let mut problem = problem(Mode::Cost);
         let decision = decide(&mut problem, &karpenter_scheduling::validated::DefaultPlanner);
         assert!(!decision.is_faulty());
@@ -164,19 +163,19 @@ spec:
     }
 
     #[test]
-    fn fault_of_cost_mode_gives_the_compat_plan() {
+    fn planner_fault_in_cost_mode_falls_back_to_compat_plan() {
         for panics in [false, true] {
             let mut problem = problem(Mode::Cost);
             let decision = decide(&mut problem, &Faulty { modes: &[Mode::Cost], panics });
             assert!(!decision.is_faulty());
             assert_eq!(problem.options.mode, Mode::Compat);
             let lines = decision.lines(&problem);
-            assert!(lines[0].starts_with("internal: the cost plan is at fault: "), "{lines:?}");
+            assert!(lines[0].starts_with("internal: the cost plan has a planner fault: "), "{lines:?}");
         }
     }
 
     #[test]
-    fn fault_of_compat_mode_leaves_pods_out_and_names_them() {
+    fn planner_fault_in_compat_mode_omits_and_names_pods() {
         for mode in [Mode::Cost, Mode::Compat] {
             let mut problem = problem(mode);
             let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: false };
@@ -189,13 +188,13 @@ spec:
             assert!(
                 lines
                     .iter()
-                    .any(|line| line.contains("left out of the plan") && line.contains("default/web-"))
+                    .any(|line| line.contains("omitted from the plan") && line.contains("default/web-"))
             );
         }
     }
 
     #[test]
-    fn engine_that_always_panics_leaves_everything_out() {
+    fn planner_that_always_panics_omits_all_pods() {
         let mut problem = problem(Mode::Cost);
         let faulty = Faulty { modes: &[Mode::Cost, Mode::Compat], panics: true };
         let decision = decide(&mut problem, &faulty);

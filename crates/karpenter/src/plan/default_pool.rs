@@ -1,4 +1,4 @@
-//! The NodePool that is used when the input has none, so that a lone Deployment can be planned.
+//! The default NodePool for input without one, for example a single Deployment.
 
 use karpenter_api::manifest;
 use karpenter_state::Objects;
@@ -23,7 +23,7 @@ pub(crate) fn add(objects: &mut Objects, provider: CatalogChoice) {
         objects.ec2_node_classes.extend(defaults.ec2_node_classes);
         objects.kwok_node_classes.extend(defaults.kwok_node_classes);
     }
-    diagnostics::print_note(&format!("the input has no NodePool, so a built-in one is used: {described}"));
+    diagnostics::print_note(&format!("the input has no NodePool, using a built-in one: {described}"));
 }
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_built_in_pools_pass_every_check() {
+    fn built_in_nodepools_are_valid() {
         for (text, kinds) in [(AWS, 2), (KWOK, 2)] {
             let manifests = manifest::read("built-in", text);
             assert_eq!(manifests.errors, []);

@@ -1,4 +1,4 @@
-//! Files, directories and standard input, read whole. Says which source each text came from; judges no content.
+//! Reads files, directories and standard input with the name of each source; does not interpret the content.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,8 +17,7 @@ pub(crate) struct Inputs {
     pub(crate) errors: Vec<String>,
 }
 
-/// Reads every path. One that was named and cannot be read ends the run: planning without it would answer another
-/// question than the one asked.
+/// Reads all paths. A named path that cannot be read is an error: a plan without it would be misleading.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Inputs> {
     let mut inputs = Inputs::default();
     for path in paths {
@@ -33,7 +32,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Inputs> {
             let name = path.display().to_string();
             if ["http://", "https://"].iter().any(|scheme| name.starts_with(scheme)) {
                 bail!(
-                    "{name}: addresses are not fetched; valid: a file, a directory, or - for what curl prints"
+                    "{name}: URLs are not supported; valid: a file, a directory, or - to read the output of curl"
                 );
             }
             let text = read_text(path).with_context(|| name.clone())?;
@@ -63,7 +62,7 @@ fn read_directory(directory: &Path, inputs: &mut Inputs) -> Result<()> {
     Ok(())
 }
 
-/// Every manifest below a directory. Links are followed, but no directory is entered twice; hidden ones not at all.
+/// All manifests below a directory. Links are followed, no directory is entered twice, and hidden ones are skipped.
 fn collect(directory: &Path, seen: &mut BTreeSet<PathBuf>, files: &mut BTreeSet<PathBuf>) -> io::Result<()> {
     if !seen.insert(fs::canonicalize(directory)?) {
         return Ok(());

@@ -1,11 +1,11 @@
-//! Names of reasons that programs may rely on; the messages next to them may change.
+//! Stable names of reasons for programs; messages may change.
 
 use karpenter_disruption::candidate::Blocked;
 use karpenter_disruption::evaluate::Verdict;
 
-/// The stable name of why a node stays; listed in docs/plan-output.md.
-pub(crate) fn verdict_name(why: &Verdict) -> &'static str {
-    match why {
+/// The stable name of the reason why a node stays; docs/plan-output.md lists them.
+pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
+    match verdict {
         Verdict::Chosen { .. } => "Chosen",
         Verdict::DryRun { .. } => "DryRun",
         Verdict::Blocked(blocked) => blocked_name(blocked),

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_wide_as_asked_at_every_fraction() {
+    fn bar_has_requested_width_at_every_fraction() {
         for step in 0..=120 {
             let fraction = f64::from(step) / 100.0;
             assert_eq!(ascii_bar(fraction, 10).chars().count(), 12);

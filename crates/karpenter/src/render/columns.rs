@@ -1,4 +1,4 @@
-//! Aligned text columns that give way when the terminal is too narrow: columns that matter least are left out first.
+//! Aligned text columns. If the terminal is too narrow, the least important columns are omitted first.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(crate) enum Align {
 pub(crate) struct Column {
     pub(crate) header: String,
     pub(crate) align: Align,
-    /// 0 always stays; of the others the highest goes first.
+    /// 0 is never omitted; of the others, the highest rank is omitted first.
     pub(crate) rank: u8,
 }
 
@@ -72,7 +72,7 @@ impl Columns {
             .collect()
     }
 
-    /// The width of the table once every column above the rank is left out.
+    /// The width of the table without the columns above the rank.
     pub(crate) fn width_up_to(&self, rank: u8) -> usize {
         let widths = self.widths();
         let shown = widths.iter().zip(&self.columns).filter(|(_, column)| column.rank <= rank);
@@ -120,7 +120,7 @@ impl Columns {
             let style = cell.style;
             match self.columns[*column].align {
                 Align::Right => write!(out, "{:padding$}{style}{}{style:#}", "", cell.text)?,
-                // No trailing blanks: they end up in diffs and copied text.
+                // No trailing blanks, which would show up in diffs.
                 Align::Left if is_last => write!(out, "{style}{}{style:#}", cell.text)?,
                 Align::Left => write!(out, "{style}{}{style:#}{:padding$}", cell.text, "")?,
             }

@@ -1,5 +1,5 @@
-//! A consolidation as text: the moves one by one, then a line for every node that stays. JSON and YAML are the report
-//! itself.
+//! Renders a simulated consolidation as text: the commands with their moves, then one line per node that stays. JSON
+//! and YAML are the report itself.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use super::summary::{dollars, dollars_rounded};
 use super::terminal::Terminal;
 use super::view::{HOURS_PER_MONTH, counted};
 use crate::cli::OutputFormat;
-use crate::plan::consolidate::report::{CommandReport, MachineReport, ReplacementReport, Report};
+use crate::plan::consolidate::report::{CommandReport, NodeFacts, ReplacementReport, Report};
 
 pub(crate) fn write_report(
     report: &Report,
@@ -30,7 +30,7 @@ pub(crate) fn write_report(
     }
 }
 
-/// `every_pod`: also where each pod goes.
+/// `every_pod`: also print the target of each pod.
 fn write_table(report: &Report, every_pod: bool, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     write_summary(report, terminal, out)?;
     for (number, command) in report.commands.iter().enumerate() {
@@ -74,7 +74,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
     writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
     if moves > 0 {
-        // What has to be replaced may have to be replaced by something dearer.
+        // A mandatory replacement, such as for drift, may be more expensive.
         let (percent, what) = match cost.saving_percent {
             saved if saved < 0.0 => (-saved, "more"),
             saved => (saved, "saved"),
@@ -94,7 +94,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     writeln!(out, "as of        {}", report.now)
 }
 
-/// Whoever tries something out wants to know what it would bring, although nothing of it is done.
+/// The saving of commands on dry run, which are not applied in the simulation.
 fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let rehearsed: Vec<&CommandReport> = report.commands.iter().filter(|command| command.dry_run).collect();
     if rehearsed.is_empty() {
@@ -102,7 +102,7 @@ fn write_rehearsed(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     let saving: f64 = rehearsed.iter().map(|command| command.saving).sum();
     let moves = counted(rehearsed.len() as u64, "move");
-    writeln!(out, "dry run      {}/h  would be saved by {moves} of pools on a dry run", dollars(saving))
+    writeln!(out, "dry run      {}/h  would be saved by {moves} of NodePools on dry run", dollars(saving))
 }
 
 fn write_command(
@@ -114,7 +114,7 @@ fn write_command(
 ) -> io::Result<()> {
     let bold = terminal.bold();
     let rehearsed = if command.dry_run { " (dry run)" } else { "" };
-    let round = if command.round > 1 { format!(" in round {}", command.round) } else { String::new() };
+    let round = if command.round > 1 { format!(" in pass {}", command.round) } else { String::new() };
     let what = match (command.decision, command.replacements.len()) {
         ("reboot", _) => "rebooted".to_owned(),
         ("terminate-first", _) => "removed, then replaced".to_owned(),
@@ -144,8 +144,8 @@ fn write_command(
         Column::new("CAPACITY", Align::Left, 3),
         Column::new("$/H", Align::Right, 1),
     ]);
-    for machine in &command.candidates {
-        columns.push(machine_row("-", machine));
+    for facts in &command.candidates {
+        columns.push(node_row("-", facts));
     }
     for node in &command.replacements {
         columns.push(replacement_row(node));
@@ -167,15 +167,15 @@ fn price(hourly: Option<f64>) -> Cell {
     Cell::plain(hourly.map_or_else(|| "-".to_owned(), dollars))
 }
 
-fn machine_row(sign: &str, machine: &MachineReport) -> Vec<Cell> {
+fn node_row(sign: &str, facts: &NodeFacts) -> Vec<Cell> {
     vec![
         Cell::plain(sign),
-        Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
-        text(machine.node_pool.as_ref()),
-        text(machine.instance_type.as_ref()),
-        text(machine.zone.as_ref()),
-        text(machine.capacity_type.as_ref()),
-        price(machine.price),
+        Cell::plain(facts.node.as_ref().unwrap_or(&facts.node_claim)),
+        text(facts.node_pool.as_ref()),
+        text(facts.instance_type.as_ref()),
+        text(facts.zone.as_ref()),
+        text(facts.capacity_type.as_ref()),
+        price(facts.price),
     ]
 }
 
@@ -206,12 +206,12 @@ fn write_staying(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
         Column::new("WHY", Align::Left, 0),
     ]);
     for node in &report.staying {
-        let machine = &node.machine;
+        let facts = &node.facts;
         columns.push(vec![
-            Cell::plain(machine.node.as_ref().unwrap_or(&machine.node_claim)),
-            text(machine.node_pool.as_ref()),
-            text(machine.instance_type.as_ref()),
-            price(machine.price),
+            Cell::plain(facts.node.as_ref().unwrap_or(&facts.node_claim)),
+            text(facts.node_pool.as_ref()),
+            text(facts.instance_type.as_ref()),
+            price(facts.price),
             Cell::plain(node.message.replace('\n', " ")),
         ]);
     }

@@ -1,7 +1,7 @@
-//! `--explain`: for each group of pods where it went, and which NodePools could not take it.
+//! `--explain`: for each group of pods where it was planned, and why other NodePools were not used.
 //!
-//! The engine keeps no record of places it passed over, so the reasons here are worked out afterwards from the pool's
-//! taints, labels and largest types. They concern the pool as such, not what else was placed in this plan.
+//! The planner does not record rejected options, so the reasons are derived here from the NodePool's taints, labels
+//! and largest instance types. They ignore the other pods of the plan.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -101,12 +101,12 @@ fn write_group(
         )?;
     }
     if placed.left > 0 {
-        writeln!(out, "  {} left over, see above", counted(placed.left, "pod"))?;
+        writeln!(out, "  {} unschedulable, see above", counted(placed.left, "pod"))?;
     }
     let dim = terminal.dim();
     let used = |pool: usize| placed.new.keys().any(|(used, _)| *used == pool);
     for (index, pool) in view.problem.pools.iter().enumerate().filter(|(index, _)| !used(*index)) {
-        // For pods left over the reasons are already above, from the engine itself.
+        // For unschedulable pods the planner's reasons are printed above.
         if placed.left == u64::from(group.count()) {
             break;
         }
@@ -121,17 +121,17 @@ fn write_group(
 
 fn possible_elsewhere(problem: &Problem, index: usize, placed: &Placed) -> String {
     if placed.new.is_empty() {
-        return "existing nodes had room".to_owned();
+        return "existing nodes had capacity".to_owned();
     }
     let weight_used = placed.new.keys().map(|(pool, _)| problem.pools[*pool].weight).min().unwrap_or(0);
     if problem.pools[index].weight < weight_used {
         format!("possible, but its weight {} is below {weight_used}", problem.pools[index].weight)
     } else {
-        "possible, but no better".to_owned()
+        "possible, but not cheaper".to_owned()
     }
 }
 
-/// The first reason why no node of the pool could ever take such a pod, even an empty one.
+/// The first reason why no node of the NodePool can take such a pod, even an empty one.
 fn refusal(problem: &Problem, pool: &NodePool, spec: &PodSpec) -> Option<Reason> {
     if let Some(taint) = first_untolerated(&pool.taints, &spec.tolerations) {
         return Some(Reason::Taint(taint.clone()));

@@ -1,6 +1,5 @@
-//! Names of reasons for programs, and for people the change that would make a pod fit.
-//!
-//! A hint names the field to change. Reasons that a user cannot act on have none.
+//! Stable names of reasons for programs, and hints what to change so that a pod fits. A hint names the field; reasons
+//! that a user cannot influence have none.
 
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
@@ -34,7 +33,7 @@ pub(crate) fn reason_name(reason: &Reason) -> &'static str {
     }
 }
 
-/// What to change so that this "no" goes away.
+/// The change that removes this reason.
 pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
     let pool = match &refusal.scope {
         Scope::NodePool(name) => Some(&**name),
@@ -111,7 +110,7 @@ pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// How close to a place the refusal came: smaller is closer, and shown first.
+/// How close the pod was to fitting: smaller is closer, and is shown first.
 pub(crate) fn distance(reason: &Reason) -> u8 {
     match reason {
         Reason::InvalidPod { .. }

@@ -1,6 +1,5 @@
-//! JSON and YAML of a plan. The shape is a contract, described in docs/plan-output.md.
-//!
-//! Values are serialised straight from the view, one pod name at a time; no copy of the output is ever held.
+//! JSON and YAML of a plan; docs/plan-output.md describes the format. Values are serialised directly from the view,
+//! one pod name at a time, so that no copy of the output is held.
 
 use std::io::{self, Write};
 
@@ -30,7 +29,7 @@ pub(crate) fn write_value_json(value: &impl Serialize, mut out: &mut dyn Write) 
 pub(crate) fn write_value_yaml(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     let mut recorder = ErrorRecorder { inner: out, error: None };
     let written = serde_saphyr::to_io_writer(&mut recorder, value);
-    // The serialiser's error does not keep the cause; a closed pipe must stay recognisable.
+    // The serialiser's error does not keep its cause, but a closed pipe must be recognised.
     if let Some(kind) = recorder.error {
         return Err(io::Error::from(kind).into());
     }
@@ -259,7 +258,7 @@ impl Serialize for Milliseconds<'_> {
     }
 }
 
-/// Sums of prices carry binary noise in the last digits, which nobody wants to diff.
+/// Rounds away floating point errors in sums of prices, which would show up in diffs.
 fn rounded(number: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let scaled = (number * factor).round() / factor;

@@ -1,4 +1,4 @@
-//! Node tables: planned nodes by kind or one by one, and existing nodes that take pods.
+//! Node tables: planned nodes, grouped or one by one, and existing nodes that get pods.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,13 +12,13 @@ use super::columns::{Align, Cell, Column, Columns};
 use super::terminal::Terminal;
 use super::view::{NodeView, View, count, counted, group_label, grouped_digits};
 
-/// With more rows than this, nodes that differ only in their load share a row.
+/// With more rows than this, nodes that differ only in utilisation share a row.
 const EXACT_ROWS_MAX: usize = 24;
-/// Layouts from wide to narrow: cells per bar, and the rank of the least important column that must still fit.
+/// Layouts from wide to narrow: cells per bar, and the rank of the least important column that must fit.
 const LAYOUTS: [(usize, u8); 5] = [(10, RANK_MAX), (5, RANK_MAX), (5, 3), (5, 1), (0, 0)];
 const RANK_MAX: u8 = 5;
 
-/// One row: nodes of one pool, type, zone and capacity type.
+/// One row: nodes with the same NodePool, instance type, zone and capacity type.
 struct Row<'a> {
     first: NodeView<'a>,
     nodes: u64,
@@ -157,7 +157,7 @@ fn grouped_table(
     table
 }
 
-/// One row per node; the names of its pods follow on the same line, written one by one.
+/// One row per node, followed by the names of its pods on the same line.
 pub(crate) fn write_every_node(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     if view.plan.new_nodes.is_empty() {
         return Ok(());
@@ -264,7 +264,7 @@ pub(crate) fn workloads_text(view: &View<'_>, runs: &[PodRun], terminal: &Termin
     parts.join(", ")
 }
 
-/// `nvidia.com/gpu` is GPU to everybody.
+/// Shows `nvidia.com/gpu` as GPU.
 fn short_name(resource: &str) -> String {
     let short = resource.rsplit('/').next().unwrap_or(resource);
     short.to_ascii_uppercase()

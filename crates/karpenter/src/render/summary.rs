@@ -1,4 +1,5 @@
-//! The first lines of a table: how many pods went where, and what it costs against the bound and against upstream.
+//! The first lines of a table: the number of planned pods, and the price compared with the lower bound and with
+//! compat mode.
 
 use std::io::{self, Write};
 
@@ -42,7 +43,7 @@ pub(crate) fn write(view: &View<'_>, terminal: &Terminal, out: &mut dyn Write) -
         let text = if saved >= 0.05 {
             format!("{saved:.1}% saved")
         } else if saved <= -0.05 {
-            format!("{:.1}% dearer", -saved)
+            format!("{:.1}% more expensive", -saved)
         } else {
             "the same".to_owned()
         };
@@ -55,7 +56,7 @@ fn grouped(number: u64) -> String {
     super::view::grouped_digits(number)
 }
 
-/// Four decimals while they matter, two once the amount is large.
+/// Four decimals for small amounts, two for large ones.
 pub(crate) fn dollars(amount: f64) -> String {
     if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
 }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_keep_the_digits_that_matter() {
+    fn small_amounts_have_four_decimals() {
         assert_eq!(dollars(0.0416), "$0.0416");
         assert_eq!(dollars(1234.5), "$1,234.50");
         assert_eq!(dollars_rounded(30.368), "$30.37");

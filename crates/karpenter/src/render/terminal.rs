@@ -1,4 +1,4 @@
-//! What the output can show: colour, width and characters. Everything else asks this instead of the environment.
+//! The capabilities of the output: colour, width and characters.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::diagnostics::no_colour;
 
-/// Narrower terminals than this get the narrow layout and wrap by themselves.
+/// Narrower terminals get the narrow layout and wrap lines.
 const WIDTH_MIN: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub(crate) struct Terminal {
     pub(crate) colour: bool,
     /// Block characters and the multiplication sign; plain ASCII otherwise.
     pub(crate) unicode: bool,
-    /// Columns; `usize::MAX` when nobody cuts lines.
+    /// Columns; `usize::MAX` if the width is not limited.
     pub(crate) width: usize,
 }
 
 impl Terminal {
-    /// Plain text without a width limit: what files, pipes and tests get.
+    /// Plain text without a width limit, for files, pipes and tests.
     pub(crate) const PLAIN: Self = Self { colour: false, unicode: false, width: usize::MAX };
 
     pub(crate) fn of_stdout() -> Self {
@@ -48,7 +48,7 @@ impl Terminal {
         if self.colour { Style::new().fg_color(Some(colour.into())) } else { Style::new() }
     }
 
-    /// "×" where it can be shown.
+    /// "×" if the output supports it.
     pub(crate) fn times(&self) -> &'static str {
         if self.unicode { "×" } else { "x" }
     }

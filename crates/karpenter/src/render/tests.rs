@@ -1,4 +1,4 @@
-//! Snapshots of every format over one small hand-made plan.
+//! Snapshots of every format for a small plan.
 
 mod machine;
 
@@ -237,7 +237,7 @@ fn table_with_colour_and_block_characters() {
 }
 
 #[test]
-fn a_narrow_terminal_loses_bars_and_the_columns_that_matter_least() {
+fn narrow_terminal_omits_bars_and_least_important_columns() {
     let terminal = Terminal { width: 60, ..Terminal::PLAIN };
     check(
         OutputFormat::Table,
@@ -333,13 +333,13 @@ fn explain() {
           1 pod on 1 new node of NodePool default: accelerated in zone-b, on-demand at $1.0000/h
           not NodePool gpu: did not tolerate taint gpu:NoSchedule
         huge (12 pods, each cpu 64, memory 1Gi)
-          12 pods left over, see above
+          12 pods unschedulable, see above
     "#]],
     );
 }
 
 #[test]
-fn an_empty_plan_has_every_section() {
+fn empty_plan_has_every_section() {
     let (problem, plan) = (Problem::default(), Plan::default());
     let view = View::new(&problem, &plan, Timings::default());
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Pods that do not fit: one block per kind of pod, one line per NodePool that refused it, and what to change.
+//! Unschedulable pods: one block per group of pods, one line per NodePool with the reason, and a hint.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -65,7 +65,7 @@ fn blocks_of<'a>(view: &View<'a>) -> Vec<Block<'a>> {
 
 fn write_reasons(reasons: &[Refusal], terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     let mut ordered: Vec<&Refusal> = reasons.iter().collect();
-    // A stable sort keeps the engine's order among equals. What existing nodes lack can rarely be changed: last.
+    // A stable sort keeps the planner's order. Reasons of existing nodes can rarely be changed, so they are last.
     ordered.sort_by_key(|refusal| {
         (matches!(refusal.scope, Scope::ExistingNodes { .. }), distance(&refusal.reason))
     });

@@ -1,4 +1,4 @@
-//! A plan together with its problem, with the lookups every format needs. Holds references only and decides nothing.
+//! A plan with its problem, and the lookups that all formats need. Holds references only.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use karpenter_model::plan::{Plan, PlannedNode, PodRun};
 use karpenter_model::problem::{NodePool, PodGroup, PodNames, Problem};
 use karpenter_model::resources::{self, ResourceList};
 
-/// How a month is counted when a price per hour becomes a price per month.
+/// Hours per month, for prices per month.
 pub(crate) const HOURS_PER_MONTH: f64 = 730.0;
 
-/// Wall time of each stage of one run.
+/// Duration of each stage of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
     /// Reading and parsing files.
     pub(crate) read: Duration,
-    /// From objects to the problem, catalog included.
+    /// Building the problem from objects, including instance types.
     pub(crate) assemble: Duration,
     pub(crate) schedule: Duration,
     pub(crate) validate: Duration,
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         self.plan.unschedulable.iter().map(|left| u64::from(left.pods.count)).sum()
     }
 
-    /// Extended resources (GPUs and the like) that some planned node is asked for, in name order.
+    /// Extended resources, such as GPUs, that pods on planned nodes request, sorted by name.
     pub(crate) fn extended_resources(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self
             .plan
@@ -149,7 +149,7 @@ impl<'a> NodeView<'a> {
         count(&self.node.pods)
     }
 
-    /// Requested share of what the cheapest option can give to pods; `None` if it has none of the resource.
+    /// Requests as a share of the allocatable amount of the cheapest option; `None` if it does not have the resource.
     pub(crate) fn utilisation(&self, resource: &str, allocatable: &ResourceList) -> Option<f64> {
         let available = allocatable.get(resource);
         (available > 0).then(|| self.node.requests.get(resource) as f64 / available as f64)
@@ -160,7 +160,7 @@ pub(crate) fn count(runs: &[PodRun]) -> u64 {
     runs.iter().map(|run| u64::from(run.count)).sum()
 }
 
-/// What people call the group: its workload's name, or its only pod's.
+/// The name of the group: that of its workload, or of its only pod.
 pub(crate) fn group_label(group: &PodGroup) -> String {
     let namespace = &group.spec.namespace;
     let prefix = if namespace.is_empty() || &**namespace == "default" {

@@ -1,4 +1,4 @@
-//! Files that `up` leaves for other programs: readable by their owner alone, and never half-written.
+//! Writes files for other programs: readable by their owner only, and atomically.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Writes beside the target and renames, so that a reader sees the old text or the new one.
+/// Writes a temporary file and renames it.
 pub(super) fn write_private(file: &Path, text: &str) -> Result<()> {
     if let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
@@ -25,7 +25,7 @@ pub(super) fn write_private(file: &Path, text: &str) -> Result<()> {
     write().with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 pub(super) fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
@@ -42,7 +42,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_file_is_its_owners_and_nothing_is_left_beside_it() {
+    fn file_is_private_and_no_temporary_file_remains() {
         let directory = std::env::temp_dir().join(format!("karpenter-up-files-{}", std::process::id()));
         let file = directory.join("deep").join("kubeconfig");
         write_private(&file, "one").expect("written");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_quoted_only_where_a_shell_needs_it() {
+    fn paths_are_quoted_only_if_needed() {
         assert_eq!(shell_quoted(Path::new("/tmp/a-b.c")), "/tmp/a-b.c");
         assert_eq!(shell_quoted(Path::new("/tmp/a b'c")), "'/tmp/a b'\\''c'");
     }

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, put onto a fresh or an older cluster.
+//! Installs or updates the CustomResourceDefinitions of the embedded cluster.
 
 use anyhow::{Context, Result};
 use karpenter_api::crds;
@@ -9,8 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 /// The field manager of what `up` installs.
 const MANAGER: &str = "karpenter-up";
 
-/// Applies all definitions, those of the API before v1 only where asked for; definitions that are there already become
-/// what this build ships.
+/// Applies all CustomResourceDefinitions, those of the v1alpha5 API only on request; existing ones are updated.
 pub(crate) async fn definitions(client: &Client, with_legacy: bool) -> Result<()> {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
@@ -21,7 +20,7 @@ pub(crate) async fn definitions(client: &Client, with_legacy: bool) -> Result<()
         let parameters = PatchParams::apply(MANAGER).force();
         api.patch(crd.name, &parameters, &Patch::Apply(&definition))
             .await
-            .with_context(|| format!("the definition of {} was refused", crd.kind))?;
+            .with_context(|| format!("the definition of {} was rejected", crd.kind))?;
     }
     Ok(())
 }

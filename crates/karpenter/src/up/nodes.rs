@@ -1,4 +1,4 @@
-//! Nodes that are there from the beginning: objects with kubelets of their own, in the manner of kwok.
+//! The initial nodes, with simulated kubelets.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// Creates `node-1` to `node-<count>`; those that an earlier run left are kept.
+/// Creates `node-1` to `node-<count>`; existing ones are kept.
 pub(super) async fn create(client: &Client, count: u32) -> Result<()> {
     let api: Api<Node> = Api::all(client.clone());
     for number in 1..=count {

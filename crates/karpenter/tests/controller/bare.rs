@@ -1,8 +1,8 @@
-//! The program without a subcommand, in the environment that upstream's charts give their image.
+//! The binary without a subcommand, with the environment variables of upstream's charts.
 
 use super::*;
 
-/// What both of upstream's charts set with their default values, in their order; ports are any free ones here.
+/// The variables that both charts of upstream set by default, in their order; ports are any free ones.
 const BOTH_CHARTS: &[(&str, &str)] = &[
     ("KUBERNETES_MIN_VERSION", "1.19.0-0"),
     ("KARPENTER_SERVICE", "karpenter"),
@@ -18,7 +18,7 @@ const BOTH_CHARTS: &[(&str, &str)] = &[
     ("MIN_VALUES_POLICY", "Strict"),
 ];
 
-/// What only the chart of the kwok provider sets.
+/// Variables that only the chart of the kwok provider sets.
 const KWOK_CHART: &[(&str, &str)] = &[
     (
         "FEATURE_GATES",
@@ -31,7 +31,7 @@ const KWOK_CHART: &[(&str, &str)] = &[
     ),
 ];
 
-/// What only the chart of the AWS provider sets, values that are left out by default included.
+/// Variables that only the chart of the AWS provider sets, including those that are omitted by default.
 const AWS_CHART: &[(&str, &str)] = &[
     ("LOG_OUTPUT_PATHS", "stdout"),
     ("LOG_ERROR_OUTPUT_PATHS", "stderr"),
@@ -57,7 +57,7 @@ const AWS_CHART: &[(&str, &str)] = &[
     ("SUBNET_REFRESH_INTERVAL", "1m"),
 ];
 
-/// The bare program with exactly these variables.
+/// The binary without a subcommand, with exactly these variables.
 fn bare(arguments: &[&str], variables: &[&[(&str, &str)]], kubeconfig: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command.args(arguments).env_clear().env("KUBECONFIG", kubeconfig);
@@ -65,18 +65,18 @@ fn bare(arguments: &[&str], variables: &[&[(&str, &str)]], kubeconfig: &Path) ->
     command
 }
 
-/// A build with AWS needs a word for kwok; one without needs none.
+/// A build with AWS needs a variable to select kwok; one without does not.
 const KWOK_WORD: &[(&str, &str)] =
     if cfg!(feature = "aws") { &[("KARPENTER_PROVIDER", "kwok")] } else { &[] };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bare_program_runs_the_controller_in_the_environment_of_upstreams_kwok_chart() {
+async fn controller_is_implied_with_environment_of_upstream_kwok_chart() {
     let folder = folder("bare");
     let kubeconfig = folder.join("kubeconfig");
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
     up.line_with("Ctrl-C");
     let variables = [BOTH_CHARTS, KWOK_CHART, KWOK_WORD];
-    // Upstream's program takes flags without a subcommand, with one dash as well.
+    // Upstream's binary accepts flags without a subcommand, also with one dash.
     let mut running = Running::spawn(&mut bare(&["-log-format", "console"], &variables, &kubeconfig));
     let started = running.line_with("starting karpenter");
     assert!(!started.starts_with('{'), "the flag reached the controller: {started}");
@@ -88,7 +88,7 @@ async fn bare_program_runs_the_controller_in_the_environment_of_upstreams_kwok_c
 }
 
 #[test]
-fn bare_program_accepts_the_environment_of_upstreams_aws_chart() {
+fn controller_is_implied_with_environment_of_upstream_aws_chart() {
     let nowhere = Path::new("/nowhere/kubeconfig");
     let output = bare(&[], &[BOTH_CHARTS, AWS_CHART], nowhere).output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -104,7 +104,7 @@ fn bare_program_accepts_the_environment_of_upstreams_aws_chart() {
 }
 
 #[test]
-fn bare_program_outside_of_pods_prints_help() {
+fn without_arguments_outside_of_pods_help_is_printed() {
     let nowhere = Path::new("/nowhere/kubeconfig");
     let output = bare(&[], &[], nowhere).output().expect("the binary runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -113,7 +113,7 @@ fn bare_program_outside_of_pods_prints_help() {
 }
 
 #[test]
-fn variables_are_read_as_go_reads_them_and_unreadable_ones_are_ignored_with_a_warning() {
+fn variables_are_parsed_as_in_go_and_invalid_ones_ignored_with_warning() {
     let nowhere = Path::new("/nowhere/kubeconfig");
     let variables: &[(&str, &str)] = &[
         ("KARPENTER_PROVIDER", "kwok"),
@@ -141,7 +141,7 @@ fn variables_are_read_as_go_reads_them_and_unreadable_ones_are_ignored_with_a_wa
     assert_eq!(found, expected.iter().map(|(a, b, c)| (a, b, c)).collect::<Vec<_>>(), "{logged}");
     assert!(warnings.iter().all(|line| line["level"] == "WARN"), "{logged}");
 
-    // What upstream refuses is refused here.
+    // Values that upstream rejects are rejected here.
     let output =
         bare(&[], &[variables, &[("KARPENTER_SERVICE", "k"), ("LOG_LEVEL", "loud")]], nowhere).output();
     let output = output.expect("the binary runs");

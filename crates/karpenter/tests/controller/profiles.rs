@@ -7,7 +7,7 @@ use super::*;
 #[path = "../../../karpenter-memory/tests/profiles/pprof.rs"]
 mod pprof;
 
-/// Status and body of an answer.
+/// Status and body of a response.
 fn fetch(port: &Value, path: &str) -> (u16, Vec<u8>) {
     let port = u16::try_from(port.as_u64().expect("a port")).expect("a port");
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connects");
@@ -36,7 +36,7 @@ fn start(kubeconfig: &Path, more: &[&str]) -> (Running, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn profiles_are_served_where_they_are_enabled() {
+async fn profiles_are_served_only_if_enabled() {
     let folder = folder("profiles");
     let kubeconfig = folder.join("kubeconfig");
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
@@ -65,7 +65,7 @@ async fn profiles_are_served_where_they_are_enabled() {
     assert!(!heap.sample.is_empty(), "megabytes are in use");
     assert!(heap.functions().iter().any(|name| name.contains("karpenter")), "{:?}", heap.functions());
 
-    // Work for the profile to find.
+    // CPU load for the profile.
     let is_over = AtomicBool::new(false);
     let cpu = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -1,6 +1,6 @@
-//! Makes wrong manifests out of right ones. Knows lines, values and numbers of YAML, and nothing of Kubernetes.
+//! Mutates manifests: lines, values and numbers of YAML, without knowledge of Kubernetes.
 
-/// SplitMix64: tiny, and the same everywhere.
+/// SplitMix64: small and deterministic.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -16,7 +16,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`; 0 when there is nothing below it.
+    /// A number below `end`, or 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// Values that somebody's arithmetic, recursion or table did not expect.
+/// Values that are likely to break arithmetic, recursion or tables.
 const VALUES: [&str; 40] = [
     "0",
     "1",
@@ -85,7 +85,7 @@ impl<'a> Mutator<'a> {
             text = self.once(text, random);
         }
         let mut bytes = text.into_bytes();
-        // Damage to single bytes comes last: it may leave something that is no text any more.
+        // Damage of single bytes comes last, because the result may be invalid UTF-8.
         match random.below(8) {
             0 => {
                 for _ in 0..=random.below(3) {
@@ -123,14 +123,14 @@ impl<'a> Mutator<'a> {
                 return format!("{text}---\n{}", random.pick(&from));
             }
             6 => lines[line].push_str(&"x".repeat(random.below(2000))),
-            // Values are where most decisions are, so they are changed most often.
+            // Values are mutated most often, because they affect most decisions.
             _ => replace_value(&mut lines, line, random),
         }
         lines.join("\n") + "\n"
     }
 }
 
-/// The byte ranges of the scalar values in a line: what stands between `: ` and the next `,`, `}`, `]` or the end.
+/// The byte ranges of the values in a line: from `: ` to the next `,`, `}`, `]` or the end.
 fn values(line: &str) -> Vec<std::ops::Range<usize>> {
     let mut found = Vec::new();
     for (colon, _) in line.match_indices(": ") {
@@ -155,7 +155,7 @@ fn swap_values(lines: &mut [String], one: usize, other: usize) {
     }
 }
 
-/// Changes one value of the line or of the first line after it that has one.
+/// Changes a value of the line or of the next line with a value.
 fn replace_value(lines: &mut [String], line: usize, random: &mut Random) {
     for text in &mut lines[line..] {
         let ranges = values(text);
@@ -167,7 +167,7 @@ fn replace_value(lines: &mut [String], line: usize, random: &mut Random) {
     }
 }
 
-/// The line's value deep inside lists or objects.
+/// Nests the line's value deeply in lists or objects.
 fn nested(line: &str, random: &mut Random) -> String {
     let depth = [3, 40, 200, 5000][random.below(4)];
     let Some(range) = values(line).pop() else { return line.to_owned() };

@@ -1,4 +1,4 @@
-//! `karpenter convert`: what goes to which stream, exit codes, and output that reads back as what was meant.
+//! `karpenter convert`: output streams, exit codes, and output that can be read again.
 
 use crate::{documents, fixture, karpenter, path, text};
 
@@ -6,7 +6,7 @@ const GOOD: &str = "apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplat
 const BAD: &str = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: bad}\nspec: {providerRef: {name: good}, weight: 200, requirements: [{key: topology.kubernetes.io/zone, operator: In, values: []}]}\n";
 
 #[test]
-fn yaml_and_json_say_the_same_and_read_back() {
+fn yaml_and_json_are_equal_and_parse_again() {
     for case in [
         "inline-ids",
         "inline-tags",
@@ -28,7 +28,7 @@ fn yaml_and_json_say_the_same_and_read_back() {
 }
 
 #[test]
-fn warnings_name_code_object_and_field_with_their_place() {
+fn warnings_have_position_code_object_and_field() {
     let input = fixture("inline-ids").join("input.yaml");
     let output = karpenter(&["convert", "-f", path(&input)], "");
     let stderr = text(&output.stderr);
@@ -41,7 +41,7 @@ fn warnings_name_code_object_and_field_with_their_place() {
 }
 
 #[test]
-fn settings_of_the_old_controller_are_flags() {
+fn v1alpha5_settings_are_flags() {
     let input = fixture("add-on-with-nulls").join("input.yaml");
     let class = |flags: &[&str]| {
         let mut arguments = vec!["convert", "-f", path(&input)];
@@ -59,7 +59,7 @@ fn settings_of_the_old_controller_are_flags() {
 }
 
 #[test]
-fn a_wrong_object_is_left_out_and_the_exit_code_says_so() {
+fn invalid_object_is_omitted_and_exit_code_is_one() {
     let output = karpenter(&["convert", "-f", "-"], &format!("{BAD}---\n{GOOD}"));
     assert_eq!(output.status.code(), Some(1));
     let kinds: Vec<_> = documents(text(&output.stdout)).into_iter().map(|one| one["kind"].clone()).collect();
@@ -75,7 +75,7 @@ fn a_wrong_object_is_left_out_and_the_exit_code_says_so() {
 }
 
 #[test]
-fn a_result_that_v1_refuses_is_an_error_and_not_written() {
+fn result_rejected_by_v1_is_an_error_and_omitted() {
     let current = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec: {template: {spec: {requirements: []}}}\n";
     let output = karpenter(&["convert", "-f", "-"], current);
     assert_eq!(output.status.code(), Some(1));
@@ -88,12 +88,12 @@ fn a_result_that_v1_refuses_is_an_error_and_not_written() {
 }
 
 #[test]
-fn foreign_kinds_are_noted_and_nothing_at_all_is_an_error() {
+fn other_kinds_are_noted_and_input_without_ours_is_an_error() {
     let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n";
     let mixed = karpenter(&["convert", "-f", "-"], &format!("{service}---\n{GOOD}"));
     assert_eq!(mixed.status.code(), Some(0));
     assert!(
-        text(&mixed.stderr).contains("note: not Karpenter's, left out: 1 Service"),
+        text(&mixed.stderr).contains("note: skipped, not Karpenter's: 1 Service"),
         "{}",
         text(&mixed.stderr)
     );
@@ -109,9 +109,9 @@ fn foreign_kinds_are_noted_and_nothing_at_all_is_an_error() {
 }
 
 #[test]
-fn a_directory_is_one_input() {
+fn directory_is_one_input() {
     let output = karpenter(&["convert", "-R", "-f", path(&fixture("inline-tags"))], "");
-    // The expected result lies beside the input: the same names twice.
+    // The expected result is next to the input, with the same names.
     assert_eq!(output.status.code(), Some(1));
     assert!(
         text(&output.stderr).contains("E20 Provisioner default metadata.name: "),
@@ -121,7 +121,7 @@ fn a_directory_is_one_input() {
 }
 
 #[test]
-fn old_objects_are_planned_as_what_they_become() {
+fn v1alpha5_objects_are_planned_as_converted() {
     let input = fixture("inline-ids").join("input.yaml");
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeSelector: {role: ops}, tolerations: [{key: role, operator: Exists}], containers: [{name: c, image: x, resources: {requests: {cpu: 1}}}]}\n";
     let output =
@@ -129,7 +129,7 @@ fn old_objects_are_planned_as_what_they_become() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let plan: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(plan["nodes"].as_array().map(Vec::len), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("1 objects of the API before v1"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("1 v1alpha5 or v1beta1 objects"), "{}", text(&output.stderr));
     let by_name = pod.replace("role: ops}", "karpenter.sh/provisioner-name: ops-provisioner}");
     let output = karpenter(
         &["plan", "--region", "ap-northeast-2", "-o", "json", "-f", path(&input), "-f", "-"],

@@ -1,4 +1,4 @@
-//! The old kinds on an API server: manifests as documents print them are accepted, those that never worked are refused
+//! The v1alpha5 CRDs on an API server: documented manifests are accepted, and those that never worked are rejected
 //! with a reason.
 
 use std::path::Path;
@@ -48,15 +48,16 @@ fn manifest(file: &Path) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn manifests_of_the_wild_are_accepted() {
+async fn published_manifests_are_accepted() {
     let client = server().await;
     for case in ["inline-ids", "inline-tags", "configuration-chart"] {
         for object in manifest(&fixture(case).join("input.yaml")) {
             let mut object = object;
-            // Two documents call their pool "default".
+            // Two documents have a Provisioner "default".
             object["metadata"]["name"] =
                 json!(format!("{case}-{}", object["metadata"]["name"].as_str().unwrap()));
-            // Cluster-wide kinds: kubectl sends no namespace in the path, and the server clears the one in the body.
+            // Cluster-scoped kinds: kubectl sends no namespace in the path, and the server removes the one in the
+            // body.
             let created = create(&client, &object).await.unwrap_or_else(|error| panic!("{object}: {error}"));
             assert_eq!(created.metadata.namespace, None, "{case}");
             assert_eq!(created.data["spec"], object["spec"], "{case}: nothing is pruned");
@@ -78,7 +79,7 @@ async fn nulls_are_dropped() {
 }
 
 #[tokio::test]
-async fn what_never_worked_is_refused_with_a_reason() {
+async fn objects_that_never_worked_are_rejected_with_reason() {
     let client = server().await;
     let requirement =
         |requirement: Value| json!({"providerRef": {"name": "t"}, "requirements": [requirement]});
@@ -105,7 +106,7 @@ async fn what_never_worked_is_refused_with_a_reason() {
             json!({"providerRef": {"name": "t"}, "kubeletConfiguration": {"evictionSoft": {"memory.available": "5%"}}}),
             "must name the same signals",
         ),
-        // What a chart renders for an empty list of zones.
+        // As a chart renders an empty list of zones.
         (
             requirement(json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": null})),
             "operator In must have a value defined",
@@ -147,18 +148,18 @@ async fn what_never_worked_is_refused_with_a_reason() {
 }
 
 #[test]
-fn the_old_definitions_are_printed_only_when_asked_for() {
+fn v1alpha5_crds_are_printed_only_on_request() {
     let names = |arguments: &[&str]| -> Vec<String> {
         let output = karpenter(arguments, "");
         let all = documents(text(&output.stdout));
         all.iter().map(|crd| crd["metadata"]["name"].as_str().expect("text").to_owned()).collect()
     };
     assert_eq!(
-        names(&["crds", "--legacy"]),
+        names(&["crds", "--legacy-api"]),
         ["provisioners.karpenter.sh", "awsnodetemplates.karpenter.k8s.aws"]
     );
-    assert_eq!(names(&["crds", "--legacy", "Provisioner"]), ["provisioners.karpenter.sh"]);
+    assert_eq!(names(&["crds", "--legacy-api", "Provisioner"]), ["provisioners.karpenter.sh"]);
     assert_eq!(names(&["crds"]).len(), crds::all().len());
     let hint = karpenter(&["crds", "Provisioner"], "");
-    assert!(text(&hint.stderr).contains("--legacy"), "{}", text(&hint.stderr));
+    assert!(text(&hint.stderr).contains("--legacy-api"), "{}", text(&hint.stderr));
 }

@@ -1,4 +1,5 @@
-//! `karpenter lint` from outside: formats, exit codes, old objects, and the two mistakes of a guide's Deployment.
+//! Tests of the binary: `karpenter lint` with its formats and exit codes, v1alpha5 objects, and a Deployment with two
+//! mistakes.
 
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ spec: {instanceProfile: p, subnetSelector: {a: b}, securityGroupSelector: {a: b}
 ---
 ";
 
-/// As a guide prints it: a mount without its volume, and no toleration.
+/// As a published guide has it: a volume mount without a volume, and no toleration.
 const DEPLOYMENT: &str = "apiVersion: apps/v1
 kind: Deployment
 metadata: {name: dep-test, namespace: default}
@@ -64,7 +65,7 @@ fn codes(findings: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_guides_deployment_has_two_mistakes_and_both_are_named() {
+fn deployment_with_two_mistakes_has_two_findings() {
     let (found, code) = findings(&["--ignore", "L02,L03"], &format!("{POOLS}{DEPLOYMENT}"));
     assert_eq!(codes(&found), ["L07", "L13"]);
     assert_eq!(code, Some(1));
@@ -80,14 +81,14 @@ fn a_guides_deployment_has_two_mistakes_and_both_are_named() {
 }
 
 #[test]
-fn labels_alone_are_found_in_old_pools_too() {
+fn labels_without_requirements_are_found_in_provisioners() {
     let (found, _) = findings(&[], POOLS);
     assert_eq!(codes(&found), ["L03"]);
     assert_eq!(found[0]["object"], "NodePool cpu (from Provisioner cpu)");
 }
 
 #[test]
-fn exit_codes_are_for_pipelines() {
+fn fail_on_determines_exit_code() {
     let warning = findings(&[], POOLS).1;
     let forgiven = findings(&["--fail-on", "error"], POOLS).1;
     assert_eq!((warning, forgiven), (Some(1), Some(0)));
@@ -101,7 +102,7 @@ fn exit_codes_are_for_pipelines() {
 }
 
 #[test]
-fn an_old_object_that_never_worked_is_an_error() {
+fn v1alpha5_object_that_never_worked_is_an_error() {
     let both = POOLS.replacen(
         "ttlSecondsAfterEmpty: 300",
         "ttlSecondsAfterEmpty: 300\n  consolidation: {enabled: true}",
@@ -117,7 +118,7 @@ fn an_old_object_that_never_worked_is_an_error() {
 }
 
 #[test]
-fn text_has_place_reason_and_fix() {
+fn text_has_position_reason_and_fix() {
     let output = karpenter(&["lint", "-f", "-"], POOLS);
     let lines: Vec<&str> = text(&output.stdout).lines().collect();
     assert!(
@@ -131,7 +132,7 @@ fn text_has_place_reason_and_fix() {
 }
 
 #[test]
-fn manifests_of_the_wild_are_clean() {
+fn published_manifests_have_no_findings() {
     for case in ["inline-ids", "inline-tags", "current"] {
         let input = fixture(case).join("input.yaml");
         let region = if case == "inline-ids" { "ap-northeast-2" } else { "us-east-1" };

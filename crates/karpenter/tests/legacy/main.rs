@@ -1,4 +1,5 @@
-//! The API before v1 from outside: `convert`, `lint`, the old definitions on an API server, and the three-pools example.
+//! The v1alpha5 API with the binary: `convert`, `lint`, its CustomResourceDefinitions on an API server, and the
+//! three-pools example.
 
 mod convert;
 mod definitions;
@@ -33,7 +34,7 @@ pub fn documents(text: &str) -> Vec<Value> {
     read.documents.into_iter().map(|document| document.value).collect()
 }
 
-/// Manifests of the wild, with what becomes of them.
+/// Published manifests, with the expected result.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-legacy/tests/fixtures").join(name)
 }

@@ -1,4 +1,5 @@
-//! The three-pools example in both forms: clean, planned as its README says, and beside nodes of others.
+//! The three-pools example in both API versions: no findings, planned as its README says, and next to unmanaged
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ fn planned(form: &str) -> Value {
 }
 
 #[test]
-fn both_forms_are_clean() {
+fn v1alpha5_and_v1_manifests_have_no_findings() {
     for form in FORMS {
         let (pools, workloads, group) =
             (example(form), example("workloads.yaml"), example("node-group.yaml"));
@@ -28,10 +29,10 @@ fn both_forms_are_clean() {
 }
 
 #[test]
-fn every_workload_lands_on_its_own_pool() {
+fn every_workload_is_planned_on_its_nodepool() {
     for form in FORMS {
         let plan = planned(form);
-        // Karpenter itself asks not to run on nodes of a pool, and gets its wish.
+        // Karpenter's own pods must not run on nodes that it manages.
         let left: Vec<&Value> = plan["unschedulable"].as_array().expect("a list").iter().collect();
         assert_eq!(left.len(), 2, "{form}: {left:?}");
         for pod in left {
@@ -67,7 +68,7 @@ fn every_workload_lands_on_its_own_pool() {
 }
 
 #[test]
-fn the_old_form_becomes_pools_that_take_the_same_pods() {
+fn converted_nodepools_get_the_same_pods() {
     let output = karpenter(&["convert", "-f", path(&example("v1alpha5"))], "");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let converted = documents(text(&output.stdout));

@@ -1,5 +1,4 @@
-//! A TLS server with a CA of its own that answers as the hosts of AWS would: credentials from STS and SSO, a refusal from
-//! EC2.
+//! A TLS server with its own CA that responds like AWS: credentials from STS and SSO, and an error from EC2.
 #![cfg(feature = "aws")]
 
 use std::net::SocketAddr;
@@ -21,12 +20,12 @@ const HOSTS: [&str; 3] =
 pub(crate) struct Request {
     pub(crate) host: String,
     pub(crate) authorization: String,
-    /// Of a form or of a query.
+    /// A parameter of the form or the query.
     parameters: String,
 }
 
 impl Request {
-    /// Whether it asks for an action of EC2 to be carried out.
+    /// Whether the request is an action of EC2 that is not a dry run.
     pub(crate) fn does(&self, action: &str) -> bool {
         self.parameters.contains(&format!("Action={action}&")) && !self.is_dry_run()
     }
@@ -72,12 +71,12 @@ impl AwsHosts {
         self.address
     }
 
-    /// The CA's certificate in PEM.
+    /// The CA certificate in PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// Whether EC2 lets everybody in, and then answers with a status that is worth another attempt.
+    /// Whether EC2 accepts all credentials and then responds with a status that is retried.
     pub(crate) fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
-//! How the program reaches Kubernetes and AWS: through a proxy, with certificates of one's own, and with credentials from
-//! every source that upstream's default chain knows.
+//! How the binary connects to Kubernetes and AWS: through a proxy, with custom CA certificates, and with credentials
+//! from every source of the SDK's default chain.
 //!
-//! Everything runs here: an HTTP proxy, an API server, and a TLS server with its own CA that answers for the hosts of AWS.
+//! Everything runs in the test: an HTTP proxy, an API server, and a TLS server with its own CA for the hosts of AWS.
 
 mod aws_hosts;
 mod proxy;
@@ -18,7 +18,7 @@ use proxy::Proxy;
 
 const KUBERNETES: &str = "kubernetes.example.internal";
 
-/// A folder that is removed with the test.
+/// A directory that is removed at the end of the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs the program to its end with these variables and no others.
+/// Runs the binary to its end with exactly these variables.
 async fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command.args(arguments).env_clear().envs(variables.iter().copied());
@@ -58,7 +58,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubernetes_is_reached_through_the_proxy_of_the_environment() {
+async fn kubernetes_client_uses_proxy_of_environment() {
     let credentials = Credentials::generate(&[KUBERNETES.to_owned()]).expect("credentials");
     let server = ApiServer::new(Config::default());
     let security = Security::Tls(Arc::new(credentials));
@@ -82,13 +82,13 @@ async fn kubernetes_is_reached_through_the_proxy_of_the_environment() {
         assert_eq!(connection.authorization.as_deref(), Some("Basic dXNlcjpzZWNyZXQ="));
     }
 
-    // In lower case as well, and NO_PROXY is for the API server, not for the proxy.
+    // In lower case, too; NO_PROXY applies to the API server, not to the proxy.
     let output = run(&arguments, &[("https_proxy", &address), ("NO_PROXY", "127.0.0.1,.other")]).await;
     assert!(!proxy.take().is_empty(), "{}", said(&output));
     let output = run(&arguments, &[("HTTPS_PROXY", &address), ("NO_PROXY", ".internal")]).await;
     assert!(proxy.take().is_empty(), "{}", said(&output));
 
-    // The proxy of the kubeconfig comes first.
+    // The proxy of the kubeconfig has priority.
     let own = kubeconfig.replace("server:", &format!("proxy-url: http://{}\n    server:", proxy.address()));
     let file = folder.write("own", &own);
     let variables = [("HTTPS_PROXY", "http://127.0.0.1:1"), ("NO_PROXY", ".internal")];
@@ -107,7 +107,8 @@ mod aws {
     use super::aws_hosts::{AwsHosts, Request};
     use super::*;
 
-    /// Everything that `karpenter controller --provider aws` needs until EC2 refuses its first call, which ends it.
+    /// Everything that `karpenter controller --provider aws` needs until EC2 rejects its first call, after which it
+    /// exits.
     struct Surroundings {
         folder: Folder,
         hosts: AwsHosts,
@@ -135,7 +136,7 @@ mod aws {
             text(&self.folder.0.join(name)).to_owned()
         }
 
-        /// What AWS was asked, and what the program said.
+        /// The requests that AWS received, and the output of the binary.
         async fn run(&self, variables: &[(&str, &str)]) -> (Vec<Request>, String) {
             let (proxy, ca) = (format!("http://{}", self.proxy.address()), self.file("ca.pem"));
             let (empty, home) = (self.file("empty"), text(&self.folder.0).to_owned());
@@ -173,7 +174,7 @@ mod aws {
         [("AWS_ACCESS_KEY_ID", "AKIDENVIRONMENT"), ("AWS_SECRET_ACCESS_KEY", "secret")];
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn aws_is_reached_through_the_proxy_and_trusted_by_the_bundle() {
+    async fn aws_calls_use_proxy_and_ca_bundle() {
         let surroundings = Surroundings::start("proxy").await;
         let (asked, said) = surroundings.run(&KEYS).await;
         assert_eq!(asked.len(), 1, "{said}");
@@ -190,7 +191,7 @@ mod aws {
         assert!(asked.is_empty() && said.contains("AWS_CA_BUNDLE"), "{said}");
         assert!(surroundings.proxy.take().is_empty());
 
-        // Go's way to trust other authorities than the system's; it is for Kubernetes too.
+        // The variable with which Go replaces the system's CA certificates; it applies to Kubernetes, too.
         let ca = surroundings.file("ca.pem");
         let (asked, said) =
             surroundings.run(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", ""), ("SSL_CERT_FILE", &ca)]).await;
@@ -198,7 +199,7 @@ mod aws {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn calls_are_tried_as_often_as_configured() {
+    async fn number_of_attempts_follows_configuration() {
         let surroundings = Surroundings::start("attempts").await;
         surroundings.hosts.set_busy(true);
         let config =
@@ -223,7 +224,7 @@ mod aws {
             "process.json",
             r#"{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "secret"}"#,
         );
-        // Named by the SHA-1 of the start URL, and of the session's name.
+        // The file name is the SHA-1 of the start URL, or of the session's name.
         let cached = r#"{"accessToken": "sso-token", "expiresAt": "2100-01-01T00:00:00Z", "region": "us-east-1",
             "startUrl": "https://example.awsapps.com/start"}"#;
         folder.write(".aws/sso/cache/d033e22ae348aeb5660fc2140aec35850c4da997.json", cached);
@@ -267,7 +268,7 @@ mod aws {
             assert!(signed.contains(&format!("Credential={key}/")), "{key}: {signed}");
         }
 
-        // Without a session nothing is asked, and SSO is named as the reason.
+        // Without a session no request is made, and the error names SSO.
         std::fs::remove_dir_all(folder.0.join(".aws/sso/cache")).expect("a cache");
         let (asked, said) = surroundings.run(&[("AWS_CONFIG_FILE", config), ("AWS_PROFILE", "sso")]).await;
         assert!(asked.is_empty() && said.to_lowercase().contains("sso"), "{said}");

@@ -1,4 +1,4 @@
-//! An HTTP proxy that opens tunnels to one address, whatever host is asked for, and keeps a list of them.
+//! An HTTP proxy that opens tunnels to one address for any host, and records them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

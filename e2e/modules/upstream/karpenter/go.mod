@@ -1,4 +1,4 @@
-// The original controller with its kwok provider, which e2e/compare-upstream measures ours against.
+// Upstream's controller with its kwok provider, for e2e/compare-upstream.
 module e2e/upstream
 
 go 1.26.9

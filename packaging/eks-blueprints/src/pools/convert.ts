@@ -1,6 +1,6 @@
 /**
- * From the old API to v1, by the rules of `karpenter convert`: both are tested with the same files. Defaults of the old
- * API are written out, because those of v1 are others.
+ * Converts the v1alpha5 API to v1 by the rules of `karpenter convert`: both are tested with the same files. Defaults of the
+ * v1alpha5 API are explicit, because those of v1 differ.
  */
 import { isGone, normalized } from "./labels";
 import { ec2NodeClass, type Fields, type Manifest, metadataOptions, nodePool, type Pool, present } from "./objects";
@@ -18,7 +18,7 @@ const RESERVED_TAGS = [
 ];
 
 export interface ConvertOptions {
-    /** What machines run as where nothing else is said; v1 has no such default. */
+    /** Default instance profile of nodes; v1 has no such default. */
     readonly defaultInstanceProfile: string;
     readonly ipv6: boolean;
 }
@@ -74,7 +74,7 @@ function withoutEmptyValues(taints: Fields[] = []): Fields[] {
     return taints.map(({ value, ...taint }) => (value ? { ...taint, value } : taint));
 }
 
-/** What the old admission added. A label with the same key counts as said. */
+/** The defaults of the v1alpha5 webhook. A label with the same key counts as a requirement. */
 function missing(said: string[]): Fields[] {
     const defaults = [
         ["kubernetes.io/os", "linux"],
@@ -112,7 +112,7 @@ function expireAfter(spec: Fields, warnings: string[]): string {
 function disruption(spec: Fields): Fields {
     const [consolidationPolicy, consolidateAfter] = spec.consolidation?.enabled
         ? ["WhenEmptyOrUnderutilized", "0s"]
-        : // Nobody asked for consolidation, and v1 would begin with it.
+        : // Consolidation was not enabled, but it is the default in v1.
           ["WhenEmpty", spec.ttlSecondsAfterEmpty === undefined ? "Never" : duration(spec.ttlSecondsAfterEmpty)];
     // There were no budgets, and drift was off.
     const budgets = [
@@ -169,7 +169,7 @@ function images(settings: Fields): Fields {
     return family === "Ubuntu" ? ubuntu({ amiSelectorTerms }) : { amiFamily: family, amiSelectorTerms };
 }
 
-/** An alias stands for the family's published images; the family itself follows from it. */
+/** An alias selects the published AMIs of a family and determines the AMI family. */
 export function aliasOf(family: string): Fields {
     if (family === "Ubuntu" || family === "Custom") {
         throw new Error(`v1 finds no ${family} images by itself: select the images by id, name or tags.`);

@@ -1,4 +1,4 @@
-/** Pools of the nested generations from 0.32 on. Both come out as v1: v1beta1 is served by nobody any more. */
+/** Pools of the nested properties from 0.32 on. Both become v1 objects, because v1beta1 is no longer served. */
 import type { ClassSpec, Disruption, PoolSpec } from "../props";
 import { aliasOf, ubuntu } from "./convert";
 import {
@@ -32,7 +32,7 @@ export function v1Pool(pool: PoolSpec, nodeClass: ClassSpec | undefined, options
     return made(pool, nodeClass, options, pool.expireAfter, v1Disruption(pool.disruption));
 }
 
-/** Programs still say WhenUnderutilized, because the original's types know nothing else. */
+/** Programs still use WhenUnderutilized, because the types of the original add-on have no other name. */
 function v1Disruption(given: Disruption | undefined): Fields | undefined {
     if (given === undefined) {
         return undefined;

@@ -10,7 +10,7 @@ export interface Manifest {
     readonly spec: Fields;
 }
 
-/** A class and the pool that uses it. A pool may use a class that somebody else makes, or bring its settings along. */
+/** A node class and the pool that uses it. A pool may refer to an existing node class, or contain its settings. */
 export interface Pool {
     readonly pool: Manifest;
     readonly nodeClass?: Manifest;
@@ -25,7 +25,7 @@ export function ec2NodeClass(name: string, spec: Fields): Manifest {
     return { apiVersion: "karpenter.k8s.aws/v1", kind: "EC2NodeClass", metadata: { name }, spec };
 }
 
-/** Without what is null, undefined, "", {} or []: nothing was said with it, and admission refuses some of it. */
+/** Removes null, undefined, "", {} and []: they have no meaning, and admission rejects some of them. */
 export function present(fields: Fields): Fields {
     return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isEmpty(value)));
 }

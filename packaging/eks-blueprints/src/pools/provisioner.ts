@@ -1,4 +1,4 @@
-/** Provisioners, as the flat properties and those before 0.32 mean them. Nothing is null here: what is not said is not there. */
+/** Provisioners from the flat properties and from those before 0.32. Unset fields are absent, never null. */
 import type { ClassSpec, FlatProps, PoolSpec, Requirement } from "../props";
 import { devices, type Fields, type Manifest, present } from "./objects";
 

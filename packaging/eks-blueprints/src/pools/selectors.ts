@@ -1,5 +1,5 @@
 /**
- * From the old selectors, whose entries all had to hold, to the terms of v1, of which any may hold. A value with commas
+ * Converts v1alpha5 selectors, whose entries must all match, to v1 terms, of which any may match. A value with commas
  * meant alternatives, so one selector becomes the product of its alternatives.
  */
 import type { Fields } from "./objects";

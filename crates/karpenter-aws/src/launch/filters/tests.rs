@@ -8,7 +8,7 @@ use karpenter_model::resources::ResourceList;
 use super::*;
 
 /// One offering as text: `on-demand a 0.10`, or with a reservation `reserved a 0.01 cr-1*3`, with `!` for a capacity
-/// block, `~` for an interruptible one, and `x` in front of what cannot be had.
+/// block, `~` for an interruptible one, and `x` in front of an unavailable one.
 fn offering(text: &str) -> Offering {
     let (available, text) = match text.strip_prefix('x') {
         Some(rest) => (false, rest),
@@ -86,7 +86,7 @@ fn constraints(requirements: impl IntoIterator<Item = Requirement>) -> LaunchCon
     LaunchConstraints { requirements: requirements.into_iter().collect(), requests: ResourceList::new() }
 }
 
-/// What is left as text: names, each with its offerings as zone and price.
+/// The candidates as text: names, each with its offerings as zone and price.
 fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     let shown = |candidates: Vec<Candidate<'_>>| {
         let texts = candidates.iter().map(|candidate| {
@@ -101,7 +101,7 @@ fn left(types: &[InstanceType], constraints: &LaunchConstraints) -> String {
     filter(types, constraints, true).map_or_else(|error| error.to_string(), shown)
 }
 
-/// Nodes of an offering may be smaller than others of the type, or have what others lack.
+/// Offerings may override the capacity of the instance type, in both directions.
 #[test]
 fn too_small_offerings_are_filtered() {
     let list =
@@ -137,29 +137,29 @@ fn filters() {
     let table: Vec<(&str, Vec<InstanceType>, LaunchConstraints, &str)> = vec![
         ("nothing", vec![], any(), UNAVAILABLE),
         (
-            "cheapest first, names decide between equals",
+            "cheapest first, then by name",
             vec![t("b.l", &["on-demand a 2"]), t("c.l", &["on-demand a 1"]), t("a.l", &["on-demand a 2"])],
             any(),
             "c.l(a:1) a.l(a:2) b.l(a:2)",
         ),
         (
-            "what cannot be had is left out",
+            "unavailable offerings are dropped",
             vec![t("a.l", &["xon-demand a 1"]), t("b.l", &["on-demand a 2", "xspot a 1"])],
             any(),
             "b.l(a:2)",
         ),
         ("all of it", vec![t("a.l", &["xon-demand a 1"])], any(), UNAVAILABLE),
-        ("zones are kept to", vec![t("a.l", &["on-demand a 1", "on-demand b 1"])], zone("b"), "a.l(b:1)"),
-        ("a zone without offers", vec![t("a.l", &["on-demand a 1"])], zone("c"), UNAVAILABLE),
+        ("required zone", vec![t("a.l", &["on-demand a 1", "on-demand b 1"])], zone("b"), "a.l(b:1)"),
+        ("zone without offerings", vec![t("a.l", &["on-demand a 1"])], zone("c"), UNAVAILABLE),
         ("a zone that the type does not have", vec![t("a.l", &["on-demand a 1"])], zone("z"), UNAVAILABLE),
         (
-            "kinds are kept to",
+            "required capacity type",
             vec![t("a.l", &["on-demand a 1", "spot a 0.5"])],
             constraints([capacity_types(&["spot"])]),
             "a.l(a:0.5)",
         ),
         (
-            "an empty reservation cannot be had",
+            "an exhausted reservation is dropped",
             vec![t("a.l", &["reserved a 0.1 cr-1*0", "on-demand a 1"])],
             all_kinds(),
             "a.l(a:1)",
@@ -171,7 +171,7 @@ fn filters() {
             "a.l(a:0.1)",
         ),
         (
-            "unless it is not asked for",
+            "unless reserved is not allowed",
             vec![t("a.l", &["reserved a 0.1 cr-1*1", "on-demand a 1"])],
             mixed(),
             "a.l(a:1)",
@@ -183,7 +183,7 @@ fn filters() {
             "b.l(a:0.1)",
         ),
         (
-            "between equals an ordinary one wins",
+            "at equal prices a default reservation wins",
             vec![t("a.l", &["reserved a 0.1 cr-1*1!", "reserved b 0.1 cr-2*1", "reserved c 0.1 cr-3*1~"])],
             only_reserved(),
             "a.l(b:0.1)",
@@ -216,7 +216,7 @@ fn filters() {
             "a.l(a:0.1 b:0.1)",
         ),
         (
-            "exotic types are for those who ask",
+            "exotic types are dropped unless requested",
             vec![
                 t("gpu.l", &["on-demand a 0.1"]),
                 t("amd.l", &["on-demand a 0.1"]),
@@ -236,20 +236,25 @@ fn filters() {
             "m.metal(a:1) gpu.l(a:2)",
         ),
         (
-            "or values are counted",
+            "or minValues needs them",
             vec![t("gpu.l", &["on-demand a 2"]), t("m.l", &["on-demand a 1"])],
             with_min_values(2),
             "m.l(a:1) gpu.l(a:2)",
         ),
         (
-            "spot dearer than on demand is not worth it",
+            "spot above the on-demand price is dropped",
             vec![t("a.l", &["on-demand a 1", "spot a 0.9", "spot b 1.1"]), t("b.l", &["spot a 1.2"])],
             mixed(),
             "a.l(a:1 a:0.9)",
         ),
-        ("equally dear spot is", vec![t("a.l", &["on-demand a 1", "spot b 1"])], mixed(), "a.l(a:1 b:1)"),
         (
-            "dear spot is better than nothing",
+            "spot at the on-demand price is kept",
+            vec![t("a.l", &["on-demand a 1", "spot b 1"])],
+            mixed(),
+            "a.l(a:1 b:1)",
+        ),
+        (
+            "expensive spot is kept if nothing else is left",
             vec![t("a.l", &["xon-demand a 1", "spot b 2"])],
             mixed(),
             "a.l(b:2)",
@@ -261,7 +266,7 @@ fn filters() {
             "a.l(b:2)",
         ),
         (
-            "or values are counted, dear or not",
+            "or minValues needs it, at any price",
             vec![t("a.l", &["on-demand a 1"]), t("b.l", &["spot b 2"])],
             with_min_values(2),
             "a.l(a:1) b.l(b:2)",
@@ -346,7 +351,7 @@ fn capacity_type_prefers_reserved_then_spot() {
         ),
         ("no spot", vec!["xspot a 0.5", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
         ("only on demand", vec!["spot a 0.5", "on-demand a 1"], vec!["on-demand"], "on-demand"),
-        ("dear spot", vec!["spot a 2", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
+        ("expensive spot", vec!["spot a 2", "on-demand a 1"], vec!["spot", "on-demand"], "on-demand"),
     ];
     for (case, offerings, asked, expected) in table {
         let types = [instance_type("a.l", &offerings)];

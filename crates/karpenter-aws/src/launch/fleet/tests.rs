@@ -196,7 +196,7 @@ fn each_caller_gets_one_instance_or_the_errors() {
         assert_eq!(ids, expected, "{case}");
         for answer in &shared {
             let code = answer.errors.first().map_or("", |failed| failed.error.code.as_str());
-            assert_eq!(code, error, "{case}: everybody learns from all errors");
+            assert_eq!(code, error, "{case}: each caller gets all errors");
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// As many pods as the type has room for; a name with `bad` in it has no configuration.
+/// Uses the pod capacity of the instance type; a name with `bad` in it has no configuration.
 struct ByPods;
 
 impl KubeletConfigs for ByPods {

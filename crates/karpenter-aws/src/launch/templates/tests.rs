@@ -55,7 +55,11 @@ async fn concurrent_launches_create_template_once_without_blocking_others() {
     let made = futures::future::try_join_all(asked).await.unwrap();
     assert_eq!(made.len(), 50);
     assert_eq!(cloud.count(Call::CreateLaunchTemplate), 2);
-    assert_eq!(started.elapsed(), Duration::from_secs(2), "one look and one creation, side by side");
+    assert_eq!(
+        started.elapsed(),
+        Duration::from_secs(2),
+        "lookup and creation, concurrently for all templates"
+    );
 }
 
 static TAGS: Tags = Tags::new();
@@ -109,7 +113,7 @@ async fn template_unused_for_a_minute_is_deleted() {
     assert_eq!(templates.sweep().await, 1);
     assert_eq!(names(&cloud), [template_name(&data("ami-2"), &TAGS)]);
     let again = templates.ensure(data("ami-1"), &TAGS).await.unwrap();
-    assert!(names(&cloud).contains(&again.name), "made anew when it is needed again");
+    assert!(names(&cloud).contains(&again.name), "created again on the next use");
 }
 
 #[tokio::test(start_paused = true)]

@@ -46,7 +46,7 @@ fn throttled() -> AwsError {
     AwsError::new("RequestLimitExceeded", "Request limit exceeded.")
 }
 
-/// What the result of a condition comes to: its status, its reason, its message and when it is looked at again.
+/// The result of a condition: status, reason, message and requeue.
 fn shown(results: &[ConditionResult], condition: &str) -> (String, String, Recheck) {
     let result = results.iter().find(|result| result.condition == condition).expect("a result");
     let (word, reason, message) = match &result.new_status {
@@ -99,7 +99,7 @@ fn without_feature_gate_reservations_are_ignored() {
 #[test]
 fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
-    // case, what goes wrong, the condition, its status and reason, its message, when it is looked at again
+    // case, fault, condition, its status and reason, its message, requeue
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",
@@ -118,7 +118,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::OnChange,
         ),
         (
-            "images may not be looked at",
+            "images cannot be read, permission missing",
             |seen| seen.images = Err(ImagesError::Aws { action: "ec2:DescribeImages", error: denied() }),
             AMIS_READY,
             "NotChecked AMIsResolutionFailed",
@@ -142,7 +142,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::After(MINUTE),
         ),
         (
-            "subnets may not be looked at",
+            "subnets cannot be read, permission missing",
             |seen| seen.subnets = Err(denied()),
             SUBNETS_READY,
             "NotChecked SubnetsResolutionFailed",
@@ -174,7 +174,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::BackOff,
         ),
         (
-            "reservations may not be looked at",
+            "reservations cannot be read, permission missing",
             |seen| seen.reservations = Some(Err(denied())),
             CAPACITY_RESERVATIONS_READY,
             "NotChecked CapacityReservationsResolutionFailed",
@@ -182,7 +182,7 @@ fn each_failure_has_condition_reason_and_message() {
             Recheck::BackOff,
         ),
         (
-            "placement groups may not be looked at",
+            "placement groups cannot be read, permission missing",
             |seen| seen.placement_group = Err(denied()),
             PLACEMENT_GROUP_READY,
             "False PlacementGroupResolutionFailed",
@@ -283,7 +283,7 @@ fn lists_are_kept_on_failure_and_cleared_if_nothing_matches() {
 
 #[test]
 fn recheck_when_first_reservation_ends() {
-    // seconds until the ends, seconds until the next look
+    // seconds until the ends, seconds until the next reconcile
     let table: [(&[i64], u64); 6] =
         [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
     for (ends, expected) in table {

@@ -21,7 +21,7 @@ fn claim(annotations: Value, drifted: bool) -> NodeClaim {
 #[test]
 fn older_hash_version_is_kept_and_others_are_migrated() {
     let settings = json!({"maxPods": 20});
-    // the version on the class, its kubelet settings, the version it is stamped with
+    // hash version of the class, its kubelet settings, expected version
     let table = [
         (json!({VERSION: "v5"}), settings.clone(), "v5"),
         (json!({VERSION: "v6"}), settings.clone(), "v6"),
@@ -53,27 +53,27 @@ fn older_hash_version_is_kept_and_others_are_migrated() {
 #[test]
 fn class_is_patched_only_if_annotations_differ() {
     let bare = class(json!({}), json!(null));
-    let wanted = stamp(&bare, None);
-    let both = json!({VERSION: "v6", HASH: wanted.hash});
+    let new_stamp = stamp(&bare, None);
+    let both = json!({VERSION: "v6", HASH: new_stamp.hash});
     let patch = json!({"metadata": {"annotations": both}});
     let table = [
         (json!({}), Some(&patch), true),
         (json!({VERSION: "v6", HASH: "1"}), Some(&patch), false),
         (json!({VERSION: "v6"}), Some(&patch), false),
-        (json!({HASH: wanted.hash}), Some(&patch), true),
+        (json!({HASH: new_stamp.hash}), Some(&patch), true),
         (both.clone(), None, false),
     ];
     for (annotations, expected, carries_over) in table {
         let class = class(annotations.clone(), json!(null));
-        assert_eq!(class_patch(&class, &wanted).as_ref(), expected, "{annotations}");
-        assert_eq!(changes_version(&class, &wanted), carries_over, "{annotations}");
+        assert_eq!(class_patch(&class, &new_stamp).as_ref(), expected, "{annotations}");
+        assert_eq!(changes_version(&class, &new_stamp), carries_over, "{annotations}");
     }
 }
 
 #[test]
 fn claims_of_other_hash_version_are_migrated_unless_drifted() {
     use ClaimMigration::{SpecChanged, SpecUnchanged};
-    let wanted = Stamp { version: "v6", hash: "42".to_owned() };
+    let new_stamp = Stamp { version: "v6", hash: "42".to_owned() };
     let patch = |annotations: Value| Some(json!({"metadata": {"annotations": annotations}}));
     let both = || patch(json!({VERSION: "v6", HASH: "42"}));
     let only_version = || patch(json!({VERSION: "v6"}));
@@ -92,7 +92,7 @@ fn claims_of_other_hash_version_are_migrated_unless_drifted() {
     ];
     for (annotations, drifted, claim_migration, expected) in table {
         assert_eq!(
-            claim_patch(&claim(annotations.clone(), drifted), &wanted, claim_migration),
+            claim_patch(&claim(annotations.clone(), drifted), &new_stamp, claim_migration),
             expected,
             "{annotations} {drifted} {claim_migration:?}"
         );

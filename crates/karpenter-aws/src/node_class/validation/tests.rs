@@ -41,7 +41,7 @@ fn message(result: &ConditionResult) -> &str {
 #[test]
 fn dry_run_needs_all_dependencies() {
     let (t, f, u) = (ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown);
-    // images, profile, groups, subnets, placement group; what it comes to
+    // AMIs, profile, groups, subnets, placement group; expected result
     let table = [
         ([t, t, t, t, t], None),
         ([t, t, t, t, f], None),
@@ -119,7 +119,12 @@ fn spec_is_validated_before_aws_calls() {
             "False TagValidationFailed",
             "tags failed validation requirements (tags=\"karpenter.sh/nodepool\")",
         ),
-        ("unreadable", unreadable("bad size"), "False InvalidSpecification", "spec cannot be read: bad size"),
+        (
+            "unreadable",
+            unreadable("bad size"),
+            "False InvalidSpecification",
+            "spec cannot be parsed: bad size",
+        ),
     ];
     for (case, result, expected, words) in table {
         assert_eq!(shown(&result), expected, "{case}");
@@ -170,7 +175,7 @@ fn dry_run_results_have_upstream_reasons_and_messages() {
         "User is not authorized to perform this operation because no identity-based policy allows it";
     let role = json!({"role": "r"});
     let profile = json!({"instanceProfile": "p"});
-    // call, class, error, whether it is remembered, what it comes to, its words
+    // call, class, error, whether it is cached, expected result, message
     let table = [
         (fleet, &role, Some(AwsError::new("DryRunOperation", "would have succeeded")), true, "allowed", String::new()),
         (run, &role, None, true, "allowed", String::new()),

@@ -1,5 +1,4 @@
-//! What of a class decides about types, field by field: each must change the answer, or the class's view would be
-//! missing it.
+//! Each field of a class that affects instance types must change the result, otherwise the class view lacks it.
 
 use karpenter_api::types::{
     AmiSelectorTerm, AmiStatus, BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions,
@@ -30,7 +29,7 @@ fn interface(network_card_index: i32, device_index: i32, interface_type: &str) -
     NetworkInterface { network_card_index, device_index, interface_type: interface_type.to_owned() }
 }
 
-/// A change of the class, a type, and what is then read off it.
+/// A change of the class, an instance type, and the value that changes.
 type Case = (&'static str, fn(&mut EC2NodeClass), &'static str, fn(&InstanceType) -> i64, i64);
 
 fn pods(one: &InstanceType) -> i64 {
@@ -60,8 +59,8 @@ fn private_addresses(one: &InstanceType) -> i64 {
 
 #[tokio::test(start_paused = true)]
 async fn every_relevant_field_of_class_changes_instance_types() {
-    // m5.large: 3 interfaces with 10 addresses, 8 GiB; kubelet keeps 11 MiB for each of 29 pods and 255 more, eviction
-    // 100 MiB.
+    // m5.large: 3 interfaces with 10 addresses, 8 GiB; the kubelet reserves 11 MiB for each of 29 pods plus 255 MiB,
+    // and 100 MiB for eviction.
     let table: [Case; 40] = [
         ("nothing", |_| {}, "m5.large", pods, 29),
         ("nothing", |_| {}, "m5.large", memory_overhead, (11 * 29 + 255 + 100) * MIB),
@@ -335,7 +334,7 @@ async fn every_relevant_field_of_class_changes_instance_types() {
     for (what, change, name, read, expected) in table {
         let mut changed = class();
         change(&mut changed);
-        // The same class before and after: the change must be seen although an answer is at hand.
+        // The same class before and after: the change must be detected although a result is cached.
         scene.list(&class()).await;
         assert_eq!(read(&scene.one(&changed, name).await), expected, "{what}, {name}");
     }
@@ -352,7 +351,7 @@ async fn ami_family_determines_os_and_architecture() {
     let text = |one: &InstanceType, key: &str| {
         one.requirements.get(key).and_then(|one| one.single_value()).map(|value| value.to_string())
     };
-    // The family, the system on x86 and on Arm, the build, pods of an m5.large, and whether a1 can be used.
+    // AMI family, OS on x86 and on Arm, Windows build, pod capacity of an m5.large, and whether a1 is compatible.
     let table = [
         ("AL2", Some("linux"), Some("linux"), None, 29, true),
         ("AL2023", Some("linux"), Some("linux"), None, 29, false),
@@ -382,7 +381,7 @@ async fn options_affect_instance_types() {
         scene.one(&class(), "m5.large").await
     };
     assert_eq!(pods(&of(|options| options.reserved_enis = 1).await), 2 * 9 + 2);
-    // Memory for pods is kept by all interfaces all the same.
+    // Memory for pods is reserved for all interfaces, also for reserved ones.
     assert_eq!(memory_overhead(&of(|options| options.reserved_enis = 1).await), 674 * MIB);
     assert_eq!(pods(&of(|options| options.reserved_enis = 9).await), 0);
     let memory = of(|options| options.vm_memory_overhead_percent = 0.0).await.capacity.get(MEMORY);
@@ -404,7 +403,7 @@ async fn zones_come_from_subnets_and_zone_ids_if_known() {
     assert_eq!(values(core::ZONE), ["us-east-1a", "us-east-1b"]);
     assert_eq!(values(labels::ZONE_ID), ["use1-az6"]);
 
-    // A local zone's name does not name its region.
+    // The region cannot be derived from the name of a local zone.
     let status = class.status.as_mut().expect("a status");
     status.subnets[1].zone = "us-east-1-bos-1a".to_owned();
     let m5 = scene.one(&class, "m5.large").await;
@@ -426,7 +425,7 @@ async fn discovered_memory_belongs_to_amis() {
     assert_eq!(memory(scene.one(&class, "m5.large").await), 7577 * MIB);
 }
 
-/// Reads `maxPods: "vcpus * N"`.
+/// Evaluates `maxPods: "vcpus * N"`.
 struct TimesVcpus;
 
 impl KubeletExpressions for TimesVcpus {
@@ -451,7 +450,7 @@ async fn expressions_are_evaluated_per_instance_type_of_class() {
         assert_eq!(pods(&scene.one(&class, "m5.large").await), m5_pods, "{text}");
         assert_eq!(pods(&scene.one(&class, "c5n.18xlarge").await), c5n_pods, "{text}");
     }
-    // Numbers are no expressions.
+    // Numbers are not expressions.
     class.spec.kubelet = kubelet(json!({"maxPods": 7}));
     assert_eq!(pods(&scene.one(&class, "m5.large").await), 7);
 }

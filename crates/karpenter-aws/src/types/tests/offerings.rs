@@ -1,4 +1,4 @@
-//! What can be had: reservations, placement groups, subnets, shifts and prices.
+//! Availability and prices: reservations, placement groups, subnets and zonal shifts.
 
 use karpenter_api::types::{
     CapacityReservationSelectorTerm, CapacityReservationStatus, PlacementGroupSelector,
@@ -62,7 +62,7 @@ async fn reservations_become_status_and_offerings() {
     reservations.counts().terminated("cr-2");
     assert_eq!(available(&scene.one(&class, "m5.large").await), with(&["b reserved cr-2"]));
 
-    // Without the gate there is nothing of it, labels included.
+    // Without the feature gate there are no reserved offerings and no reservation labels.
     let without = Scene::with(|options| options.uses_reservations = false);
     without.types.discover().await.expect("an answer");
     let m5 = without.one(&class, "m5.large").await;
@@ -79,7 +79,7 @@ async fn reservations_are_cached_for_a_minute() {
     let asked = || scene.cloud.count(Call::DescribeCapacityReservations);
     let (one, other) = futures::join!(reservations.list(&terms), reservations.list(&terms));
     assert_eq!(one.expect("an answer"), other.expect("an answer"));
-    assert_eq!(asked(), 2, "one question for each id, however many ask");
+    assert_eq!(asked(), 2, "one call per id for any number of callers");
     tokio::time::advance(Duration::from_secs(59)).await;
     reservations.list(&terms).await.expect("an answer");
     assert_eq!(asked(), 2);
@@ -91,7 +91,7 @@ async fn reservations_are_cached_for_a_minute() {
 
     tokio::time::advance(Duration::from_secs(60)).await;
     scene.cloud.fail_next(Call::DescribeCapacityReservations, [AwsError::new("InternalError", "later")]);
-    assert!(reservations.list(&terms).await.is_err(), "not to be taken for an empty answer");
+    assert!(reservations.list(&terms).await.is_err(), "a failure is not an empty result");
     assert_eq!(reservations.counts().left("cr-1"), 7);
     assert!(reservations.list(&[]).await.expect("nothing to ask").is_empty());
 }
@@ -165,19 +165,19 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     assert_eq!(available(&m5), ALL);
     let id = m5.requirements.get(labels::PLACEMENT_GROUP_ID).and_then(|one| one.single_value());
     assert_eq!(id.map(|id| &**id), Some("pg-1"));
-    // Burstable types cannot be clustered.
+    // Burstable types are not allowed in a cluster placement group.
     assert!(available(&scene.one(&class, "t3.large").await).is_empty());
 
-    // While EC2 does not answer, the group is taken to be there still.
+    // While EC2 does not respond, the last known group is used.
     tokio::time::advance(Duration::from_secs(60)).await;
     scene.cloud.fail_always(Call::DescribePlacementGroups, Some(AwsError::new("InternalError", "later")));
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     let selector = class.spec.placement_group_selector.clone().expect("selected");
-    assert!(scene.types.placement_groups().find(&selector).await.is_err(), "the class should hear of it");
+    assert!(scene.types.placement_groups().find(&selector).await.is_err(), "the class reports the failure");
     tokio::time::advance(Duration::from_secs(24 * 3600)).await;
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "but not for ever");
 
-    // A deleted group is gone within a minute.
+    // A deleted group is noticed within a minute.
     scene.cloud.fail_always(Call::DescribePlacementGroups, None);
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     scene
@@ -258,13 +258,13 @@ async fn prices_come_from_price_list_and_spot_history() {
     assert_eq!(price(m5().await, "spot", "us-east-1b"), Some((0.0, false)));
     assert_eq!(price(scene.one(&class(), "m5.metal").await, "on-demand", "us-east-1a"), Some((9.0, true)));
 
-    // Failures keep what was known, and are told to be asked again soon.
+    // A failure keeps the known prices, and the update is retried soon.
     scene.cloud.fail_always(Call::GetProducts, Some(AwsError::new("InternalError", "later")));
     scene.cloud.fail_always(Call::DescribeSpotPriceHistory, Some(AwsError::new("InternalError", "later")));
     assert!(!controller_here.update_spot().await && !controller_here.update_on_demand().await);
     assert_eq!(price(m5().await, "spot", "us-east-1a"), Some((0.05, true)));
 
-    // Where there is no price list, nobody asks.
+    // Without a Price List for the region no call is made.
     scene.cloud.forget_calls();
     assert!(controller("us-gov-west-1", false).update_on_demand().await);
     assert!(controller("us-east-1", true).update_on_demand().await);
@@ -308,7 +308,7 @@ async fn order_of_subnets_changes_nothing() {
     let subnets = &mut class.status.as_mut().expect("a status").subnets;
     subnets.push(SubnetStatus { id: "subnet-a2".to_owned(), ..subnets[0].clone() });
     let first = scene.list(&class).await;
-    // A status lists them by free addresses, so that every launch may move them.
+    // The status sorts them by free addresses, so every launch may change the order.
     class.status.as_mut().expect("a status").subnets.reverse();
     assert!(Arc::ptr_eq(&first, &scene.list(&class).await));
 }

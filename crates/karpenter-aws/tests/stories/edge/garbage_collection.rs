@@ -44,7 +44,7 @@ async fn instances_without_claim_are_terminated_with_their_nodes() {
         .await;
     let collector = InstanceCollector::new(world.context.clone(), world.machines());
     world.spawn(collector, InstanceCollector::watch, 1);
-    // Young machines may still be on their way into a claim's status.
+    // The provider id of a new instance may not be in its NodeClaim's status yet.
     world.pass(Duration::from_secs(25)).await;
     assert!(ended(&world).is_empty());
     world.pass(Duration::from_secs(20)).await;
@@ -84,7 +84,7 @@ async fn only_unused_profiles_are_deleted() {
         profile(&world, name, mine);
     }
     profile(&world, "of-another-cluster", "/karpenter/us-west-2/cluster2/uid/");
-    profile(&world, "of-somebody", "/");
+    profile(&world, "of-others", "/");
     world.class("default", json!({"instanceProfile": "of-class"})).await;
     world.claim("one", "i-1", json!({})).await;
     let claims: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
@@ -96,7 +96,7 @@ async fn only_unused_profiles_are_deleted() {
     world.spawn(collector, ProfileCollector::watch, 1);
     world.pass(Duration::from_secs(1)).await;
     let left: BTreeSet<String> = world.aws.world(|world| world.profiles.keys().cloned().collect());
-    let expected = ["fresh", "of-another-cluster", "of-claim", "of-class", "of-somebody"];
+    let expected = ["fresh", "of-another-cluster", "of-claim", "of-class", "of-others"];
     assert_eq!(left, expected.into_iter().map(str::to_owned).collect());
     world.aws.forget_calls();
     world.pass(Duration::from_secs(3600)).await;
@@ -109,7 +109,7 @@ async fn failed_profile_deletion_does_not_block_others() {
     for name in ["a", "b", "c"] {
         profile(&world, name, "/karpenter/us-west-2/cluster/uid/");
     }
-    // The first of them; it is tried again later.
+    // Deletion of the first profile fails; it is retried.
     world.aws.fail_next(Call::DeleteInstanceProfile, [AwsError::new("DeleteConflict", "in use")]);
     let collector = ProfileCollector::new(world.context.clone(), world.machines(), "us-west-2", "cluster");
     world.spawn(collector, ProfileCollector::watch, 1);

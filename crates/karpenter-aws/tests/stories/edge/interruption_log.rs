@@ -1,4 +1,4 @@
-//! The line about an interruption, printed by the formatter of the binary.
+//! The log line of an interruption, as formatted by the binary.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ impl Write for Bytes {
     }
 }
 
-/// Between the kind of the message and the action a log parser expects the NodeClaim and nothing else.
+/// Log parsers expect only the NodeClaim between message kind and action.
 #[tokio::test(start_paused = true)]
 async fn interruption_log_line_has_keys_in_upstream_order() {
     let world = World::start().await;

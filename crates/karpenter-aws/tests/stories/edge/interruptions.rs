@@ -54,7 +54,7 @@ async fn each_message_kind_has_its_effect() {
     let of_reservation = "EC2 Capacity Reservation Instance Interruption Warning";
     let rebalance = "EC2 Instance Rebalance Recommendation";
     let about = json!({"instance-id": "i-1"});
-    // Body, kind, whether the claim ends, what is closed, and the event on claim and node.
+    // Body, kind, whether the NodeClaim is deleted, what becomes unavailable, and the event on NodeClaim and Node.
     let table: Vec<(String, &str, bool, &[&str], &str)> = vec![
         (spot("i-1"), "spot_interrupted", true, &["m5.large in us-west-2a"], "SpotInterrupted"),
         (state("i-1", "stopping"), "instance_stopped", true, &[], "InstanceStopping"),
@@ -106,7 +106,7 @@ async fn each_message_kind_has_its_effect() {
              nodepool=\"default\",reason=\"{kind}\",termination_mode=\"graceful\"}}"
         );
         assert_eq!(world.metric(&disrupted) == 1.0, ends, "{kind}");
-        // Nobody is in a hurry: draining has its time.
+        // No termination deadline is set: the drain is not limited.
         let claim = world.get_claim("one").await.expect("held");
         let deadline = labels::ANNOTATION_TERMINATION_TIMESTAMP;
         assert!(!claim.metadata.annotations.unwrap_or_default().contains_key(deadline), "{kind}");
@@ -181,15 +181,15 @@ async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     for number in 0..400 {
         world.aws.send_message(QUEUE, spot(&format!("i-{number}")));
     }
-    // One receiver alone would carry ten messages every 200 ms, which takes it 8 s.
+    // A single receiver would need 8 s, with ten messages every 200 ms.
     world.pass(Duration::from_secs(3)).await;
     assert_eq!(world.messages_left(), 0);
     world.pass(Duration::from_secs(60)).await;
     world.aws.forget_calls();
     world.pass(Duration::from_secs(60)).await;
     let polls = world.aws.count(Call::ReceiveMessage);
-    // A poll of the fake looks twice: when it begins to wait and when the wait is over.
-    assert!((4..=8).contains(&polls), "{polls} looks in a quiet minute");
+    // A long poll of the fake receives twice: at its start and at its end.
+    assert!((4..=8).contains(&polls), "{polls} receives in a minute without messages");
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,8 +226,8 @@ async fn unreadable_queue_is_logged_once_with_advice() {
         let logged = log.errors();
         let [line] = logged.as_slice() else { panic!("{code}: not one line but {logged:?}") };
         assert_eq!((line.field("queue"), line.field("error")), (QUEUE, &*format!("{code}: words")));
-        let words = line.field("message");
-        assert!(words.contains("cannot be read") && words.contains(advice), "{code}: {words}");
+        assert_eq!(line.field("message"), "failed to read interruption queue");
+        assert!(line.field("advice").contains(advice), "{code}: {line:?}");
         world.aws.fail_always(Call::GetQueueUrl, None);
         world.aws.send_message(QUEUE, spot("i-1"));
         world.pass(Duration::from_secs(61)).await;
@@ -240,7 +240,7 @@ async fn unhandled_message_is_received_again() {
     let world = World::start().await;
     world.claim("one", "i-1", json!({})).await;
     listen(&world);
-    // Messages are not deleted: SQS hands them out again once they are visible.
+    // Messages are not deleted: SQS returns them again once they are visible.
     let denied = AwsError::new("AccessDenied", "no");
     world.aws.fail_next(Call::DeleteMessage, [denied]);
     world.aws.send_message(QUEUE, spot("i-1"));
@@ -254,7 +254,7 @@ async fn unhandled_message_is_received_again() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_deletion_does_not_block_other_claims() {
-    // By a message about all of them, and by a look at their health.
+    // The deletions are caused by one message for all instances, or by their instance status.
     for by_message in [true, false] {
         let world = World::start().await;
         for (name, id) in [("first", "i-1"), ("second", "i-2"), ("third", "i-3")] {
@@ -278,7 +278,7 @@ async fn failed_deletion_does_not_block_other_claims() {
         );
         assert!(world.is_terminating("third").await, "{by_message}");
         if by_message {
-            assert_eq!(world.messages_left(), 1, "it comes again");
+            assert_eq!(world.messages_left(), 1, "it is received again");
         } else {
             assert_eq!(world.metric(&unhealthy("SystemStatus")), 3.0);
         }
@@ -351,7 +351,7 @@ async fn impaired_instances_are_not_drained_and_retired_ones_are() {
     assert_eq!(deadline(world.get_claim("retired").await.expect("held")), None);
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     assert_eq!(world.metric(&unhealthy("EventStatus")), 1.0);
-    // Seen again and again, counted once; counted again after it was well.
+    // Counted once while it is reported, and again after it was healthy.
     world.pass(Duration::from_secs(200)).await;
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     world.aws.world(|world| world.statuses.clear());
@@ -384,15 +384,15 @@ async fn recreated_claim_of_same_name_is_not_deleted() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // Gone and made anew before the store hears of it: deletion names the uid it means.
+    // Deleted and created again before the store is updated: the deletion has the uid of the first object.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");
     api.delete("one", &Default::default()).await.expect("deleted");
-    let mut anew = first;
-    anew.metadata.resource_version = None;
-    anew.metadata.uid = None;
-    api.create(&PostParams::default(), &anew).await.expect("created");
+    let mut recreated = first;
+    recreated.metadata.resource_version = None;
+    recreated.metadata.uid = None;
+    api.create(&PostParams::default(), &recreated).await.expect("created");
     let _ =
         world.handler.handle(karpenter_aws::interruption::message::Kind::SpotInterrupted, "i-1", None).await;
     assert!(!world.is_terminating("one").await);

@@ -96,7 +96,8 @@ async fn failed_patch_does_not_block_other_claims() {
     for (name, id, reservation) in claims {
         world.claim(name, id, reserved(reservation)).await;
     }
-    // Two that became on-demand, and two of a block that is about to end; the first of either cannot be written.
+    // Two instances that became on-demand, and two of a capacity block that is about to end; writes to the first of
+    // each fail.
     let on_demand = vec![listed("i-1"), listed("i-2")];
     *world.cloud.0.lock().unwrap_or_else(PoisonError::into_inner) = on_demand;
     world.refuse_writes_of("first");

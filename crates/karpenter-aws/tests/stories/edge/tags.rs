@@ -60,7 +60,7 @@ async fn instances_are_tagged_one_call_per_second() {
         let expected = expected.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         assert_eq!(tags, expected);
     }
-    // Once is enough.
+    // Tagged once only.
     world.pass(Duration::from_secs(600)).await;
     assert_eq!(world.aws.count(Call::CreateTags), 5);
 }

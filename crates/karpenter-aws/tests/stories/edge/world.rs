@@ -1,4 +1,4 @@
-//! An embedded API server, an in-process AWS, and the controllers of one story.
+//! An embedded API server, the AWS fake, and the controllers of one story.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -45,7 +45,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// What was closed, in order.
+/// The capacity that was marked as unavailable, in order.
 #[derive(Default)]
 pub(crate) struct Closed(Mutex<Vec<String>>);
 
@@ -69,7 +69,7 @@ impl Feedback for Closed {
     }
 }
 
-/// The machines of the in-process cloud, without anything kept.
+/// The instances of the fake, without a cache.
 pub(crate) struct Direct(pub(crate) AwsApis);
 
 impl InstanceCalls for Direct {
@@ -118,7 +118,7 @@ impl Profiles for Direct {
     }
 }
 
-/// A provider that knows its class and what it is told to list.
+/// A provider with a node class kind and a configurable list of instances.
 pub(crate) struct Cloud(pub(crate) Mutex<Vec<Instance>>);
 
 impl CloudProvider for Cloud {
@@ -208,7 +208,7 @@ impl World {
         Self { client, clock, aws, cloud, context, closed, handler, shutdown: Shutdown::default(), refused }
     }
 
-    /// Objects of this name cannot be written from now on.
+    /// Writes to objects of this name fail from now on.
     pub(crate) fn refuse_writes_of(&self, name: &str) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
     }
@@ -223,7 +223,7 @@ impl World {
         tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
-    /// Lets virtual time pass, and with it everything that is due.
+    /// Advances the simulated clock, and runs everything that is due.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep(time).await;
     }
@@ -236,7 +236,7 @@ impl World {
         let api: Api<K> = Api::all(self.client.clone());
         let created = api.create(&PostParams::default(), &object).await.expect("created");
         let name = created.meta().name.clone().unwrap_or_default();
-        // As a status is written: by itself.
+        // The status is written in a separate request.
         let status = serde_json::to_value(&object).expect("JSON").get("status").cloned();
         match status {
             Some(status) => api
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// A claim with a machine, and its node. Claims are held until somebody lets them go.
+    /// A NodeClaim with an instance, and its node. A finalizer keeps the NodeClaim after its deletion.
     pub(crate) async fn claim(&self, name: &str, instance_id: &str, more: Value) -> NodeClaim {
         let provider_id = format!("aws:///{ZONE}/{instance_id}");
         let mut of_claim = json!({
@@ -315,7 +315,7 @@ impl World {
         lines
     }
 
-    /// A series as the metrics page tells it; 0 if it is not there.
+    /// The value of an exported series; 0 if it does not exist.
     pub(crate) fn metric(&self, series: &str) -> f64 {
         let page = self.context.metrics.render();
         let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));

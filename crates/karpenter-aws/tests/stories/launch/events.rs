@@ -1,4 +1,4 @@
-//! What a launch tells about objects and in the log, and what it does not do.
+//! Events and log lines of launches.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn missing_class_gets_event_on_its_users() {
     let of_pool = "Warning NodePool general FailedResolvingNodeClass: Failed resolving NodeClass".to_owned();
     assert_eq!(world.events().await, [of_claim.clone(), of_pool.clone()]);
 
-    // The same is not error again by who looks whether machines have drifted, until a while later.
+    // The drift check does not publish the same event again for a while.
     let mut launched = world.claim(&[]);
     launched.status.get_or_insert_default().provider_id = Some(machine.provider_id);
     assert_eq!(world.drift.drift_reason(&launched).await.unwrap(), None);
@@ -70,11 +70,11 @@ async fn launch_fails_if_placement_group_was_deleted() {
     world.change_class(|class| class["spec"]["placementGroupSelector"] = json!({"name": "group"}));
     let (class, claim) = (world.class(), world.claim(&[(TYPE, &["m5.large"])]));
     let types = world.provider.types().list(&class).await.unwrap();
-    // It goes between the choice of types and the launch.
+    // The group is deleted between the selection of instance types and the launch.
     world.cloud.world(|cloud| cloud.placement_groups.clear());
     advance(Duration::from_secs(61)).await;
     let error = world.launcher.launch(&class, &claim, &types).await.unwrap_err();
     let CloudError::NodeClassNotReady { message } = &error else { panic!("{error:?}") };
-    assert_eq!(message, "placement group \"group\" is not there");
+    assert_eq!(message, "placement group \"group\" not found");
     assert_eq!(world.cloud.count(Call::CreateFleet), 0);
 }

@@ -1,4 +1,4 @@
-//! What EC2 refuses, and what the next launch makes of it.
+//! Errors of fleets, and their effect on the next launch.
 
 use std::time::Duration;
 
@@ -83,7 +83,10 @@ async fn missing_spot_role_makes_spot_unavailable() {
     let world = World::new().await;
     world.cloud.world(|cloud| cloud.is_spot_role_missing = true);
     let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"]), (KIND, &["spot", "on-demand"])];
-    assert!(is_no_capacity(&world.launch(any).await.unwrap_err()), "planned anew");
+    assert!(
+        is_no_capacity(&world.launch(any).await.unwrap_err()),
+        "insufficient capacity, so the pods are planned again"
+    );
     let machine = world.launch(any).await.unwrap();
     assert_eq!(machine.labels[KIND], "on-demand");
     assert!(is_no_capacity(&world.launch(&[(KIND, &["spot"])]).await.unwrap_err()));
@@ -110,7 +113,7 @@ async fn subnet_with_most_free_addresses_is_used() {
     };
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a2");
-    // An m5.large takes 29 pods, so 31 addresses are expected to be left there.
+    // An m5.large has a pod capacity of 29, so 31 addresses are left in the estimate.
     assert_eq!(world.subnets.left("subnet-a2"), 31);
     world.launch(there).await.unwrap();
     assert_eq!(subnet_of(&world), "subnet-a");
@@ -201,7 +204,7 @@ async fn failed_calls_have_a_reason() {
         assert!(text.starts_with(message), "{call:?} {code}: {text}");
         assert!(
             world.launch(&[(TYPE, &["m5.large"])]).await.is_ok(),
-            "{call:?} {code}: nothing is remembered"
+            "{call:?} {code}: no offering becomes unavailable"
         );
     }
 }
@@ -214,12 +217,12 @@ async fn missing_template_is_created_again() {
     world.cloud.world(|cloud| cloud.launch_templates.clear());
     world.launch(any).await.unwrap();
     assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), 2);
-    assert_eq!(world.cloud.count(Call::CreateFleet), 3, "one was in vain");
+    assert_eq!(world.cloud.count(Call::CreateFleet), 3, "including one without a template");
     let gone = || AwsError::new("InvalidLaunchTemplateName.NotFoundException", "x");
     world.cloud.fail_next(Call::CreateFleet, [gone(), gone()]);
     let error = world.launch(any).await.unwrap_err();
     let expected = "Launch templates not found when creating fleet request: Instance launch failed";
-    assert_eq!(error.to_string(), expected, "tried once more, not for ever");
+    assert_eq!(error.to_string(), expected, "one retry only");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,17 +231,17 @@ async fn missing_template_is_created_again_for_every_error_form() {
         let world = World::new().await;
         let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
         world.launch(any).await.unwrap();
-        // As the errors of a fleet that was taken on.
+        // As errors of a successful CreateFleet call.
         world.cloud.world(|cloud| {
             cloud.launch_templates.clear();
             cloud.missing_template_code = Some(code);
         });
         world.launch(any).await.unwrap();
         assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), 2, "{code}");
-        // As the answer to the whole request.
+        // As the error of the whole call.
         world.cloud.fail_next(Call::CreateFleet, [AwsError::new(code, "x")]);
         world.launch(any).await.unwrap();
-        assert_eq!(world.cloud.count(Call::CreateFleet), 5, "{code}: two were in vain");
+        assert_eq!(world.cloud.count(Call::CreateFleet), 5, "{code}: including two without a template");
     }
 }
 

@@ -1,4 +1,4 @@
-//! InstanceCalls after their launch: found, listed, tagged, ended.
+//! Instances after their launch: read, listed, tagged, terminated.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn instance_lifecycle_from_running_to_terminated() {
     assert!(found.is_terminating);
     assert!(world.provider.list().await.unwrap()[0].is_terminating);
     assert_eq!(world.provider.delete(&claim).await, Ok(()));
-    assert_eq!(world.cloud.count(Call::TerminateInstances), 1, "it is under way; EC2 is not asked again");
+    assert_eq!(world.cloud.count(Call::TerminateInstances), 1, "terminating already; no second call");
     advance(Duration::from_secs(60)).await;
     assert!(world.provider.delete(&claim).await.unwrap_err().is_not_found());
     assert!(world.provider.get(&provider_id(&claim)).await.unwrap_err().is_not_found());
@@ -66,7 +66,7 @@ async fn terminated_instances_are_described_with_one_call() {
     let world = World::new().await;
     let claims = futures::future::join_all((0..10).map(|_| launched(&world))).await;
     futures::future::join_all(claims[1..].iter().map(|claim| world.provider.delete(claim))).await;
-    // Terminated, and still known to EC2.
+    // Terminated, but still returned by EC2.
     advance(Duration::from_secs(60)).await;
     world.cloud.forget_calls();
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
@@ -85,7 +85,7 @@ async fn missing_instance_does_not_affect_batch() {
     let found: Vec<bool> = answers.iter().map(Result::is_ok).collect();
     assert_eq!(found, [true, false, true]);
     assert!(answers[1].as_ref().unwrap_err().is_not_found());
-    assert_eq!(world.cloud.count(Call::DescribeInstances), 4, "together, and then each by itself");
+    assert_eq!(world.cloud.count(Call::DescribeInstances), 4, "one batch, then single calls");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn single_calls_after_failed_batch_are_limited() {
     world.cloud.forget_calls();
     let answers = futures::future::join_all(claims.iter().map(|claim| world.provider.delete(claim))).await;
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 299);
-    assert_eq!(world.cloud.count(Call::DescribeInstances), 301, "together, and then each by itself");
+    assert_eq!(world.cloud.count(Call::DescribeInstances), 301, "one batch, then single calls");
     assert_eq!(world.cloud.concurrent_calls_max(), 50);
 }
 
@@ -124,7 +124,7 @@ async fn claim_without_instance_is_not_found() {
     for strange in ["", "kwok://x", "aws:///", "aws:///us-west-2a/i-0"] {
         assert!(world.provider.get(strange).await.unwrap_err().is_not_found(), "{strange}");
     }
-    // Its status was never written, but this process remembers what it bought.
+    // Its status was never written, but this process has cached the launch.
     world.provider.create(&claim).await.unwrap();
     assert_eq!(world.provider.delete(&claim).await, Ok(()));
     assert_eq!(world.cloud.count(Call::TerminateInstances), 1);
@@ -155,7 +155,7 @@ async fn instance_is_cached_until_fresh_read() {
     world.cloud.world(|cloud| cloud.instances.clear());
     instances.list().await.unwrap();
     let found = instances.get(&id(&claim), Freshness::Cached).await.unwrap_err();
-    assert!(found.is_not_found(), "a list ends what is known of machines that vanished");
+    assert!(found.is_not_found(), "a list drops cached instances that do not exist any more");
 }
 
 #[tokio::test(start_paused = true)]
@@ -184,7 +184,7 @@ async fn instance_is_described_without_nodepool_and_class() {
     let found = world.provider.list().await.unwrap().remove(0);
     assert_eq!(found.labels[labels::NODEPOOL], "general");
     assert_eq!(found.labels[labels::INSTANCE_TYPE], "m5.large");
-    assert!(found.capacity.is_empty(), "nobody knows how large it is");
+    assert!(found.capacity.is_empty(), "the capacity is unknown without an instance type");
     assert!(!found.labels.contains_key(labels::AWS_ZONE_ID));
 }
 
@@ -202,15 +202,15 @@ async fn instances_in_shifted_zone_are_not_touched() {
     };
     world.shifts.replace(&[shift]);
     world.cloud.forget_calls();
-    assert!(instances.get(&id(&claim), Freshness::Fresh).await.is_ok(), "what was known has to do");
+    assert!(instances.get(&id(&claim), Freshness::Fresh).await.is_ok(), "the cached instance is used");
     let found = world.provider.delete(&claim).await.unwrap_err();
     assert!(found.to_string().contains("zonally shifted availability zone"), "{found}");
     assert!(instances.create_tags(&id(&claim), &Tags::new()).await.is_err());
-    assert_eq!(world.cloud.calls(), [], "EC2 was not asked for anything");
+    assert_eq!(world.cloud.calls(), [], "no EC2 calls");
     world.cloud.world(|cloud| cloud.visible_after = Duration::ZERO);
     let hidden = world.cloud.world(|cloud| cloud.instances.remove(&id(&claim))).unwrap();
     instances.list().await.unwrap();
-    assert!(instances.get(&id(&claim), Freshness::Cached).await.is_ok(), "a list does not end it either");
+    assert!(instances.get(&id(&claim), Freshness::Cached).await.is_ok(), "a list does not drop it either");
     world.cloud.world(|cloud| cloud.instances.insert(id(&claim), hidden));
     world.shifts.replace(&[]);
     assert_eq!(world.provider.delete(&claim).await, Ok(()));

@@ -30,7 +30,7 @@ fn reservation(id: &str, instance_type: &str, letter: &str, left: i64) -> Capaci
     }
 }
 
-/// A world whose class selects these reservations, and knows their counts.
+/// A world whose class selects these reservations, with their counts.
 async fn reserving(reservations: Vec<CapacityReservation>) -> World {
     let world = World::new().await;
     world.cloud.world(|cloud| {
@@ -220,7 +220,7 @@ async fn equal_claims_share_one_fleet() {
     let machines = futures::future::try_join_all(launches).await.unwrap();
     let ids: std::collections::BTreeSet<&str> =
         machines.iter().map(|machine| machine.provider_id.as_str()).collect();
-    assert_eq!(ids.len(), 20, "a machine each");
+    assert_eq!(ids.len(), 20, "one instance each");
     assert_eq!(world.cloud.count(Call::CreateFleet), 1);
     assert_eq!(world.fleets()[0].total_target_capacity, 20);
     let (one, two) =
@@ -301,7 +301,7 @@ async fn launch_fails_if_class_is_not_launchable() {
             other => other.to_string(),
         };
         assert_eq!(error, expected, "{case}");
-        assert_eq!(world.cloud.count(Call::CreateFleet), 0, "{case}: nothing is bought");
+        assert_eq!(world.cloud.count(Call::CreateFleet), 0, "{case}: nothing is launched");
     }
     let world = World::new().await;
     world.objects.classes.lock().unwrap().clear();
@@ -380,7 +380,7 @@ async fn reservations_are_preferred() {
     let found = world.provider.get(&machine.provider_id).await.unwrap();
     assert_eq!(found.labels[KIND], "reserved");
     assert_eq!(found.labels[labels::AWS_CAPACITY_RESERVATION_ID], "cr-1");
-    // Two are left by EC2's word, one of which was just taken.
+    // EC2 reported two available instances, of which one was just launched.
     let left = || world.provider.types().reservations().counts().left("cr-1");
     assert_eq!(left(), 1);
     world.launch(any).await.unwrap();
@@ -389,7 +389,7 @@ async fn reservations_are_preferred() {
     assert_eq!(third.labels[KIND], "spot", "when it is used up, the next kind");
 }
 
-/// EC2 is asked what is left while it works on a launch: its count has the machine in it.
+/// EC2 reports the count during a launch: the count includes the launched instance.
 #[tokio::test(start_paused = true)]
 async fn launch_in_reservation_counts_from_call_time() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
@@ -418,7 +418,7 @@ async fn exhausted_reservation_falls_back() {
     assert_eq!(world.launch(any).await.unwrap().labels[KIND], "on-demand");
 }
 
-/// A plan gives each claim a slot of its own; launches at the same time find both.
+/// A plan assigns a reservation to each NodeClaim; concurrent launches use both.
 #[tokio::test(start_paused = true)]
 async fn claims_with_one_reservation_each_use_both_reservations() {
     let slots = vec![reservation("cr-1", "m5.large", "a", 1), reservation("cr-2", "m5.large", "a", 1)];
@@ -497,7 +497,7 @@ async fn grouped(strategy: &str, partition_count: i32) -> World {
 async fn placement_groups() {
     let world = grouped("cluster", 0).await;
     let machine = world.launch(&[(TYPE, &["c5.large"])]).await;
-    // Only types that can be in a cluster group are offered at all.
+    // Only types that are allowed in a cluster placement group are offered.
     let machine = match machine {
         Ok(machine) => machine,
         Err(_) => world.launch(&[]).await.unwrap(),
@@ -508,7 +508,11 @@ async fn placement_groups() {
 
     let world = grouped("partition", 3).await;
     let any = world.launch(&[(TYPE, &["m5.large"])]).await.unwrap();
-    assert_eq!(any.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "", "EC2 chooses; nobody knows yet");
+    assert_eq!(
+        any.labels[labels::AWS_PLACEMENT_GROUP_PARTITION],
+        "",
+        "EC2 chooses the partition; it is not known yet"
+    );
     let found = world.provider.get(&any.provider_id).await.unwrap();
     assert_eq!(found.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "1");
     let third = world
@@ -517,7 +521,7 @@ async fn placement_groups() {
         .unwrap();
     assert_eq!(third.labels[labels::AWS_PLACEMENT_GROUP_PARTITION], "2", "the lowest that is asked for");
     let last = world.templates().pop().unwrap();
-    assert_eq!(last.placement.partition_number, Some(2), "and what the launch aimed at");
+    assert_eq!(last.placement.partition_number, Some(2), "the partition of the launch");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A class that is ready, a handful of types, and a provider put together the way the real one is.
+//! A ready class, a few instance types, and a provider assembled like the real one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 pub(crate) const REGION: &str = "us-west-2";
 
-/// Enough to tell small from large, plain from exotic and one architecture from the other.
+/// Types of different sizes and architectures, with and without accelerators.
 const TYPES: [&str; 13] = [
     "c5.large",
     "c5.xlarge",
@@ -52,7 +52,7 @@ const TYPES: [&str; 13] = [
     "t3.medium",
 ];
 
-/// The objects of a cluster that does not exist.
+/// NodePools and classes without a cluster.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) classes: Mutex<BTreeMap<String, Arc<EC2NodeClass>>>,
@@ -220,7 +220,7 @@ impl World {
         world
     }
 
-    /// Stores the class anew, ready as far as anybody can see.
+    /// Stores the class again with all conditions true.
     pub(crate) fn change_class(&self, change: impl FnOnce(&mut Value)) {
         let mut class = ready_class(&self.cloud);
         change(&mut class);
@@ -236,19 +236,19 @@ impl World {
         NodePool::clone(&self.objects.pools.lock().unwrap()["general"])
     }
 
-    /// As the class's own controller does every minute.
+    /// Updates the status as the nodeclass controller does every minute.
     pub(crate) async fn learn_addresses(&self) {
         self.subnets.list(&self.class()).await.unwrap();
     }
 
-    /// Counts of reservations, as the class's own controller learns them.
+    /// Updates the reservation counts as the nodeclass controller does.
     pub(crate) async fn learn_reservations(&self) {
         let class = self.class();
         let terms = &class.spec.capacity_reservation_selector_terms;
         self.provider.types().reservations().status(terms).await.unwrap();
     }
 
-    /// A claim of the pool with these requirements: `key In values`.
+    /// A NodeClaim of the NodePool with these requirements: `key In values`.
     pub(crate) fn claim(&self, requirements: &[(&str, &[&str])]) -> NodeClaim {
         let requirements: Vec<Value> = requirements
             .iter()
@@ -281,7 +281,7 @@ impl World {
         self.provider.create(&self.claim(requirements)).await
     }
 
-    /// What was told about objects: `type kind name reason: note`, in order.
+    /// The published events: `type kind name reason: note`, in order.
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.unwrap().items.into_iter();
@@ -305,7 +305,7 @@ impl World {
         self.cloud.world(|world| world.created_templates.iter().map(|made| made.data.clone()).collect())
     }
 
-    /// Offers of the last fleet as `type zone`.
+    /// Overrides of the last fleet as `type zone`.
     pub(crate) fn offers(&self) -> Vec<String> {
         let fleets = self.fleets();
         let configs = fleets.last().map(|fleet| fleet.launch_template_configs.clone()).unwrap_or_default();

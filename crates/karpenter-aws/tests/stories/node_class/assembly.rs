@@ -1,4 +1,4 @@
-//! The provider, put together on a fake cloud.
+//! The assembled provider with the AWS fake.
 
 use std::sync::Arc;
 use std::time::Duration;

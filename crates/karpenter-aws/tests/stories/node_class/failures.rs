@@ -10,14 +10,14 @@ use crate::log::{Line, Log};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Cases that are made by what all classes are made from.
+/// Faults in resources that all classes share.
 const CONCERNS_ALL_CLASSES: [&str; 2] = ["no images", "kubelet"];
 
 fn denied() -> AwsError {
     AwsError::new("UnauthorizedOperation", "You are not authorized to perform this operation.")
 }
 
-/// What goes wrong, and how it is put right.
+/// A fault, and how it is fixed.
 enum Fault {
     Call(Call, AwsError),
     Setup(fn(&World), fn(&World)),
@@ -27,7 +27,7 @@ enum Fault {
 async fn every_failure_is_shown_and_clears_with_its_cause() {
     let no_policy =
         "User is not authorized to perform this operation because no identity-based policy allows it";
-    // case, spec, fault, condition, status, reason, words, what Ready is meanwhile
+    // case, spec, fault, condition, status, reason, message, status of Ready in the meantime
     type Row<'a> = (&'a str, Value, Fault, &'a str, &'a str, &'a str, String, &'a str);
     let table: Vec<Row> = vec![
         (
@@ -365,7 +365,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
         }
         world.create_class("default", spec).await;
         world.pass(Duration::from_secs(20)).await;
-        // However often it was tried.
+        // One line for any number of attempts.
         let logged: Vec<Line> =
             log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
         let [line] = logged.as_slice() else { panic!("{case}: not one line but {logged:?}") };
@@ -382,7 +382,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
             Fault::Call(call, _) => world.aws.fail_always(*call, None),
             Fault::Setup(_, end) => end(&world),
         }
-        // At the latest when a remembered refusal is forgotten.
+        // At the latest when the cached dry run expires.
         world.pass(45 * MINUTE).await;
         assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True", "{case}");
     }
@@ -399,14 +399,14 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
     for (name, reason, words) in [
         ("no-volume", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].ebs is missing"),
         ("no-name", "InvalidBlockDeviceMappings", "spec.blockDeviceMappings[0].deviceName is missing"),
-        ("no-size", "InvalidSpecification", "spec cannot be read"),
+        ("no-size", "InvalidSpecification", "spec cannot be parsed"),
     ] {
         let said = world.until(name, "ValidationSucceeded", "False").await;
         assert_eq!(said.reason, reason, "{name}");
         assert!(said.message.contains(words), "{name}: {}", said.message);
         assert_eq!(world.said(name, "Ready").await.expect("a condition").status, "False");
     }
-    // Put right, each becomes ready; deleted, each goes.
+    // Once fixed, each becomes ready; once deleted, each is removed.
     let disks = json!({"spec": {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}}]}});
     world.patch_class("no-volume", disks).await;
     world.until("no-volume", "Ready", "True").await;
@@ -418,7 +418,7 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
 #[tokio::test(start_paused = true)]
 async fn failing_class_does_not_delay_others() {
     let world = World::start().await;
-    world.create_class("broken", json!({"role": "nobody"})).await;
+    world.create_class("broken", json!({"role": "missing"})).await;
     world.create_class("also-broken", json!({"subnetSelectorTerms": [{"id": "subnet-none"}]})).await;
     world.pass(Duration::from_secs(10)).await;
     world.create_class("good", json!({})).await;
@@ -443,7 +443,7 @@ async fn ready_class_stays_ready_with_message_while_aws_fails() {
     assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True");
     let after = world.class("default").await.status.expect("a status");
     assert_eq!((after.subnets, after.security_groups), (before.subnets, before.security_groups));
-    // A new spec cannot be vouched for.
+    // A new spec is not covered by the earlier status.
     world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-a"}]}})).await;
     world.until("default", "SubnetsReady", "Unknown").await;
     world.aws.fail_always(Call::DescribeSubnets, None);
@@ -468,7 +468,7 @@ async fn failures_are_retried_with_increasing_back_off() {
     world.aws.fail_always(Call::DescribeSubnets, Some(denied()));
     world.create_class("default", json!({})).await;
     world.pass(Duration::from_secs(30)).await;
-    // After 0, 1, 3, 7 and 15 seconds, and once more for the class's own first write.
+    // After 0, 1, 3, 7 and 15 seconds, and once more after the class's own first write.
     let soon = world.aws.count(Call::DescribeSubnets);
     assert!((4..=8).contains(&soon), "{soon}");
     world.aws.forget_calls();
@@ -485,7 +485,7 @@ async fn throttled_dry_run_changes_nothing_and_is_retried() {
     world.aws.fail_next(Call::RunInstances, vec![busy; 8]);
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
-    // Twice refused, then through; machines were tried in every subnet, until one was allowed.
+    // Throttled twice, then successful; the dry run was tried in every subnet until one was allowed.
     assert!(world.aws.count(Call::CreateFleet) >= 3);
     assert_eq!(world.aws.count(Call::CreateInstanceProfile), 1);
 }

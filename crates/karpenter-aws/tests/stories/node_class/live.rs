@@ -27,7 +27,7 @@ async fn class_becomes_ready_with_real_provider() {
     let mut images: Vec<&str> = status.amis.iter().map(|image| image.id.as_str()).collect();
     images.sort_unstable();
     assert_eq!(images, ["ami-arm64standard", "ami-x8664neuron", "ami-x8664nvidia", "ami-x8664standard"]);
-    // The template that was tried out is a plain one, of this class and of no pool.
+    // The template of the dry run belongs to this class and to no NodePool.
     let made = world.aws.world(|cloud| cloud.created_templates.clone());
     assert_eq!(made.len(), 1);
     assert!(["ami-arm64standard", "ami-x8664standard"].contains(&made[0].data.image_id.as_str()));
@@ -43,7 +43,7 @@ async fn provider_errors_become_conditions() {
     let on = AwsFeatureGates { node_class_cel: true };
     let nothing: Option<(Call, AwsError)> = None;
     let alias = |alias: &str| json!({"amiSelectorTerms": [{"alias": alias}]});
-    // case, gates, a call that fails, the class, condition, status, reason, some of its words
+    // case, feature gates, a call that fails, the class, condition, status, reason, part of the message
     let table = [
         (
             "an alias that is over",
@@ -171,7 +171,7 @@ fn reference() -> Value {
     json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"})
 }
 
-/// A pool, and a claim of it as it is after its launch.
+/// A NodePool, and a launched NodeClaim of it.
 async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> NodeClaim {
     let pool = json!({
         "metadata": {"name": "general"},
@@ -205,7 +205,7 @@ async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> N
 #[tokio::test(start_paused = true)]
 async fn instance_drifts_with_changes_of_class() {
     type Change = fn(&World) -> Value;
-    // case, what happens to the cloud and to the class, the reason
+    // case, changes in AWS and of the class, the expected reason
     let table: [(&str, Change, Option<&str>); 8] = [
         ("nothing", |_| json!({}), None),
         ("another field of the spec", |_| json!({"userData": "echo"}), Some("NodeClassDrift")),
@@ -312,11 +312,11 @@ fn group(id: &str) -> PlacementGroup {
 async fn reserved_instance_drifts_if_class_drops_reservation() {
     let own = json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]});
     let other = json!({"capacityReservationSelectorTerms": [{"id": "cr-2"}]});
-    // case, whether EC2 still counts the machine as reserved, the class afterwards, the reason
+    // case, whether EC2 still reports the instance as reserved, the class afterwards, the expected reason
     let table = [
         ("its own reservation", true, &own, None),
         ("another reservation", true, &other, Some("CapacityReservationDrift")),
-        ("another reservation, of which the machine is told only when asked", false, &other, None),
+        ("another reservation, known only after a fresh read", false, &other, None),
     ];
     for (case, is_reserved, spec, expected) in table {
         let prepare = |aws: &FakeAws| {
@@ -362,7 +362,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
         "pg-1"
     );
     assert_eq!(provider.drift_reason(&claim).await, Ok(None));
-    // While EC2 does not answer, nobody knows.
+    // Unknown while EC2 does not respond.
     world.aws.fail_always(Call::DescribePlacementGroups, Some(AwsError::unreachable("down")));
     world.pass(2 * MINUTE).await;
     assert!(provider.drift_reason(&claim).await.is_err());
@@ -370,7 +370,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
     world.aws.world(|cloud| cloud.placement_groups = [("pg-2".to_owned(), group("pg-2"))].into());
     world.pass(2 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("PlacementGroupDrift".to_owned())));
-    // Groups come after subnets.
+    // Groups are checked after subnets.
     world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-b"}]}})).await;
     world.pass(6 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("SubnetDrift".to_owned())));

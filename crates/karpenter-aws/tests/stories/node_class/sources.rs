@@ -1,4 +1,4 @@
-//! The rest of the provider, as plain as it can be: images and types from a list, templates straight to EC2.
+//! A simple implementation of the other inputs: AMIs and instance types from a list, templates directly in EC2.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +29,7 @@ impl Plain {
         plain
     }
 
-    /// The one image there is.
+    /// The only AMI.
     pub(crate) fn find_image(&self) {
         let requirements = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
         let image = json!([{"id": "ami-1", "name": "image", "requirements": requirements}]);

@@ -1,4 +1,4 @@
-//! An API server, a cloud, and the controllers of classes between them; time passes as fast as it can.
+//! An embedded API server, the AWS fake, and the nodeclass controllers, with a simulated clock.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// Nobody launches anything here.
+/// No launches in these stories.
 struct NoCloud;
 
 impl CloudProvider for NoCloud {
@@ -91,7 +91,7 @@ fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
 
 type Prepare<'a> = Box<dyn FnOnce(&FakeAws) + 'a>;
 
-/// What the provider itself is put together from, and where it goes.
+/// The assembled provider, and how the fake is prepared for it.
 struct Live<'a> {
     gates: AwsFeatureGates,
     provider: Option<AwsProvider>,
@@ -117,12 +117,12 @@ impl World {
         Self::start_with(|_, _| {}).await
     }
 
-    /// `change`: other settings than usual.
+    /// `change` changes the default settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context, &mut ClassSettings)) -> Self {
         Self::start_on(change, None).await
     }
 
-    /// The same with the provider itself behind the classes, on the cloud that `prepare` has seen.
+    /// The same with the assembled provider, with the AWS fake after `prepare`.
     pub(crate) async fn start_live(
         gates: AwsFeatureGates,
         prepare: impl FnOnce(&FakeAws),
@@ -247,7 +247,7 @@ impl World {
         claims.delete(name, &DeleteParams::default()).await.expect("deleted");
     }
 
-    /// Lets time pass.
+    /// Advances the simulated clock.
     pub(crate) async fn pass(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
@@ -256,13 +256,13 @@ impl World {
         self.classes().get_opt(name).await.expect("an answer")
     }
 
-    /// The class as it is.
+    /// The stored class.
     pub(crate) async fn class(&self, name: &str) -> EC2NodeClass {
         let object = self.object(name).await.expect("a class");
         karpenter_aws::node_class::read(&object).expect("a class that can be read")
     }
 
-    /// Waits until a condition of the class has this status; what it says then.
+    /// Waits until a condition of the class has this status; returns the condition.
     pub(crate) async fn until(&self, name: &str, condition: &str, status: &str) -> Said {
         let mut last = None;
         for _ in 0..600 {
@@ -276,7 +276,7 @@ impl World {
         panic!("{condition} of {name} did not become {status}: {last:?}");
     }
 
-    /// What a condition of the class says.
+    /// A condition of the class.
     pub(crate) async fn said(&self, name: &str, condition: &str) -> Option<Said> {
         let object = self.object(name).await?;
         let conditions = object.data.pointer("/status/conditions")?.as_array()?.clone();
@@ -285,7 +285,7 @@ impl World {
         Some(Said { status: text("status"), reason: text("reason"), message: text("message") })
     }
 
-    /// Events about the class: reason and words, sorted.
+    /// Events about the class: reason and message, sorted.
     pub(crate) async fn events(&self, name: &str) -> Vec<(String, String)> {
         let events: Api<Event> = Api::all(self.client.clone());
         let list = events.list(&ListParams::default()).await.expect("events");

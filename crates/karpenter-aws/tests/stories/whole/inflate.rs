@@ -35,7 +35,7 @@ async fn ten_pods_interruption_and_scale_down() {
     assert!(!machines.is_empty());
     let claims = world.claims().await;
     assert_eq!(claims.len(), machines.len());
-    // Every machine has its names.
+    // Every instance has its tags.
     let tags = world.aws.world(|world| world.instances[&machines[0]].instance.tags.clone());
     for key in ["Name", "karpenter.sh/nodeclaim", "karpenter.sh/nodepool", "eks:eks-cluster-name"] {
         assert!(tags.contains_key(key), "{key}: {tags:?}");
@@ -58,7 +58,7 @@ async fn ten_pods_interruption_and_scale_down() {
         "time": world.clock.now(), "detail": detail,
     });
     world.aws.send_message(QUEUE, warning.to_string());
-    // Everything runs elsewhere before EC2 takes the machine, two minutes after its warning.
+    // All pods run elsewhere before EC2 terminates the instance, two minutes after its warning.
     world.pass(2 * MINUTE).await;
     assert_eq!(world.running_pods().await, 10);
     assert!(!world.machines().contains(&machines[0]));
@@ -67,7 +67,7 @@ async fn ten_pods_interruption_and_scale_down() {
     world.pass(10 * MINUTE).await;
     assert_eq!(world.machines(), Vec::<String>::new());
     assert!(world.claims().await.is_empty());
-    // Templates go a while after their last use.
+    // Launch templates are deleted some time after their last use.
     world.pass(5 * MINUTE).await;
     assert!(world.aws.world(|world| world.launch_templates.is_empty()));
 }
@@ -81,7 +81,7 @@ async fn instances_of_crashed_process_are_terminated() {
     world.pass(3 * MINUTE).await;
     let known = world.machines();
     world.stop_karpenter().await;
-    // A machine whose claim never heard of it, as a process leaves it that dies in between.
+    // An instance that is not recorded in its NodeClaim, as a crash during the launch leaves it.
     let lost = world.aws.world(|world| {
         let mut lost = world.instances[&known[0]].clone();
         lost.instance.id = world.next_id("i");
@@ -121,7 +121,7 @@ async fn throttling_does_not_prevent_start() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let busy = || AwsError::new("ThrottlingException", "Rate exceeded");
-    // The call, how often it is refused; the address of the cluster is asked for before its version.
+    // The call, and how often it is throttled; the endpoint of the cluster is read before its version.
     for (call, refusals) in [
         (Call::CheckAccess, 3),
         (Call::DescribeCluster, 1),

@@ -1,4 +1,4 @@
-//! Old objects on EC2: a Provisioner and an AWSNodeTemplate get machines, and say what was found for them.
+//! The v1alpha5 API on EC2: a Provisioner and an AWSNodeTemplate get instances and status.
 
 use std::time::Duration;
 

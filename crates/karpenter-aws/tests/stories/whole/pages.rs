@@ -1,4 +1,4 @@
-//! The metrics page and the tables of docs/metrics.md say the same: names, types and labels.
+//! The exported metrics equal the tables of docs/metrics.md: names, types and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -78,7 +78,7 @@ fn read(page: &str, seen: &mut BTreeMap<String, Series>) {
     }
 }
 
-/// Objects that are being deleted and stay.
+/// Terminating objects with a finalizer.
 async fn keep_deleting(world: &World) {
     let kept = |metadata: &mut Value| {
         metadata["name"] = json!("kept");
@@ -102,7 +102,7 @@ async fn keep_deleting(world: &World) {
     pools.delete("kept", &DeleteParams::default()).await.expect("deleted");
 }
 
-/// What the API server's client of a process counts; the world's has no socket.
+/// The metrics of the process's API client; the client of this test has no socket.
 async fn count_requests(world: &World) {
     let metrics = ClientMetrics::new(&Uri::from_static("https://10.0.0.1"));
     metrics.register(world.context().metrics.registry());
@@ -122,7 +122,8 @@ async fn metrics_equal_documentation() {
     let page = world.page();
     assert!(page.contains("_instance_type_cpu_cores{"), "{page}");
     assert!(!page.contains("_offering_"), "so many series are off by default");
-    // One of everything that is counted: a refused offer, a sick machine that would not end, a warning, a call.
+    // Events for every series: an insufficient capacity error, an unhealthy instance whose termination fails, a
+    // warning, a call.
     world.aws.world(|cloud| cloud.is_spot_role_missing = true);
     daemon(&world).await;
     world.inflate(1).await;
@@ -164,7 +165,7 @@ async fn metrics_equal_documentation() {
     assert_eq!(differences(&seen), Vec::<String>::new());
 }
 
-/// A plan in the making, and a pod that waits for it: plans take no time in here, so that none is seen.
+/// A plan in progress with a pending pod: plans take no simulated time here, so none is exported.
 async fn begin_plan(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     let containers = json!([{"name": "main", "image": "pause"}]);
@@ -179,7 +180,7 @@ async fn begin_plan(world: &World) {
     context.metrics.plans.begin("provisioner", 1, now);
 }
 
-/// A capacity buffer that is being deleted and stays.
+/// A terminating CapacityBuffer with a finalizer.
 async fn delete_buffer(world: &World) {
     let template = json!({"metadata": {"name": "shape"}, "template": {"spec": {
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
@@ -214,7 +215,7 @@ async fn daemon(world: &World) {
     daemons.create(&PostParams::default(), &daemon).await.expect("created");
 }
 
-/// Reads the page so often, with so many seconds in between.
+/// Reads the metrics this many times, with this many seconds in between.
 async fn watch(world: &World, seen: &mut BTreeMap<String, Series>, times: usize, seconds: u64) {
     for _ in 0..times {
         world.pass(Duration::from_secs(seconds)).await;
@@ -235,7 +236,7 @@ fn sick(machine: &str) -> InstanceStatus {
     }
 }
 
-/// What is only on the page or only in its documentation.
+/// Series that are only exported or only documented.
 fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     let documented = documented();
     let mut found = Vec::new();
@@ -255,7 +256,7 @@ fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     found
 }
 
-/// The names of controllers are upstream's, but for those that the page names as ours.
+/// Controller names are upstream's, except for those that the documentation marks as ours.
 fn check_controllers(page: &str) {
     let ours = ["pod.nomination", "nodeoverlay.prices", "launchtemplate.garbagecollection"];
     let known: BTreeSet<&str> = CONTROLLERS.split_whitespace().chain(ours).collect();
@@ -268,7 +269,7 @@ fn check_controllers(page: &str) {
     assert!(running.len() > 25, "{running:?}");
     let unknown: Vec<_> = running.difference(&known).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Calls of the cloud are made in somebody's name.
+    // Series of cloud provider calls have the calling controller as a label.
     let nameless = "karpenter_cloudprovider_duration_seconds_count{controller=\"\"";
     assert!(!page.contains(nameless), "{:?}", page.lines().find(|line| line.starts_with(nameless)));
 }

@@ -1,4 +1,4 @@
-//! A cluster, a cloud whose machines boot, and Karpenter as a process has it.
+//! An embedded cluster, the AWS fake with booting instances, and Karpenter as in the binary.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) aws: Arc<FakeAws>,
-    /// What whoever calls AWS would count.
+    /// The metrics that the SDK client would record.
     pub(crate) calls: CallMetrics,
     operator: Option<Operator>,
     _cluster: Cluster,
@@ -74,7 +74,7 @@ impl World {
         self.assemble_with(AwsOptions::default()).await
     }
 
-    /// `options`: all that are not about this cluster.
+    /// `options`: all options that do not depend on this cluster.
     pub(crate) async fn assemble_with(&self, options: AwsOptions) -> Result<Assembly, StartError> {
         let options = AwsOptions {
             cluster_name: "cluster".to_owned(),
@@ -95,7 +95,7 @@ impl World {
         Assembly::build(inputs).await
     }
 
-    /// As `karpenter controller --provider aws` does it.
+    /// As `karpenter controller --provider aws` does.
     pub(crate) async fn start_karpenter(&mut self) {
         self.start_karpenter_with(Options::default()).await;
     }
@@ -114,7 +114,7 @@ impl World {
         self.operator = Some(operator);
     }
 
-    /// Serves the API before v1 too; its kinds must be defined.
+    /// Also serves the v1alpha5 API; its CustomResourceDefinitions must be installed.
     pub(crate) async fn serve_legacy(&mut self) {
         let options = karpenter_legacy::Options {
             default_instance_profile: Some("nodes".to_owned()),
@@ -135,13 +135,13 @@ impl World {
         self.operator.as_ref().expect("it runs").context()
     }
 
-    /// What a scraper of metrics reads.
+    /// The exported metrics.
     pub(crate) fn page(&self) -> String {
         let pages = self.operator.as_ref().expect("it runs").metrics_pages();
         String::from_utf8(pages("/metrics", "").body).expect("text")
     }
 
-    /// A class and a pool as the getting-started guide has them.
+    /// A node class and a NodePool as in the getting-started guide.
     pub(crate) async fn introduce(&self) {
         self.introduce_with(json!({})).await;
     }
@@ -282,7 +282,7 @@ impl World {
         api.list(&ListParams::default()).await.expect("claims").items
     }
 
-    /// InstanceCalls that are not on their way out.
+    /// Instances that are not terminating.
     pub(crate) fn machines(&self) -> Vec<String> {
         self.aws.world(|world| {
             let alive = |id: &&String| !world.instances[*id].instance.state.is_terminating();

@@ -55,7 +55,7 @@ fn build_pod(index: usize, shape: &PodShape) -> Value {
     labelled(&format!("p{index:02}"), json!({"app": app}), spec)
 }
 
-/// Schedules all pods in order and deletes victims at once. With `afresh` no cache is kept.
+/// Schedules all pods in order and deletes victims immediately. With `afresh` the caches are rebuilt for each pod.
 fn run(nodes: &[u32], pods: &[PodShape], afresh: bool) -> Vec<String> {
     let nodes: Vec<Value> = nodes.iter().enumerate().map(|(index, cpu)| build_node(index, *cpu)).collect();
     let mut placed: BTreeMap<String, Value> = BTreeMap::new();

@@ -1,16 +1,16 @@
-//! What is read of pods and nodes, by the numbers of their fields in the API's protobuf definitions (k8s.io/api v0.35,
-//! `core/v1` and `meta/v1`; numbers are never given twice). What is not listed is not read.
+//! The fields of pods and nodes that are read, by their numbers in the API's protobuf definitions (k8s.io/api v0.35,
+//! `core/v1` and `meta/v1`; numbers are never reused). Other fields are not read.
 
-/// The fields that are read of a message.
+/// The fields of a message that are read.
 pub(super) struct Message(pub(super) &'static [Field]);
 
 pub(super) struct Field {
     pub(super) number: u32,
-    /// As JSON calls it.
+    /// The name in JSON.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// Zero was chosen by somebody, and is not the same as nothing.
-    pub(super) keeps_zero: bool,
+    /// An optional field: zero differs from absent.
+    pub(super) is_optional: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -24,24 +24,24 @@ pub(super) enum Kind {
     Amounts,
     One(&'static Message),
     Many(&'static Message),
-    /// A message whose fields are members of the outer object in JSON.
+    /// A message whose fields are inlined into the outer object in JSON.
     Within(&'static Message),
 }
 
 const fn field(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, kind, keeps_zero: false }
+    Field { number, name, kind, is_optional: false }
 }
 
-/// A field that is there or not.
+/// An optional field.
 const fn optional(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, kind, keeps_zero: true }
+    Field { number, name, kind, is_optional: true }
 }
 
 const fn text(number: u32, name: &'static str) -> Field {
     field(number, name, Kind::Text)
 }
 
-/// A part that is there even if nothing is in it.
+/// A message field that is written even if it is empty.
 const fn one(number: u32, name: &'static str, message: &'static Message) -> Field {
     optional(number, name, Kind::One(message))
 }
@@ -50,7 +50,7 @@ const fn many(number: u32, name: &'static str, message: &'static Message) -> Fie
     field(number, name, Kind::Many(message))
 }
 
-/// Of a kind that is asked for, of lists of it, and of refusals.
+/// The message of a kind, of its list, or of an error status.
 pub(super) fn message_of(kind: &str) -> Option<&'static Message> {
     match kind {
         "Pod" => Some(&POD),
@@ -216,7 +216,7 @@ static SPREAD: Message = Message(&[
 static LABEL_SELECTOR: Message =
     Message(&[field(1, "matchLabels", Kind::Labels), many(2, "matchExpressions", &EXPRESSION)]);
 
-/// The same for labels and for nodes.
+/// Both label selectors and node selectors have this message.
 static EXPRESSION: Message = Message(&[text(1, "key"), text(2, "operator"), field(3, "values", Kind::Texts)]);
 
 static AFFINITY: Message = Message(&[

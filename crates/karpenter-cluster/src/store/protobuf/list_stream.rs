@@ -1,10 +1,9 @@
-//! The beginning of a watch, made of a plain list.
+//! Converts a plain list into the initial events of a watch.
 //!
-//! A watch that begins with everything there is costs the server half as much again as the same objects in a list
-//! (docs/bench.md): every object is an event of its own, and is written as one. Servers that write a list object by object
-//! (1.33 and newer) are therefore asked for one; it is read as it comes, so neither side holds it whole. Whoever watches
-//! sees the events it asked for up to the one that says that these were all, and then the end of the watch, upon which it
-//! goes on from there as it does whenever a watch ends.
+//! A streamed list costs the server half as much again as a plain list (docs/bench.md), because each object is a
+//! separate event. Servers that encode lists object by object (1.33 and newer) are therefore asked for a plain list,
+//! which is decoded while it is received. The watcher gets the events that it asked for up to the bookmark that ends
+//! the initial list, then the end of the stream, and resumes its watch from there.
 
 #[cfg(test)]
 mod tests;
@@ -17,12 +16,12 @@ use http::Uri;
 use prost::encoding::{WireType, decode_key, decode_varint};
 
 use super::fields::{Message, message_of};
-use super::{MESSAGE_BYTES_MAX, not_understood, to_json};
+use super::{MESSAGE_BYTES_MAX, to_json, undecodable};
 
-/// The minor version of Kubernetes 1 from which on a list is written as it is read.
+/// The first minor version of Kubernetes 1 that encodes lists object by object.
 pub(super) const MINOR_VERSION_MIN: u32 = 33;
 
-/// Of a watch, but not of a list.
+/// Query parameters of a watch that a list must not have.
 const ONLY_OF_WATCHES: [&str; 6] = [
     "watch",
     "sendInitialEvents",
@@ -32,7 +31,7 @@ const ONLY_OF_WATCHES: [&str; 6] = [
     "timeoutSeconds",
 ];
 
-/// The list of what a watch is to begin with, if it is to begin with everything. Without a version, which means now.
+/// The URI of the list, if the watch begins with a streamed list. It has no resource version, so the list is current.
 pub(super) fn list_of(uri: &Uri) -> Option<Uri> {
     let query = uri.query()?;
     query.split('&').find(|part| *part == "sendInitialEvents=true")?;
@@ -49,44 +48,44 @@ pub(super) fn list_of(uri: &Uri) -> Option<Uri> {
     Uri::from_parts(pieces).ok()
 }
 
-/// The lines of the watch.
+/// The watch events as lines of JSON.
 pub(super) fn events(
     chunks: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    let reading = Reading { buffer: BytesMut::new(), at: At::Envelope };
-    stream::unfold((chunks, reading, false), |(mut chunks, mut reading, is_over)| async move {
+    let reader = ListReader { buffer: BytesMut::new(), at: At::Envelope };
+    stream::unfold((chunks, reader, false), |(mut chunks, mut reader, is_over)| async move {
         if is_over {
             return None;
         }
         loop {
-            match reading.line() {
-                Ok(Some(line)) => return Some((Ok(line), (chunks, reading, false))),
+            match reader.line() {
+                Ok(Some(line)) => return Some((Ok(line), (chunks, reader, false))),
                 Ok(None) => {}
-                Err(error) => return Some((Err(error), (chunks, reading, true))),
+                Err(error) => return Some((Err(error), (chunks, reader, true))),
             }
             match chunks.next().await {
-                Some(Ok(chunk)) => reading.take(&chunk),
-                Some(Err(error)) => return Some((Err(error), (chunks, reading, true))),
-                None if matches!(reading.at, At::End) => return None,
-                // Cut off, which is nobody's mistake: it is asked for again.
+                Some(Ok(chunk)) => reader.append(&chunk),
+                Some(Err(error)) => return Some((Err(error), (chunks, reader, true))),
+                None if matches!(reader.at, At::End) => return None,
+                // The connection was cut; the watcher retries.
                 None => {
-                    return Some((Err(Error::other("the list ended too early")), (chunks, reading, true)));
+                    return Some((Err(Error::other("the list ended too early")), (chunks, reader, true)));
                 }
             }
         }
     })
 }
 
-struct Reading {
+struct ListReader {
     buffer: BytesMut,
     at: At,
 }
 
 enum At {
-    /// Before the list itself.
+    /// Before the list message.
     Envelope,
     List(List),
-    /// After it; what still comes is of no interest.
+    /// After the list; the rest is ignored.
     End,
 }
 
@@ -94,19 +93,19 @@ struct List {
     version: String,
     kind: String,
     message: &'static Message,
-    /// Bytes of the list that have not been read.
+    /// Bytes of the list that are not read yet.
     left: usize,
     resource_version: String,
 }
 
-impl Reading {
-    fn take(&mut self, chunk: &Bytes) {
+impl ListReader {
+    fn append(&mut self, chunk: &Bytes) {
         if !matches!(self.at, At::End) {
             self.buffer.extend_from_slice(chunk);
         }
     }
 
-    /// The next line, if it is there as a whole.
+    /// The next line; `None` if it is incomplete.
     fn line(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match &mut self.at {
@@ -134,7 +133,7 @@ impl Reading {
 enum Step {
     Line(Bytes),
     On,
-    /// The next part is not there as a whole.
+    /// The next field is incomplete.
     More,
 }
 
@@ -143,7 +142,7 @@ impl List {
         let Some(head) = Head::read(buffer)? else { return Ok(Step::More) };
         let whole = head.bytes + head.length;
         if whole > self.left {
-            return Err(not_understood());
+            return Err(undecodable());
         }
         if buffer.len() < whole {
             return Ok(Step::More);
@@ -153,71 +152,71 @@ impl List {
         let part = buffer.split_to(head.length);
         match head.number {
             1 => {
-                let (version, is_whole) = to_json::list_version(&part).ok_or_else(not_understood)?;
-                // It was not asked for in pages.
+                let (version, is_whole) = to_json::list_version(&part).ok_or_else(undecodable)?;
+                // A list without a limit has no further pages.
                 if !is_whole {
-                    return Err(not_understood());
+                    return Err(undecodable());
                 }
                 self.resource_version = version;
                 Ok(Step::On)
             }
             2 => {
                 let line = to_json::added(&self.version, &self.kind, self.message, &part);
-                line.map(Step::Line).ok_or_else(not_understood)
+                line.map(Step::Line).ok_or_else(undecodable)
             }
             _ => Ok(Step::On),
         }
     }
 }
 
-/// What stands before a part of a message.
+/// The header of a field of a message.
 struct Head {
     number: u32,
-    /// Its own length.
+    /// The length of the header.
     bytes: usize,
-    /// That of the part.
+    /// The length of the field.
     length: usize,
 }
 
 impl Head {
-    /// The longest: two numbers of ten bytes each.
-    const MOST: usize = 20;
+    /// The maximum: two varints of ten bytes each.
+    const BYTES_MAX: usize = 20;
 
-    /// `None` if it is not there as a whole. Lists and envelopes have parts of bytes only.
+    /// `None` if it is incomplete. Lists and envelopes have length-delimited fields only.
     fn read(buffer: &[u8]) -> Result<Option<Self>, Error> {
-        let mut rest = &buffer[..buffer.len().min(Self::MOST)];
-        let is_short = buffer.len() < Self::MOST;
+        let mut rest = &buffer[..buffer.len().min(Self::BYTES_MAX)];
+        let is_short = buffer.len() < Self::BYTES_MAX;
         let before = rest.len();
         let read = decode_key(&mut rest).and_then(|key| Ok((key, decode_varint(&mut rest)?)));
         match read {
             Ok(((number, WireType::LengthDelimited), length)) => {
-                let length = usize::try_from(length).map_err(|_| not_understood())?;
+                let length = usize::try_from(length).map_err(|_| undecodable())?;
                 Ok(Some(Self { number, bytes: before - rest.len(), length }))
             }
             Err(_) if is_short => Ok(None),
-            Ok(_) | Err(_) => Err(not_understood()),
+            Ok(_) | Err(_) => Err(undecodable()),
         }
     }
 }
 
-/// Takes what stands before the list, if all of it is there.
+/// Reads the envelope before the list; `None` if it is incomplete.
 fn read_list_start(buffer: &mut BytesMut) -> Result<Option<List>, Error> {
     if buffer.len() < to_json::PREFIX.len() {
         return Ok(None);
     }
-    let Some(types) = buffer.strip_prefix(to_json::PREFIX) else { return Err(not_understood()) };
+    let Some(types) = buffer.strip_prefix(to_json::PREFIX) else { return Err(undecodable()) };
     let Some(head) = Head::read(types)? else { return Ok(None) };
     if head.number != 1 || head.length > MESSAGE_BYTES_MAX {
-        return Err(not_understood());
+        return Err(undecodable());
     }
     let Some(inner) = types.get(head.bytes..head.bytes + head.length) else { return Ok(None) };
-    let (version, kind) = to_json::type_of(inner).ok_or_else(not_understood)?;
+    let (version, kind) = to_json::type_of(inner).ok_or_else(undecodable)?;
     let before = to_json::PREFIX.len() + head.bytes + head.length;
     let Some(list) = Head::read(&buffer[before..])? else { return Ok(None) };
-    let kind = kind.strip_suffix("List").ok_or_else(not_understood)?;
-    let message = message_of(kind).ok_or_else(not_understood)?;
+    let kind = kind.strip_suffix("List").ok_or_else(undecodable)?;
+    let message = message_of(kind).ok_or_else(undecodable)?;
     if list.number != 2 {
-        return Err(not_understood());
+        return Err(undecodable());
     }
     let list_start = List {
         version: version.to_owned(),

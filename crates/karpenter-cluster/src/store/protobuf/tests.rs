@@ -1,5 +1,5 @@
-//! `recorded` holds answers of a real kube-apiserver (1.35.4) about a pod and a node that have every field that is read, in
-//! protobuf and in JSON.
+//! `recorded` has responses of a real kube-apiserver (1.35.4) with a pod and a node that have every field that is
+//! read, as protobuf and as JSON.
 
 use futures::executor::block_on;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -23,38 +23,38 @@ fn pod_json() -> Value {
     read_json(include_bytes!("recorded/pod.json"))
 }
 
-/// The parts of the JSON that the server wrote for which the dense form has a name.
-fn as_far_as(dense: &Value, full: &Value, path: &str) -> Value {
-    match (dense, full) {
-        (Value::Object(dense), Value::Object(full)) => {
-            let known = dense.iter().map(|(key, value)| {
+/// The parts of the server's JSON that the converted JSON has too.
+fn as_far_as(converted: &Value, full: &Value, path: &str) -> Value {
+    match (converted, full) {
+        (Value::Object(converted), Value::Object(full)) => {
+            let known = converted.iter().map(|(key, value)| {
                 let path = format!("{path}.{key}");
                 let of_full = full.get(key).unwrap_or_else(|| panic!("{path} is not in the JSON"));
                 (key.clone(), as_far_as(value, of_full, &path))
             });
             Value::Object(known.collect::<Map<_, _>>())
         }
-        (Value::Array(dense), Value::Array(full)) => {
-            assert_eq!(dense.len(), full.len(), "{path}");
-            let pairs = dense.iter().zip(full);
-            pairs.map(|(dense, full)| as_far_as(dense, full, path)).collect()
+        (Value::Array(converted), Value::Array(full)) => {
+            assert_eq!(converted.len(), full.len(), "{path}");
+            let pairs = converted.iter().zip(full);
+            pairs.map(|(converted, full)| as_far_as(converted, full, path)).collect()
         }
         (_, full) => full.clone(),
     }
 }
 
 #[test]
-fn what_is_read_is_what_json_says() {
+fn converted_fields_equal_the_json_of_the_server() {
     for (name, protobuf, full) in
         [("pod", POD, pod_json()), ("node", NODE, read_json(include_bytes!("recorded/node.json")))]
     {
-        let dense = read_json(&to_json::object(protobuf).expect("understood"));
-        assert_eq!(dense, as_far_as(&dense, &full, ""), "{name}");
+        let converted = read_json(&to_json::object(protobuf).expect("understood"));
+        assert_eq!(converted, as_far_as(&converted, &full, ""), "{name}");
     }
 }
 
 #[test]
-fn nothing_that_is_wanted_is_missing() {
+fn all_fields_of_the_table_are_converted() {
     let mut full = pod_json();
     let drop = |value: &mut Value, fields: &[&str]| {
         let object = value.as_object_mut().expect("an object");
@@ -92,12 +92,12 @@ fn nothing_that_is_wanted_is_missing() {
     }
     let template = &mut full["spec"]["volumes"][2]["ephemeral"]["volumeClaimTemplate"]["metadata"];
     drop(template, &["creationTimestamp"]);
-    let dense = read_json(&to_json::object(POD).expect("understood"));
-    assert_eq!(dense, full);
+    let converted = read_json(&to_json::object(POD).expect("understood"));
+    assert_eq!(converted, full);
 }
 
 #[test]
-fn lists_and_refusals_are_read_too() {
+fn lists_and_error_statuses_are_converted() {
     let list = read_json(&to_json::object(PODS).expect("understood"));
     assert_eq!(list["kind"], "PodList");
     assert!(list["metadata"]["resourceVersion"].is_string());
@@ -108,7 +108,7 @@ fn lists_and_refusals_are_read_too() {
     assert_eq!(status["details"], json!({"name": "none", "kind": "pods"}));
 }
 
-/// The lines of a watch whose bytes come in pieces of some size.
+/// The lines of a watch whose bytes arrive in chunks of this size.
 fn lines(size: usize) -> Vec<Value> {
     let chunks = stream::iter(WATCH.chunks(size).map(|chunk| Ok(Bytes::copy_from_slice(chunk))));
     let messages: Vec<Bytes> = block_on(messages(chunks).try_collect()).expect("messages");
@@ -116,20 +116,20 @@ fn lines(size: usize) -> Vec<Value> {
 }
 
 #[test]
-fn a_watch_is_read_however_it_is_cut() {
+fn watch_is_converted_independent_of_chunk_boundaries() {
     let whole = lines(usize::MAX);
     let kinds: Vec<&str> = whole.iter().filter_map(|line| line["type"].as_str()).collect();
     assert_eq!(kinds, ["ADDED", "BOOKMARK"]);
     assert_eq!(whole[0]["object"]["spec"]["tolerations"], pod_json()["spec"]["tolerations"]);
     assert_eq!(whole[1]["object"]["metadata"]["annotations"], json!({"k8s.io/initial-events-end": "true"}));
     for size in [1, 3, 4, 5, 1000] {
-        assert_eq!(lines(size), whole, "in pieces of {size}");
+        assert_eq!(lines(size), whole, "in chunks of {size}");
     }
 }
 
 proptest! {
     #[test]
-    fn whatever_comes_nothing_breaks(at in 0..POD.len(), byte: u8, cut in 0..POD.len()) {
+    fn malformed_input_does_not_panic(at in 0..POD.len(), byte: u8, cut in 0..POD.len()) {
         let mut bytes = POD.to_vec();
         bytes[at] = byte;
         for bytes in [&bytes[..], &POD[..cut]] {
@@ -140,7 +140,7 @@ proptest! {
     }
 }
 
-/// A server that answers everything with the same bytes, and counts how often it was asked for protobuf.
+/// A server that answers every request with the same bytes and counts requests for protobuf.
 fn server(kind: &'static str, body: &'static [u8]) -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
     let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = asked.clone();
@@ -154,7 +154,7 @@ fn server(kind: &'static str, body: &'static [u8]) -> (Client, Arc<std::sync::at
 }
 
 #[tokio::test]
-async fn who_asks_cannot_tell_the_difference() {
+async fn caller_gets_the_same_objects_with_and_without_protobuf() {
     let (client, asked) = server(PROTOBUF, POD);
     let dense_pod =
         Api::<Pod>::default_namespaced(protobuf_client(&client, |_| {})).get("rich").await.expect("a pod");
@@ -170,7 +170,7 @@ async fn who_asks_cannot_tell_the_difference() {
 }
 
 #[tokio::test]
-async fn protobuf_that_is_not_understood_is_not_asked_for_again() {
+async fn protobuf_is_disabled_after_undecodable_response() {
     static TOLD: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let (client, asked) = server(PROTOBUF, b"k8s\0something else");
     let tell = |_: &str| {

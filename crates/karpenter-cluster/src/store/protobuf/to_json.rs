@@ -1,4 +1,4 @@
-//! From protobuf to JSON text, as far as the table goes. What it does not name is passed over.
+//! Converts protobuf to JSON text, with the fields of [`super::fields`]. Other fields are skipped.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -8,10 +8,10 @@ use serde_json::json;
 use super::fields::{Field, Kind, Message, message_of};
 
 pub(super) const PREFIX: &[u8] = b"k8s\0";
-/// Deeper than any object of the table; keeps a hostile one from using up the stack.
+/// Deeper than any message of the table; prevents a stack overflow.
 const DEPTH_MAX: usize = 32;
 
-/// A value as it is on the wire.
+/// A value in wire format.
 #[derive(Debug, Clone, Copy)]
 enum Wire<'a> {
     Number(u64),
@@ -20,7 +20,7 @@ enum Wire<'a> {
 
 type Parts<'a> = Vec<(u32, Wire<'a>)>;
 
-/// The line of an event of a watch. `None` if it is broken or about a kind that is not in the table.
+/// The JSON line of a watch event. `None` if it is malformed or its kind is not in the table.
 pub(super) fn event(message: &[u8]) -> Option<Bytes> {
     let parts = parts(message)?;
     let (Wire::Bytes(kind), Wire::Bytes(raw)) = (last(&parts, 1)?, last(&parts, 2)?) else { return None };
@@ -34,14 +34,14 @@ pub(super) fn event(message: &[u8]) -> Option<Bytes> {
     Some(out.into())
 }
 
-/// An object, or a list of them.
+/// The JSON of an object or a list.
 pub(super) fn object(bytes: &[u8]) -> Option<Bytes> {
     let mut out = Vec::with_capacity(bytes.len() / 2);
     write_object(bytes, &mut out)?;
     Some(out.into())
 }
 
-/// The line of the event that an object of a list is there. The type stands with the list, not with its objects.
+/// The ADDED event of a list item. The type is in the list, not in its items.
 pub(super) fn added(version: &str, kind: &str, message: &Message, body: &[u8]) -> Option<Bytes> {
     let mut out = Vec::with_capacity(2048);
     out.extend_from_slice(b"{\"type\":\"ADDED\",\"object\":");
@@ -50,7 +50,7 @@ pub(super) fn added(version: &str, kind: &str, message: &Message, body: &[u8]) -
     Some(out.into())
 }
 
-/// The line of the event that these were all.
+/// The bookmark that ends the initial list.
 pub(super) fn initial_events_end(version: &str, kind: &str, resource_version: &str) -> Bytes {
     let event = json!({
         "type": "BOOKMARK",
@@ -66,21 +66,21 @@ pub(super) fn initial_events_end(version: &str, kind: &str, resource_version: &s
     format!("{event}\n").into()
 }
 
-/// The version of a list, by its metadata, and whether the list is whole.
+/// The resource version in the metadata of a list, and whether the list is complete.
 pub(super) fn list_version(metadata: &[u8]) -> Option<(String, bool)> {
     let parts = parts(metadata)?;
     let version = std::str::from_utf8(bytes_of(last(&parts, 2))?).ok()?;
     Some((version.to_owned(), bytes_of(last(&parts, 3))?.is_empty()))
 }
 
-/// Version and kind in an envelope.
+/// The API version and kind in an envelope.
 pub(super) fn type_of(types: &[u8]) -> Option<(&str, &str)> {
     let types = parts(types)?;
     let (Wire::Bytes(version), Wire::Bytes(kind)) = (last(&types, 1)?, last(&types, 2)?) else { return None };
     Some((std::str::from_utf8(version).ok()?, std::str::from_utf8(kind).ok()?))
 }
 
-/// What is in the envelope that every object is in.
+/// Writes the object in the envelope.
 fn write_object(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let envelope = parts(bytes.strip_prefix(PREFIX)?)?;
     let Wire::Bytes(types) = last(&envelope, 1)? else { return None };
@@ -103,7 +103,7 @@ fn write_typed(version: &[u8], kind: &[u8], message: &Message, body: &[u8], out:
     Some(())
 }
 
-/// Writes the members of an object. Answers whether the next one is the first.
+/// Writes the members of an object. Returns whether the next member is the first one.
 fn write_fields(
     message: &Message,
     bytes: &[u8],
@@ -147,9 +147,9 @@ fn write_field(
         Kind::Text | Kind::Number | Kind::Flag | Kind::Time | Kind::One(_) => {
             let wire = found.last()?;
             let is_zero = matches!(wire, Wire::Number(0) | Wire::Bytes([]));
-            // The wire has zeros where JSON has nothing, except where zero was chosen.
-            let is_kept = field.keeps_zero && !matches!(field.kind, Kind::Time);
-            if is_zero && !is_kept {
+            // Zero values are omitted in JSON, except for optional fields that are set to zero.
+            let is_written = field.is_optional && !matches!(field.kind, Kind::Time);
+            if is_zero && !is_written {
                 return Some(is_first);
             }
             key(out);
@@ -180,7 +180,7 @@ fn write_field(
                 out.push(b':');
                 let value = bytes_of(last(&entry, 2))?;
                 match field.kind {
-                    // An amount is a message of its own, with its text in it.
+                    // A quantity is a message with its text.
                     Kind::Amounts => quote(bytes_of(last(&self::parts(value)?, 1))?, out),
                     _ => quote(value, out),
                 }
@@ -204,7 +204,7 @@ fn write_value(kind: Kind, wire: Wire<'_>, out: &mut Vec<u8>, depth: usize) -> O
                 Some(Wire::Number(number)) => number as i64,
                 _ => 0,
             };
-            // Times of Kubernetes are whole seconds.
+            // Kubernetes times have whole seconds.
             quote(Timestamp::from_second(number(1)).ok()?.to_string().as_bytes(), out);
         }
         (Kind::One(inner), Wire::Bytes(bytes)) => {
@@ -217,7 +217,7 @@ fn write_value(kind: Kind, wire: Wire<'_>, out: &mut Vec<u8>, depth: usize) -> O
     Some(())
 }
 
-/// The numbered parts of a message in their order. Kinds of numbers that no field of the table has are left out.
+/// The fields of a message in order. Wire types that no field of the table has are skipped.
 fn parts(mut rest: &[u8]) -> Option<Parts<'_>> {
     let mut parts = Vec::with_capacity(16);
     while !rest.is_empty() {
@@ -238,12 +238,12 @@ fn parts(mut rest: &[u8]) -> Option<Parts<'_>> {
     Some(parts)
 }
 
-/// Of several, the last counts.
+/// Of repeated values of a field, the last one is used.
 fn last<'a>(parts: &Parts<'a>, number: u32) -> Option<Wire<'a>> {
     parts.iter().rev().find(|(found, _)| *found == number).map(|(_, wire)| *wire)
 }
 
-/// Nothing is an empty text.
+/// A missing value is an empty text.
 fn bytes_of(wire: Option<Wire<'_>>) -> Option<&[u8]> {
     match wire {
         Some(Wire::Bytes(bytes)) => Some(bytes),
@@ -252,8 +252,8 @@ fn bytes_of(wire: Option<Wire<'_>>) -> Option<&[u8]> {
     }
 }
 
-/// Go replaces what is not UTF-8 when it writes JSON.
+/// Invalid UTF-8 is replaced, as Go does.
 fn quote(text: &[u8], out: &mut Vec<u8>) {
-    // Writing JSON into a vector cannot fail.
+    // Writing to a vector cannot fail.
     let _ = serde_json::to_writer(out, &String::from_utf8_lossy(text));
 }

@@ -8,7 +8,7 @@ fn id(name: &str) -> ClaimId {
     ClaimId { name: name.to_owned(), uid: format!("uid-{name}") }
 }
 
-/// A command for claim `a` that has launched `replacement`.
+/// A command for claim `a` with this replacement.
 fn awaiting_replacement(method: Method, replacement: &str, since: Timestamp) -> ActiveCommand {
     let candidate = Candidate {
         id: id("a"),
@@ -34,7 +34,7 @@ fn awaiting_replacement(method: Method, replacement: &str, since: Timestamp) -> 
 }
 
 #[test]
-fn what_failed_for_one_reason_is_not_forgotten_when_another_fails() {
+fn hold_offs_of_reasons_are_independent() {
     let at = |second| Timestamp::from_second(second).expect("a time");
     let mut command_queue = CommandQueue::default();
     command_queue.fail(&awaiting_replacement(Method::Drift, "b", at(0)), at(0));
@@ -55,12 +55,12 @@ fn what_failed_for_one_reason_is_not_forgotten_when_another_fails() {
     assert_eq!(held_off(60, &["a"]), [Reason::Drifted, Reason::Underutilized]);
     assert_eq!(held_off(60, &["a", "b"]), [Reason::Underutilized], "what drift launched is there");
     assert_eq!(held_off(60, &["a", "c"]), [Reason::Drifted]);
-    assert_eq!(held_off(900, &["a"]), [Reason::Underutilized], "the rest of drift is over");
+    assert_eq!(held_off(900, &["a"]), [Reason::Underutilized], "the hold-off of drift ended");
     assert_eq!(held_off(960, &["a"]), []);
 }
 
 #[test]
-fn what_drifted_in_the_same_pool_waits_for_the_same_replacement() {
+fn failed_drift_holds_off_all_drifted_claims_of_pool() {
     let now = Timestamp::from_second(60).expect("a time");
     let claims_of =
         |pool: &str| if pool == "general" { vec!["a".into(), "d".into()] } else { vec!["e".into()] };

@@ -27,30 +27,30 @@ fn step(
 }
 
 #[test]
-fn a_proposal_rests_and_is_looked_at_again() {
+fn proposed_command_is_validated_after_delay() {
     let state = CommandState::Proposed { until: time(15), budget_deadline: None };
     assert_eq!(
         step(&state, &["a"], &[("a", ClaimObservation::Ready)], 0, 14),
         CommandStep::Sleep { until: time(15) }
     );
     assert_eq!(step(&state, &["a"], &[("a", ClaimObservation::Ready)], 0, 15), CommandStep::Validate);
-    // Even if its nodes are gone: that is for the second look to see.
+    // Missing candidates are found by the validation.
     assert_eq!(step(&state, &["a"], &[], 0, 900), CommandStep::Validate);
     assert_eq!(step(&CommandState::Starting, &["a"], &[], 0, 9000), CommandStep::InProgress);
 }
 
 #[test]
-fn replacements_come_first_and_then_the_old_ones_go() {
+fn candidates_are_deleted_after_replacements_are_ready() {
     use ClaimObservation::{Deleting, Gone, NotReady, Ready};
     let lost = |name: &str| RollbackCause::ReplacementLost(name.to_owned());
     let cases = [
-        // What is seen of the nodes a, b and of the replacements x, y; what follows.
+        // Observations of candidates a and b and replacements x and y; the next step.
         ([Ready, Ready, NotReady, NotReady], CommandStep::AwaitReplacements { pending: claims(&["x", "y"]) }),
         ([Ready, Ready, Ready, NotReady], CommandStep::AwaitReplacements { pending: claims(&["y"]) }),
         ([Ready, Ready, Ready, Ready], CommandStep::Delete { left: claims(&["a", "b"]) }),
         ([Ready, Deleting, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
         ([Ready, Gone, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
-        // A node that lost its initialisation is still there.
+        // A candidate that is no longer initialized is deleted, too.
         ([NotReady, Gone, Ready, Ready], CommandStep::Delete { left: claims(&["a"]) }),
         ([Gone, Deleting, NotReady, NotReady], CommandStep::Finish),
         ([Gone, Gone, Gone, Gone], CommandStep::Finish),
@@ -71,7 +71,7 @@ fn replacements_come_first_and_then_the_old_ones_go() {
 }
 
 #[test]
-fn deletions_are_tried_again_until_nothing_is_left_or_it_takes_too_long() {
+fn deletions_are_retried_until_done_or_timeout() {
     let state = CommandState::Deleting { since: time(0) };
     let one_left = [("a", ClaimObservation::Ready), ("b", ClaimObservation::Deleting)];
     assert_eq!(step(&state, &["a", "b"], &one_left, 2, 600), CommandStep::Delete { left: claims(&["a"]) });
@@ -84,7 +84,7 @@ fn deletions_are_tried_again_until_nothing_is_left_or_it_takes_too_long() {
 }
 
 #[test]
-fn a_replacement_that_never_gets_ready_is_waited_for_ten_minutes_and_longer_in_a_crowd() {
+fn timeout_grows_with_candidates_in_progress() {
     let state = CommandState::AwaitingReplacements { since: time(0), replacements: claims(&["x"]) };
     let seen = [("a", ClaimObservation::Ready), ("x", ClaimObservation::NotReady)];
     let waits = |queued, second| {
@@ -95,7 +95,7 @@ fn a_replacement_that_never_gets_ready_is_waited_for_ten_minutes_and_longer_in_a
     assert!(waits(10_000, 800) && !waits(10_000, 801));
     assert!(waits(1_000_000, 3600) && !waits(1_000_000, 3601));
     assert_eq!(command_timeout(0), Duration::from_secs(600));
-    // Ready at the last moment is too late as well: the command has failed for whoever looks at the clock.
+    // A replacement that becomes ready after the timeout is too late.
     let ready = [("a", ClaimObservation::Ready), ("x", ClaimObservation::Ready)];
     assert!(matches!(step(&state, &["a"], &ready, 1, 601), CommandStep::RollBack { .. }));
 }

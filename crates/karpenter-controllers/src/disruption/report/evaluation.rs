@@ -1,4 +1,4 @@
-//! What is told about a look at the whole cluster: events, metrics and the standings of nodes.
+//! Reports an evaluation: verdicts, events and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::node::annotation_event;
 
 const UNCONSOLIDATABLE_EVERY: Duration = Duration::from_secs(15 * 60);
 const BUDGET_EVERY: Duration = Duration::from_secs(60);
-/// Nodes that one pass tells about; the next pass tells about the next ones.
+/// Limit of nodes with events per pass; the others follow in later passes.
 const REPORTED_NODES_MAX: usize = 100;
 
 impl Disruption {
-    /// What one look at the cluster brought to light.
+    /// Reports the result of an evaluation.
     pub(in crate::disruption) async fn report_evaluation(
         &self,
         assembled: &AssembledCluster,
@@ -37,7 +37,7 @@ impl Disruption {
         context.verdicts.replace(assembled, evaluation, now);
         let metrics = &context.metrics.disruption;
         let mut eligible: BTreeMap<Reason, usize> = BTreeMap::new();
-        // The two methods of consolidation look at the same nodes.
+        // Multi-node and single-node consolidation have the same candidates.
         let counted = |outcome: &&MethodOutcome| outcome.method != Method::SingleNodeConsolidation;
         for outcome in evaluation.outcomes.iter().filter(counted) {
             *eligible.entry(outcome.method.reason()).or_default() += outcome.candidates;
@@ -57,7 +57,7 @@ impl Disruption {
         let mut events = budget_events(self, evaluation);
         events.extend(self.invalid_config_events(assembled));
         self.report_dry_run_commands(assembled, evaluation, &mut events);
-        let mut told = 0;
+        let mut reported_nodes = 0;
         for standing in &evaluation.verdicts {
             if let Verdict::Unbalanced { score, .. } = standing.verdict
                 && let Some(pool) =
@@ -70,17 +70,17 @@ impl Disruption {
         for standing in &evaluation.verdicts {
             let about = verdict_events(&self.context, assembled, standing);
             if about.iter().any(|event| context.recorder.is_due(event)) {
-                told += 1;
+                reported_nodes += 1;
                 events.extend(about);
             }
-            if told >= REPORTED_NODES_MAX {
+            if reported_nodes >= REPORTED_NODES_MAX {
                 break;
             }
         }
         self.publish(events).await;
     }
 
-    /// What annotations of pods on our nodes do, or that they do nothing.
+    /// Publishes events about do-not-disrupt annotations of pods that are temporary, elapsed or invalid.
     pub(in crate::disruption) async fn report_pod_annotations(
         &self,
         assembled: &AssembledCluster,
@@ -97,7 +97,7 @@ impl Disruption {
         self.publish(new.take(REPORTED_NODES_MAX).collect()).await;
     }
 
-    /// Pods on our nodes whose owners said what moving them costs, in vain. One line for all of them.
+    /// Logs invalid deletion costs of pods, in one line for all of them.
     pub(in crate::disruption) fn report_unreadable_costs(
         &self,
         assembled: &AssembledCluster,
@@ -113,18 +113,18 @@ impl Disruption {
         let Some(first) = on_ours.next() else { return };
         let Some((annotation, value)) = unreadable_cost(first, deletion_costs(&self.context)) else { return };
         let others = on_ours.count();
-        if self.context.log_throttle.is_due("costs of pods", "", self.context.clock.now()) {
+        if self.context.log_throttle.is_due("pod deletion cost", "", self.context.clock.now()) {
             tracing::warn!(
                 pod = format!("{}/{}", first.namespace(), first.name),
                 annotation,
                 value,
                 others,
-                "the cost of moving a pod cannot be read and counts as 0; valid: a whole number of 32 bits"
+                "invalid deletion cost of pod counts as 0; valid: a 32-bit integer"
             );
         }
     }
 
-    /// Annotations and budgets that cannot be used are told on their pool, which is where they can be corrected.
+    /// Events for invalid annotations and budgets, on their NodePool.
     fn invalid_config_events(&self, assembled: &AssembledCluster) -> Vec<ObjectEvent> {
         let pools = &self.context.stores.node_pools;
         let event = |pool: &str, reason: &'static str, words: String| {
@@ -145,7 +145,7 @@ impl Disruption {
         events
     }
 
-    /// What would be done if pools were not on a dry run: told as often as what stands against a node.
+    /// Reports commands of the consolidation dry run, as often as verdicts.
     fn report_dry_run_commands(
         &self,
         assembled: &AssembledCluster,
@@ -162,7 +162,7 @@ impl Disruption {
             let Some(resolved) = self.resolve(dry_run_command, assembled) else { continue };
             let text = |candidate: &Candidate| {
                 let what = resolved.describe_for("dry-run", candidate);
-                format!("Would be disrupted, but its NodePool is on a dry run: {what}")
+                format!("Would be disrupted without the consolidation dry run: {what}")
             };
             let about = self.candidate_events(&resolved, "ConsolidationDryRun", text);
             let about: Vec<ObjectEvent> =
@@ -179,13 +179,13 @@ fn our_nodes(assembled: &AssembledCluster) -> BTreeSet<&str> {
     assembled.cluster.state_nodes.iter().filter_map(|state_node| state_node.node.as_deref()).collect()
 }
 
-/// The methods up to the first that found something: those after it only counted their candidates.
+/// Durations of the methods up to the first with commands; later methods were not evaluated.
 fn asked<'a>(evaluation: &Evaluation, took: &'a [(Method, Duration)]) -> &'a [(Method, Duration)] {
     let found = evaluation.outcomes.iter().position(|outcome| outcome.commands > 0);
     found.and_then(|index| took.get(..=index)).unwrap_or(took)
 }
 
-/// Pools whose budgets let nothing through although there is something to disrupt.
+/// Events for NodePools whose budgets allow nothing although there are candidates.
 fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<ObjectEvent> {
     let wanted: BTreeSet<Reason> = evaluation
         .outcomes
@@ -208,7 +208,7 @@ fn budget_events(disruption: &Disruption, evaluation: &Evaluation) -> Vec<Object
         .collect()
 }
 
-/// A standing is told on the node and on the claim; that a whole pool is not repaired on the pool as well.
+/// A verdict's events on the node and the claim, and on the NodePool if its repair stopped.
 fn verdict_events(
     context: &Context,
     assembled: &AssembledCluster,

@@ -1,4 +1,4 @@
-//! The line about a command that begins, in upstream's message and keys.
+//! The log line of a command that starts, with upstream's message and keys.
 
 use karpenter_api::labels;
 use karpenter_api::types::NodeClaim;
@@ -71,7 +71,7 @@ fn disrupted_node(candidate: &Candidate, claim: Option<&NodeClaim>, is_escalated
     node
 }
 
-/// The instance types only of a replacement that is the only one.
+/// Instance types are logged if there is only one replacement.
 fn replacement_node(launch: &Replacement, is_single: bool) -> Value {
     let capacity_types = values(&launch.claim, labels::CAPACITY_TYPE);
     let preferred = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_SPOT];

@@ -31,7 +31,7 @@ fn names(ids: &[ClaimId]) -> Vec<&str> {
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 #[test]
-fn a_command_is_taken_up_if_nothing_of_it_is_missing() {
+fn complete_command_is_resumed() {
     let claims = [
         claim("a", json!({})),
         claim("b", json!({})),
@@ -54,13 +54,13 @@ fn a_command_is_taken_up_if_nothing_of_it_is_missing() {
 }
 
 #[test]
-fn whatever_is_missing_keeps_a_command_from_being_taken_up() {
+fn incomplete_command_is_not_resumed() {
     let old = || claim("a", json!({}));
     let new = || replacement("x", "1-1", 1, &["a"]);
     let ending = json!({"deletionTimestamp": "2026-01-01T12:00:00Z", "finalizers": ["f"]});
     let cases: [(&str, Vec<Arc<NodeClaim>>, bool); 6] = [
-        ("the old claim is gone", vec![new()], true),
-        ("the old claim goes already", vec![claim("a", ending), new()], true),
+        ("the candidate does not exist", vec![new()], true),
+        ("the candidate is being deleted", vec![claim("a", ending), new()], true),
         ("a namesake of the old claim", vec![claim("a", json!({"uid": "other"})), new()], true),
         ("the marks are off", vec![old(), new()], false),
         ("a replacement is missing", vec![old(), replacement("x", "1-1", 2, &["a"])], true),
@@ -77,7 +77,7 @@ fn whatever_is_missing_keeps_a_command_from_being_taken_up() {
 }
 
 #[test]
-fn time_in_which_nobody_was_there_is_not_held_against_a_command() {
+fn resumed_command_has_minimum_timeout() {
     let claims = [claim("a", json!({})), replacement("x", "1-1", 1, &["a"])];
     for (now, since) in [
         ("2026-01-01T12:01:00Z", "2026-01-01T12:00:00Z"),
@@ -91,7 +91,7 @@ fn time_in_which_nobody_was_there_is_not_held_against_a_command() {
 }
 
 #[test]
-fn what_an_earlier_version_wrote_is_read() {
+fn annotation_of_earlier_version_is_read() {
     let text = r#"{"command":"1-1","method":"Drift","launches":1,"claims":{"a":"uid-a"}}"#;
     let claims = [claim("a", json!({})), claim("x", json!({"annotations": {ANNOTATION_REPLACES: text}}))];
     let resumable_command = resumable(&claims, |_| true, NOW);

@@ -8,7 +8,7 @@ fn at(secs_from_now: i64) -> Timestamp {
     Timestamp::from_second(NOW_SECS + secs_from_now).expect("a time")
 }
 
-/// One node of a pool with such controls.
+/// One node of a NodePool with this policy.
 fn cluster(pool_policy: PoolPolicy, state_node: StateNode) -> Cluster {
     let pool: Arc<str> = "general".into();
     let state_node = StateNode { pool: Some(pool.clone()), ..state_node };
@@ -21,13 +21,13 @@ fn cluster(pool_policy: PoolPolicy, state_node: StateNode) -> Cluster {
     }
 }
 
-/// How many seconds from now is looked again.
+/// Seconds until the next evaluation.
 fn wait(cluster: &Cluster, deadlines: &AnswerDeadlines) -> i64 {
     next_evaluation_at(cluster, &Evaluation::default(), deadlines, at(0)).as_second() - NOW_SECS
 }
 
 #[test]
-fn the_end_of_a_cool_down_is_worth_a_look() {
+fn evaluation_is_due_at_end_of_cool_down() {
     let moved_onto =
         |secs_ago: i64| StateNode { moved_onto_at_secs: Some(NOW_SECS - secs_ago), ..StateNode::default() };
     let pod = NodePod { moved_at_secs: Some(NOW_SECS - 30), ..NodePod::default() };
@@ -35,7 +35,7 @@ fn the_end_of_a_cool_down_is_worth_a_look() {
     let cases = [
         (StateNode::default(), 300),
         (moved_onto(40), 60),
-        // What moved last counts.
+        // The latest move counts.
         (StateNode { pods: vec![pod], ..moved_onto(40) }, 70),
         (moved_onto(100), 300),
         (left, 300),
@@ -50,7 +50,7 @@ fn the_end_of_a_cool_down_is_worth_a_look() {
 }
 
 #[test]
-fn the_end_of_an_hour_with_moves_is_worth_a_look_where_they_are_bounded() {
+fn evaluation_is_due_when_move_limit_reopens() {
     let deadlines = |pool: &str| AnswerDeadlines {
         move_limit_reopens_at: [(pool.to_owned(), at(120))].into(),
         ..AnswerDeadlines::default()

@@ -22,7 +22,7 @@ fn wants(key: &str, value: &str) -> Requirement {
     Requirement::in_values(key, [value])
 }
 
-/// So many nodes of two CPUs at 0.1 $/h, each with one pod that needs so much.
+/// Nodes of two CPUs at 0.1 $/h, with one pod of this size each.
 fn cluster(nodes: u32, cpu_millis: i64) -> Cluster {
     let place = || [wants(labels::ZONE, "zone-a"), wants(labels::CAPACITY_TYPE, "on-demand")];
     let small = InstanceType {
@@ -74,7 +74,7 @@ fn cluster(nodes: u32, cpu_millis: i64) -> Cluster {
     cluster
 }
 
-/// A proposal to delete one node.
+/// A proposed command that deletes one node.
 fn due(cluster: &Cluster, state_node: usize, budget_deadline: Option<Timestamp>) -> ActiveCommand {
     let one = &cluster.state_nodes[state_node];
     let candidate = Candidate {
@@ -132,8 +132,8 @@ fn input(cluster: &Cluster, due: Vec<ActiveCommand>) -> Vec<Option<Result<usize,
 }
 
 #[test]
-fn what_begins_takes_its_room_from_those_that_come_after() {
-    // Two of these pods share a node, three do not.
+fn started_command_uses_capacity_in_later_validations() {
+    // Two of these pods fit on a node, three do not.
     let three = cluster(3, 800);
     for state_node in [1, 2] {
         assert_eq!(input(&three, vec![due(&three, state_node, None)]), [Some(Ok(1))], "each by itself");
@@ -147,7 +147,7 @@ fn what_begins_takes_its_room_from_those_that_come_after() {
 }
 
 #[test]
-fn what_begins_takes_its_share_of_budgets() {
+fn started_command_uses_budget_in_later_validations() {
     let mut four = cluster(4, 400);
     let pool = four.pools.get_mut("general").expect("the pool");
     pool.allowed.insert(Reason::Underutilized, 1);
@@ -158,7 +158,7 @@ fn what_begins_takes_its_share_of_budgets() {
 }
 
 #[test]
-fn what_begins_takes_its_share_of_the_moves_of_an_hour() {
+fn started_command_counts_against_max_moves_per_hour() {
     let mut three = cluster(3, 600);
     let pool = three.pools.get_mut("general").expect("the pool");
     pool.pool_policy.max_moves_per_hour = Some(1);

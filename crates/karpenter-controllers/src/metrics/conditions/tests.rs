@@ -20,7 +20,7 @@ fn claim(status: &str, second: i64, deleted: Option<i64>) -> NodeClaim {
 }
 
 #[test]
-fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
+fn kind_has_own_and_deprecated_metrics() {
     let declare = Declare::default();
     let metrics = ConditionMetrics::new(&declare, &[("karpenter.kwok.sh", "KWOKNodeClass")]);
     let (before, after) = (Arc::new(claim("Unknown", 0, None)), Arc::new(claim("True", 4, Some(10))));
@@ -30,8 +30,9 @@ fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
         Objects { claims: std::slice::from_ref(&after), pools: &[], nodes: &[], buffers: &[], classes: &[] };
     metrics.write(&mut text, &objects, at(12));
     metrics.claims.follow(&Change::Deleted { old: after }, at(13));
-    let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
-    text.push_str(&kept);
+    let registered =
+        prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
+    text.push_str(&registered);
     let own = r#"karpenter_kwok_sh_kwoknodeclass="default",karpenter_sh_nodepool="general""#;
     let old = r#"group="karpenter.sh",kind="NodeClaim""#;
     let named = r#"name="one",namespace="""#;
@@ -56,7 +57,7 @@ fn a_kind_is_told_under_its_own_name_and_under_the_old_one() {
 }
 
 #[test]
-fn the_provider_s_node_classes_are_told_though_nobody_here_knows_their_type() {
+fn node_classes_of_the_provider_have_metrics() {
     let class = |status: &str, second: i64| -> Arc<DynamicObject> {
         let object = json!({
             "apiVersion": "example.com/v1", "kind": "ExampleClass", "metadata": {"name": "default"},
@@ -73,8 +74,9 @@ fn the_provider_s_node_classes_are_told_though_nobody_here_knows_their_type() {
     let classes = [vec![after]];
     let objects = Objects { claims: &[], pools: &[], nodes: &[], buffers: &[], classes: &classes };
     metrics.write(&mut text, &objects, at(10));
-    let kept = prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
-    text.push_str(&kept);
+    let registered =
+        prometheus::TextEncoder::new().encode_to_string(&declare.registry.gather()).expect("a text");
+    text.push_str(&registered);
     let old = r#"group="example.com",kind="ExampleClass""#;
     let what = r#"name="default",namespace="",reason="True",status="True",type="Ready""#;
     for line in [

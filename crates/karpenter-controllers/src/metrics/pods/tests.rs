@@ -25,16 +25,16 @@ fn pod(phase: &str, conditions: &[(&str, &str, i64)], node: Option<&str>) -> Pod
 }
 
 #[test]
-fn pods_wait_for_what_they_have_not_got() {
+fn pending_durations_by_state_of_pod() {
     let scheduled = ("PodScheduled", "True", 3);
-    let fresh = Times { is_watched: true, acknowledged: Some(at(1)), ..Times::default() };
-    let placed = Times { decided: Some(at(2)), placed: Some(at(2)), ..fresh };
-    let refused = Times { placed: None, ..placed };
-    // unstarted, unbound, unstarted and unbound with a place, undecided.
+    let fresh = Times { was_seen_pending: true, acknowledged_at: Some(at(1)), ..Times::default() };
+    let planned = Times { decided_at: Some(at(2)), planned_at: Some(at(2)), ..fresh };
+    let refused = Times { planned_at: None, ..planned };
+    // unstarted, unbound, unstarted and unbound with a planned node, undecided.
     type Expected = Option<[Option<f64>; 5]>;
     let cases: [(&str, Pod, Times, Expected); 9] = [
         (
-            "nobody has looked at it",
+            "not seen by the provisioner",
             pod("Pending", &[], None),
             Times::default(),
             Some([Some(10.0), Some(10.0), None, None, None]),
@@ -43,20 +43,25 @@ fn pods_wait_for_what_they_have_not_got() {
         (
             "planned",
             pod("Pending", &[("PodScheduled", "False", 1)], None),
-            placed,
+            planned,
             Some([Some(10.0), Some(10.0), Some(8.0), Some(8.0), None]),
         ),
-        ("no place", pod("Pending", &[], None), refused, Some([Some(10.0), Some(10.0), None, None, None])),
+        (
+            "unschedulable",
+            pod("Pending", &[], None),
+            refused,
+            Some([Some(10.0), Some(10.0), None, None, None]),
+        ),
         (
             "bound, not started",
             pod("Pending", &[scheduled], Some("n")),
-            placed,
+            planned,
             Some([Some(10.0), None, Some(8.0), None, None]),
         ),
         (
             "runs, not ready",
             pod("Running", &[scheduled, ("Ready", "False", 5)], Some("n")),
-            placed,
+            planned,
             Some([Some(10.0), None, Some(8.0), None, None]),
         ),
         (
@@ -65,11 +70,11 @@ fn pods_wait_for_what_they_have_not_got() {
             Times::default(),
             None,
         ),
-        ("ready", pod("Running", &[scheduled, ("Ready", "True", 5)], Some("n")), placed, None),
-        ("ended", pod("Succeeded", &[scheduled], Some("n")), placed, None),
+        ("ready", pod("Running", &[scheduled, ("Ready", "True", 5)], Some("n")), planned, None),
+        ("finished", pod("Succeeded", &[scheduled], Some("n")), planned, None),
     ];
     for (case, pod, known, expected) in cases {
-        let found = waiting(&pod, known, at(10)).map(|found| {
+        let found = pending_durations(&pod, known, at(10)).map(|found| {
             [
                 found.unstarted,
                 found.unbound,
@@ -83,7 +88,7 @@ fn pods_wait_for_what_they_have_not_got() {
 }
 
 #[test]
-fn the_state_of_a_pod_names_its_node() {
+fn pod_state_has_labels_of_node() {
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n", "labels": {
         "karpenter.sh/nodepool": "general", "topology.kubernetes.io/zone": "a", "kubernetes.io/arch": "arm64",
         "karpenter.sh/capacity-type": "spot", "node.kubernetes.io/instance-type": "big"}}}))
@@ -97,9 +102,9 @@ fn the_state_of_a_pod_names_its_node() {
             "true"
         ]
     );
-    let waits = pod("Pending", &[], None);
+    let pending = pod("Pending", &[], None);
     assert_eq!(
-        state_of(&waits, None),
+        state_of(&pending, None),
         ["web-1", "shop", owner, "", "false", "", "", "", "", "", "Pending", "false", "false"]
     );
 }
@@ -109,19 +114,19 @@ fn applied(old: Option<Pod>, new: Pod) -> Change<Pod> {
 }
 
 #[test]
-fn the_way_of_a_pod_is_timed_and_then_forgotten() {
+fn durations_are_observed_and_times_of_ready_pods_dropped() {
     let declare = Declare::default();
     let metrics = PodMetrics::new(&declare);
-    let waits = pod("Pending", &[], None);
-    metrics.count(&applied(None, waits.clone()), at(0));
-    metrics.acknowledge([&waits], at(1));
-    metrics.decide([&waits], false, at(2));
-    metrics.decide([&waits], true, at(4));
-    metrics.decide([&waits], true, at(5));
+    let pending = pod("Pending", &[], None);
+    metrics.count(&applied(None, pending.clone()), at(0));
+    metrics.acknowledge([&pending], at(1));
+    metrics.decide([&pending], false, at(2));
+    metrics.decide([&pending], true, at(4));
+    metrics.decide([&pending], true, at(5));
     assert_eq!(metrics.decision.get_sample_count(), 1, "the first plan counts");
     assert_eq!(metrics.decision.get_sample_sum(), 1.0);
     let bound = pod("Pending", &[("PodScheduled", "True", 6)], Some("n"));
-    metrics.count(&applied(Some(waits), bound.clone()), at(6));
+    metrics.count(&applied(Some(pending), bound.clone()), at(6));
     assert_eq!(metrics.bound.with_label_values(&["false"]).get_sample_sum(), 6.0);
     assert_eq!(metrics.provisioning_bound.with_label_values(&["false"]).get_sample_sum(), 2.0);
     let running = pod("Running", &[("Ready", "True", 7)], Some("n"));
@@ -130,34 +135,34 @@ fn the_way_of_a_pod_is_timed_and_then_forgotten() {
     let mut text = String::new();
     metrics.write_summaries(&mut text, at(9));
     assert!(text.contains("karpenter_pods_startup_duration_seconds_sum 7\n"), "{text}");
-    assert!(metrics.times().is_empty(), "nothing is kept of a pod that runs");
+    assert!(metrics.times().is_empty(), "times of a ready pod are dropped");
 
     metrics.count(&applied(Some(running.clone()), running), at(20));
     assert_eq!(metrics.provisioning_startup.get_sample_count(), 1, "once only");
     let another = pod("Pending", &[], None);
     metrics.count(&applied(None, another.clone()), at(30));
     metrics.count(&Change::Deleted { old: Arc::new(another) }, at(31));
-    assert!(metrics.times().is_empty(), "nor of one that is gone");
+    assert!(metrics.times().is_empty(), "times of a deleted pod are dropped");
 }
 
 #[test]
-fn a_pod_that_was_seen_and_not_planned_is_told_as_such() {
+fn seen_pod_without_plan_is_undecided() {
     let metrics = PodMetrics::new(&Declare::default());
-    let waits = Arc::new(pod("Pending", &[], None));
-    metrics.acknowledge([&*waits], at(4));
-    let told = || {
+    let pending = Arc::new(pod("Pending", &[], None));
+    metrics.acknowledge([&*pending], at(4));
+    let page = || {
         let mut text = String::new();
-        metrics.write(&mut text, std::slice::from_ref(&waits), &[], at(10));
+        metrics.write(&mut text, std::slice::from_ref(&pending), &[], at(10));
         text.lines().filter(|line| !line.starts_with('#')).skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     let own = r#"name="web-1",namespace="shop""#;
     let unstarted = format!("karpenter_pods_unstarted_time_seconds{{{own}}} 10");
     let unbound = format!(r#"karpenter_pods_unbound_time_seconds{{dynamic_resources="false",{own}}} 10"#);
     let undecided = format!("karpenter_pods_provisioning_scheduling_undecided_time_seconds{{{own}}} 6");
-    assert_eq!(told(), [unstarted.clone(), unbound.clone(), undecided]);
-    metrics.decide([&*waits], true, at(7));
-    let placed = format!("karpenter_pods_provisioning_unstarted_time_seconds{{{own}}} 3");
+    assert_eq!(page(), [unstarted.clone(), unbound.clone(), undecided]);
+    metrics.decide([&*pending], true, at(7));
+    let planned_at = format!("karpenter_pods_provisioning_unstarted_time_seconds{{{own}}} 3");
     let unbound_placed =
         format!(r#"karpenter_pods_provisioning_unbound_time_seconds{{dynamic_resources="false",{own}}} 3"#);
-    assert_eq!(told(), [unstarted, unbound, placed, unbound_placed]);
+    assert_eq!(page(), [unstarted, unbound, planned_at, unbound_placed]);
 }

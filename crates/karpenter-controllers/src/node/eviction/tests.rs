@@ -25,10 +25,10 @@ fn keep(value: &str) -> Value {
 #[test]
 fn pods_are_evicted_unless_protected_or_terminating() {
     let now = time("12:00:00");
-    let ending = json!({"deletionTimestamp": "2026-01-01T12:00:10Z"});
+    let terminating = json!({"deletionTimestamp": "2026-01-01T12:00:10Z"});
     let cases = [
         (pod(json!({}), Some(30)), EvictionAttempt::Evict),
-        (pod(ending, Some(30)), EvictionAttempt::Drop),
+        (pod(terminating, Some(30)), EvictionAttempt::Drop),
         (pod(keep("true"), Some(30)), EvictionAttempt::Wait { until: None }),
         (pod(keep("90m"), Some(30)), EvictionAttempt::Wait { until: Some(time("12:30:00")) }),
         (pod(keep("1h"), Some(30)), EvictionAttempt::Evict),
@@ -82,8 +82,8 @@ fn earlier_deadline_counts_and_deletion_precedes_eviction() {
     queue.add(&web, "n1", EvictionMode::Evict, "Empty");
     queue.add(&web, "n1", late, "Empty");
     queue.add(&web, "n1", early.clone(), "Empty");
-    let namesake = pod(json!({"uid": "u2"}), Some(30));
-    queue.add(&namesake, "n1", EvictionMode::Evict, "Empty");
+    let recreated = pod(json!({"uid": "u2"}), Some(30));
+    queue.add(&recreated, "n1", EvictionMode::Evict, "Empty");
     assert_eq!(queue.len(), 2);
     assert_eq!(queue.get(&key_of(&web)).map(|entry| entry.mode), Some(early));
 }

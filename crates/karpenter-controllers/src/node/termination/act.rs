@@ -39,8 +39,8 @@ impl NodeTermination {
     ) -> kube::Result<Option<Arc<Node>>> {
         if let Some(by) = terminate_by {
             let message = format!("All pods will be deleted by {by}");
-            let notice = ObjectEvent::warning(&**node, "TerminationGracePeriodExpiring", message);
-            self.context.recorder.publish(notice).await;
+            let event = ObjectEvent::warning(&**node, "TerminationGracePeriodExpiring", message);
+            self.context.recorder.publish(event).await;
         }
         let Some(patch) = taint_patch(node) else { return Ok(Some(node.clone())) };
         let nodes = &self.context.stores.nodes;
@@ -78,8 +78,8 @@ impl NodeTermination {
                 .await?;
                 let message =
                     format!("Awaiting deletion of bound volumeattachments ({})", attachments.join(", "));
-                let notice = ObjectEvent::normal(&*facts.node, "AwaitingVolumeDetachment", message);
-                self.context.recorder.publish(notice).await;
+                let event = ObjectEvent::normal(&*facts.node, "AwaitingVolumeDetachment", message);
+                self.context.recorder.publish(event).await;
                 Ok(Requeue::After(DRAIN_POLL))
             }
             Step::TerminateInstance { volumes_detached } => {

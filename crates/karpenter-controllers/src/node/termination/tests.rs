@@ -55,8 +55,8 @@ fn groups_are_evicted_in_order() {
 
 #[test]
 fn next_group_waits_for_terminating_pods() {
-    let ending = pod("ending", json!({"metadata": {"deletionTimestamp": "2026-01-01T12:00:10Z"}}));
-    let on_node = [ending, daemon("daemon", json!({}))];
+    let terminating = pod("ending", json!({"metadata": {"deletionTimestamp": "2026-01-01T12:00:10Z"}}));
+    let on_node = [terminating, daemon("daemon", json!({}))];
     let drain = decide_drain(&on_node, None, time("12:00:05"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec![], 2));
     // More than a minute late: the kubelet does not respond.

@@ -1,4 +1,4 @@
-//! Launch: what the provider's answer means for the claim.
+//! Launch: updates a NodeClaim with the result of the provider's launch call.
 //!
 //! Upstream: pkg/controllers/nodeclaim/lifecycle/launch.go.
 
@@ -66,7 +66,7 @@ fn add_dotted(labels: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Records the instance in the claim. Existing labels of the claim take precedence; annotations of the instance do.
+/// Records the instance in the claim. Labels of the claim are kept; annotations of the claim are overwritten.
 pub(super) fn record(claim: &mut NodeClaim, instance: Instance, now: Timestamp) {
     let mut labels = instance.labels;
     labels.extend(claim.metadata.labels.take().unwrap_or_default());

@@ -70,9 +70,10 @@ fn claim_without_reboot_request_is_ignored() {
         condition.status = karpenter_api::types::ConditionStatus::False;
     }
     assert_eq!(decide(&facts(done, node("a", "True")), at(1)), Step::Nothing);
-    let mut leaving = claim(REQUESTED, json!({}));
-    leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
-    assert_eq!(decide(&facts(leaving, node("a", "True")), at(1)), Step::Nothing);
+    let mut terminating = claim(REQUESTED, json!({}));
+    terminating.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(0)));
+    assert_eq!(decide(&facts(terminating, node("a", "True")), at(1)), Step::Nothing);
     assert_eq!(decide(&facts(claim("Whatever", json!({})), node("a", "True")), at(1)), Step::Nothing);
 }
 
@@ -198,6 +199,6 @@ fn missing_node_is_waited_for_until_the_deadline() {
 #[test]
 fn operation_id_is_the_same_for_all_calls_of_a_reboot() {
     let claim = claim(REQUESTED, json!({}));
-    let rebooting = active(&claim).expect("asked for");
+    let rebooting = active(&claim).expect("requested");
     assert_eq!(operation_id(&claim, rebooting, "boot"), format!("uid-{}-boot", at(0).as_nanosecond()));
 }

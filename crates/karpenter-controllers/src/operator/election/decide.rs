@@ -1,11 +1,11 @@
-//! What to do about a lease, from what was seen of it.
+//! Decides what a candidate does with the observed lease. Pure.
 
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-/// A lease, and since when it looks like this to us.
+/// A lease, and when this candidate first saw it in this form.
 #[derive(Debug, Clone)]
 pub(super) struct Observed {
     pub(super) lease: Lease,
@@ -20,23 +20,28 @@ impl Observed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Move {
-    /// There is no lease.
+pub(super) enum LeaseAction {
+    /// The lease does not exist: create it.
     Create,
-    /// It is nobody's, or its holder has been silent for too long.
-    Take,
-    /// It is ours.
+    /// The lease has no holder, or its holder did not renew it in time: acquire it.
+    Acquire,
+    /// This candidate holds the lease: renew it.
     Renew,
-    /// It is somebody else's.
+    /// Another candidate holds the lease.
     Wait,
 }
 
-/// How long the holder may be silent is what this candidate was told, not what the lease says.
-pub(super) fn decide(observed: Option<&Observed>, identity: &str, duration: Duration, now: Instant) -> Move {
-    let Some(observed) = observed else { return Move::Create };
+/// The duration is that of this candidate's settings, not that in the lease.
+pub(super) fn decide(
+    observed: Option<&Observed>,
+    identity: &str,
+    duration: Duration,
+    now: Instant,
+) -> LeaseAction {
+    let Some(observed) = observed else { return LeaseAction::Create };
     match observed.holder() {
-        Some(holder) if holder == identity => Move::Renew,
-        Some(_) if observed.since + duration > now => Move::Wait,
-        _ => Move::Take,
+        Some(holder) if holder == identity => LeaseAction::Renew,
+        Some(_) if observed.since + duration > now => LeaseAction::Wait,
+        _ => LeaseAction::Acquire,
     }
 }

@@ -5,9 +5,9 @@ use jiff::Timestamp;
 use karpenter_apiserver::clock::Clock as ServerClock;
 use karpenter_apiserver::{ApiServer, Config};
 
-struct OnTokio(Clock);
+struct TokioClock(Clock);
 
-impl ServerClock for OnTokio {
+impl ServerClock for TokioClock {
     fn now(&self) -> Timestamp {
         self.0.now()
     }
@@ -15,7 +15,7 @@ impl ServerClock for OnTokio {
 
 fn world() -> (Client, Clock) {
     let clock = Clock::starting_at("2026-01-01T12:00:00Z".parse().expect("a time"));
-    let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+    let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
     (Client::new(server, "default"), clock)
 }
 
@@ -35,23 +35,23 @@ fn observed(holder: &str, since: Instant) -> Observed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn moves_follow_from_holder_and_silence() {
+async fn action_depends_on_holder_and_last_renewal() {
     let now = Instant::now() + Duration::from_secs(100);
     let duration = Duration::from_secs(15);
-    let silent_for = |secs| now - Duration::from_secs(secs);
+    let renewed_ago = |secs| now - Duration::from_secs(secs);
     for (seen, expected) in [
-        (None, Move::Create),
-        (Some(observed("me", silent_for(99))), Move::Renew),
-        (Some(observed("", silent_for(0))), Move::Take),
-        (Some(observed("other", silent_for(14))), Move::Wait),
-        (Some(observed("other", silent_for(15))), Move::Take),
+        (None, LeaseAction::Create),
+        (Some(observed("me", renewed_ago(99))), LeaseAction::Renew),
+        (Some(observed("", renewed_ago(0))), LeaseAction::Acquire),
+        (Some(observed("other", renewed_ago(14))), LeaseAction::Wait),
+        (Some(observed("other", renewed_ago(15))), LeaseAction::Acquire),
     ] {
         assert_eq!(decide(seen.as_ref(), "me", duration, now), expected, "{seen:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_second_candidate_waits_until_the_lease_is_given_back() {
+async fn second_candidate_acquires_released_lease() {
     let (client, clock) = world();
     let mut first = candidate(&client, clock, "first_1");
     first.acquire().await;
@@ -60,50 +60,50 @@ async fn the_second_candidate_waits_until_the_lease_is_given_back() {
     assert_eq!((held.lease_duration_seconds, held.lease_transitions), (Some(15), Some(0)));
 
     let mut second = candidate(&client, clock, "second_2");
-    let waiting = tokio::spawn(async move {
+    let candidate_task = tokio::spawn(async move {
         second.acquire().await;
         second
     });
     let kept = tokio::time::timeout(Duration::from_secs(3600), first.keep()).await;
-    assert!(kept.is_err(), "an hour long nobody takes what is renewed");
-    assert!(!waiting.is_finished());
+    assert!(kept.is_err(), "a renewed lease is kept for an hour");
+    assert!(!candidate_task.is_finished());
 
     first.release().await.expect("released");
     let released = Instant::now();
     let free = lease(&client).await;
     assert_eq!((free.holder_identity.as_deref(), free.lease_duration_seconds), (Some(""), Some(1)));
-    waiting.await.expect("acquired");
+    candidate_task.await.expect("acquired");
     assert!(released.elapsed() <= Duration::from_millis(4400), "within one try: {:?}", released.elapsed());
     let taken = lease(&client).await;
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second_2"), Some(1)));
 }
 
-/// Passes that end slowly take longer than a lease lasts.
+/// Passes in progress may take longer than the lease duration.
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_kept_while_work_ends() {
+async fn lease_is_renewed_while_passes_end() {
     let (client, clock) = world();
     let mut first = candidate(&client, clock, "first_1");
     first.acquire().await;
     let mut second = candidate(&client, clock, "second_2");
-    let waiting = tokio::spawn(async move { second.acquire().await });
+    let candidate_task = tokio::spawn(async move { second.acquire().await });
     let work = async {
         tokio::time::sleep(Duration::from_secs(40)).await;
         "done"
     };
     assert_eq!(first.keep_during(work).await, Some("done"));
-    assert!(!waiting.is_finished(), "nobody else works meanwhile");
+    assert!(!candidate_task.is_finished(), "no other replica is leader meanwhile");
     assert_eq!(lease(&client).await.holder_identity.as_deref(), Some("first_1"));
     first.release().await.expect("released");
-    waiting.await.expect("acquired");
+    candidate_task.await.expect("acquired");
 }
 
-/// Not from the moment that it begins to stop: the lease may be nearly over by then.
+/// The deadline does not start with the shutdown, because the lease may be almost expired by then.
 #[tokio::test(start_paused = true)]
-async fn the_deadline_counts_from_the_last_renewal() {
+async fn renew_deadline_counts_from_last_renewal() {
     let (client, clock) = world();
     let mut first = candidate(&client, clock, "first_1");
     first.acquire().await;
-    first.api = Api::namespaced(tower_silent(), "kube-system");
+    first.api = Api::namespaced(unresponsive_client(), "kube-system");
     let since = Instant::now();
     let keeping = tokio::time::timeout(Duration::from_secs(7), first.keep());
     assert!(keeping.await.is_err());
@@ -112,7 +112,7 @@ async fn the_deadline_counts_from_the_last_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_holder_loses_the_lease_after_its_duration() {
+async fn lease_is_acquired_after_its_duration_without_renewal() {
     let (client, clock) = world();
     candidate(&client, clock, "first_1").acquire().await;
     let since = Instant::now();
@@ -122,28 +122,28 @@ async fn a_silent_holder_loses_the_lease_after_its_duration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_whose_lease_was_taken_notices_at_the_next_try() {
+async fn holder_stops_if_another_candidate_acquired_the_lease() {
     let (client, clock) = world();
     let mut first = candidate(&client, clock, "first_1");
     first.acquire().await;
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
     let mut stolen = api.get("karpenter-leader-election").await.expect("there");
-    stolen.spec.get_or_insert_default().holder_identity = Some("thief".to_owned());
+    stolen.spec.get_or_insert_default().holder_identity = Some("other".to_owned());
     api.replace("karpenter-leader-election", &PostParams::default(), &stolen).await.expect("replaced");
     let since = Instant::now();
     first.keep().await;
     assert_eq!(since.elapsed(), Duration::from_secs(2));
-    first.release().await.expect("not ours, so nothing to do");
-    assert_eq!(lease(&client).await.holder_identity.as_deref(), Some("thief"));
+    first.release().await.expect("nothing to release");
+    assert_eq!(lease(&client).await.holder_identity.as_deref(), Some("other"));
 }
 
-/// A server that answers nothing any more.
+/// The server does not respond.
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_cannot_renew_gives_up_at_the_deadline() {
+async fn holder_stops_at_renew_deadline() {
     let (client, clock) = world();
     let mut first = candidate(&client, clock, "first_1");
     first.acquire().await;
-    let silent = tower_silent();
+    let silent = unresponsive_client();
     first.api = Api::namespaced(silent, "kube-system");
     let since = Instant::now();
     first.keep().await;
@@ -163,10 +163,10 @@ async fn failed_renewals_are_counted_until_the_deadline() {
     });
     first.api = Api::namespaced(Client::new(refusing, "default"), "kube-system");
     first.keep().await;
-    assert!((3..=5).contains(&count.get()), "one in two seconds, for ten: {}", count.get());
+    assert!((3..=5).contains(&count.get()), "one every two seconds for ten seconds: {}", count.get());
 }
 
-fn tower_silent() -> Client {
+fn unresponsive_client() -> Client {
     use http::{Request, Response};
     use kube::client::Body;
     let service = tower::service_fn(|_: Request<Body>| {

@@ -1,5 +1,5 @@
-//! Environment variables with values that Go cannot read as what they are: upstream takes the default in their place, and
-//! so do we, with a warning.
+//! Environment variables whose values Go cannot parse. Upstream uses the default instead; so does this process, with
+//! a warning.
 
 use std::any::TypeId;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use karpenter_model::spread_share::SpreadShare;
 
 use super::values::parse_go_bool;
 
-/// A variable whose value is not used.
+/// A variable whose value is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoredVariable {
     pub variable: String,
@@ -18,7 +18,7 @@ pub struct IgnoredVariable {
     pub default: String,
 }
 
-/// The command without the variables that are to be ignored, and what these are. `value_of` is the environment.
+/// Removes variables with invalid values from the command, and returns them. `value_of` reads the environment.
 pub fn without_unreadable(
     command: Command,
     value_of: impl Fn(&str) -> Option<String>,
@@ -50,7 +50,7 @@ fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Opti
     } else if is(TypeId::of::<SpreadShare>()) {
         value.parse::<SpreadShare>().is_ok()
     } else {
-        // Texts and lists of choices: upstream refuses what it does not understand of these, and so do we.
+        // Upstream rejects invalid values of these types, and so does this process.
         true
     };
     let defaults = argument.get_default_values().iter().map(|default| default.to_string_lossy());

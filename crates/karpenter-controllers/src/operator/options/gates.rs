@@ -1,10 +1,10 @@
-//! Features that are switched on and off by name.
+//! Feature gates.
 
 use std::str::FromStr;
 
 use super::values::parse_go_bool;
 
-/// What upstream's default text says.
+/// Upstream's default value of the flag.
 pub(super) const DEFAULT_TEXT: &str = "NodeRepair=false,ReservedCapacity=true,SpotToSpotConsolidation=false,\
 NodeOverlay=false,StaticCapacity=false,CapacityBuffer=false,TerminateFirstDrift=false,TerminateFirstRepair=false,\
 PodDeletionCostManagement=false";
@@ -58,7 +58,7 @@ impl FeatureGates {
 impl FromStr for FeatureGates {
     type Err = String;
 
-    /// Gates that are not named keep their default; the last word on a gate counts.
+    /// Gates that are not named keep their default. If a gate is named twice, the last value is used.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut gates = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {

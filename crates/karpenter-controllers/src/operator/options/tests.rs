@@ -12,7 +12,7 @@ fn parse(arguments: &[&str]) -> Result<Options, String> {
     line.map(|line| line.options).map_err(|error| error.to_string())
 }
 
-/// Flag, variable and default as upstream 1.15 has them.
+/// Flag, environment variable and default in upstream 1.15.
 const UPSTREAM: &[(&str, &str, &str)] = &[
     ("karpenter-service", "KARPENTER_SERVICE", ""),
     ("metrics-port", "METRICS_PORT", "8080"),
@@ -47,7 +47,7 @@ const UPSTREAM: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn flags_variables_and_defaults_are_upstreams() {
+fn flags_variables_and_defaults_match_upstream() {
     let command = Line::command();
     for (flag, variable, default) in UPSTREAM {
         let argument = command.get_arguments().find(|argument| argument.get_long() == Some(flag));
@@ -61,18 +61,18 @@ fn flags_variables_and_defaults_are_upstreams() {
 }
 
 #[test]
-fn nothing_given_is_the_default() {
+fn no_arguments_give_the_defaults() {
     assert_eq!(parse(&[]), Ok(Options::default()));
 }
 
 #[test]
-fn empty_values_are_the_default() {
+fn empty_values_give_the_defaults() {
     let flags: Vec<String> = UPSTREAM.iter().map(|(flag, ..)| format!("--{flag}=")).collect();
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     assert_eq!(
         parse(&flags),
         Ok(Options {
-            // Their own texts, which may be empty.
+            // Free text, which may be empty.
             log_output_paths: String::new(),
             log_error_output_paths: String::new(),
             ..Options::default()
@@ -81,7 +81,7 @@ fn empty_values_are_the_default() {
 }
 
 #[test]
-fn values_are_read_as_go_reads_them() {
+fn values_are_parsed_like_in_go() {
     let options = parse(&[
         "--batch-max-duration=1m30s",
         "--batch-idle-duration",
@@ -101,13 +101,13 @@ fn values_are_read_as_go_reads_them() {
     assert_eq!(options.planner().preference_policy, problem::PreferencePolicy::Ignore);
     assert_eq!(options.planner().min_values_policy, problem::MinValuesPolicy::BestEffort);
     assert!(options.enable_profiling && !options.disable_controller_warmup);
-    assert_eq!(options.metrics_port, 2, "the last one counts");
+    assert_eq!(options.metrics_port, 2, "the last value is used");
     let gates = FeatureGates { node_repair: true, reserved_capacity: false, ..FeatureGates::default() };
     assert_eq!(options.feature_gates, gates);
 }
 
 #[test]
-fn levels_of_upstreams_logger_beyond_ours_are_errors() {
+fn log_levels_above_error_are_read_as_error() {
     let level = |name: &str| parse(&[&format!("--log-level={name}")]).expect("valid").log_level;
     assert_eq!(level("warn"), LogLevel::Warn);
     for name in ["error", "dpanic", "panic", "fatal"] {
@@ -116,7 +116,7 @@ fn levels_of_upstreams_logger_beyond_ours_are_errors() {
 }
 
 #[test]
-fn wrong_values_name_the_flag_and_what_is_valid() {
+fn invalid_values_are_reported_with_flag_and_valid_values() {
     for (argument, flag, valid) in [
         ("--metrics-port=http", "--metrics-port", "0 to 65535"),
         ("--metrics-port=70000", "--metrics-port", "0 to 65535"),
@@ -135,7 +135,7 @@ fn wrong_values_name_the_flag_and_what_is_valid() {
 }
 
 #[test]
-fn booleans_are_what_go_takes_for_them() {
+fn booleans_are_parsed_like_in_go() {
     for (text, is_on) in
         [("1", true), ("t", true), ("T", true), ("TRUE", true), ("true", true), ("True", true)]
             .into_iter()
@@ -147,7 +147,7 @@ fn booleans_are_what_go_takes_for_them() {
 }
 
 #[test]
-fn variables_that_go_cannot_read_are_ignored_and_others_are_kept() {
+fn invalid_variables_are_ignored() {
     let environment = [
         ("METRICS_PORT", "http"),
         ("HEALTH_PROBE_PORT", "70000"),
@@ -200,13 +200,13 @@ fn share_of_hostname_spreads_reaches_the_planner() {
 }
 
 #[test]
-fn series_of_single_offerings_are_asked_for() {
+fn offering_metrics_are_disabled_by_default() {
     assert!(!parse(&[]).expect("valid").offering_metrics);
     assert!(parse(&["--offering-metrics"]).expect("valid").offering_metrics);
 }
 
 #[test]
-fn the_lease_is_where_the_first_word_says() {
+fn lease_namespace_is_first_of_flag_variable_pod_default() {
     let options = |election: &str, system: &str| Options {
         leader_election_namespace: election.to_owned(),
         system_namespace: system.to_owned(),
@@ -219,12 +219,12 @@ fn the_lease_is_where_the_first_word_says() {
 }
 
 #[test]
-fn workers_grow_with_cpus() {
+fn workers_grow_with_cpu_request() {
     let with = |cpu_requests| Options { cpu_requests, ..Options::default() }.workers(10, 1000);
     assert_eq!(with(1000), 10);
     assert_eq!(with(0), 10);
     assert_eq!(with(500), 10);
     assert_eq!(with(60_000), 1000);
     assert_eq!(with(90_000), 1000);
-    assert_eq!(with(30_500), 505, "half way");
+    assert_eq!(with(30_500), 505, "halfway");
 }

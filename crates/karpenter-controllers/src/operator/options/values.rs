@@ -1,4 +1,4 @@
-//! How single values are read. Every reader takes the empty text for the default: charts leave variables empty.
+//! Parsers of option values. An empty value means the default, because charts leave variables empty.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub fn boolean<const DEFAULT: bool>(value: &str) -> Result<bool, String> {
     or_default(value, DEFAULT, parse_go_bool, "valid: true, false")
 }
 
-/// What Go's `strconv.ParseBool` takes.
+/// Accepts what Go's `strconv.ParseBool` accepts.
 pub fn parse_go_bool(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -68,7 +68,7 @@ pub(super) fn gates(value: &str) -> Result<FeatureGates, String> {
     value.parse()
 }
 
-/// One of a closed list, written as listed.
+/// One of the listed values; case matters.
 pub fn choice<T: ValueEnum + Clone>(value: &str, default: T) -> Result<T, String> {
     if value.is_empty() {
         return Ok(default);

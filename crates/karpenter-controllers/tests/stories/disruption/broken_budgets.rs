@@ -4,14 +4,14 @@ use karpenter_api::types::NodePool;
 use serde_json::json;
 use tracing::Level;
 
+use crate::captured_log::CapturedLog;
 use crate::disruption::world::World;
-use crate::heard::Heard;
 
 #[tokio::test(start_paused = true)]
 async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepool() {
-    let heard = Heard::listen();
+    let captured = CapturedLog::start();
     let world = World::start().await;
-    // The CRD admits this schedule. The first budget alone would set_disruption every disruption.
+    // The CRD admits this schedule. The first budget alone would allow every disruption.
     let budgets = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "61 * * * *", "duration": "1h"}]);
     world.pool(json!({"consolidateAfter": "0s", "budgets": budgets}), json!({})).await;
     world.deploy("web", 1, 900, json!({})).await;
@@ -19,16 +19,16 @@ async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepoo
     world.until_settled(1).await;
     world.delete_deployment("web").await;
     world.until_running("web", 0).await;
-    let told = async || world.events("InvalidDisruptionBudget").await;
-    let told = world.until("a warning", told, |told| !told.is_empty()).await;
-    let [(pool, words)] = told.as_slice() else { panic!("{told:?}") };
+    let events = async || world.events("InvalidDisruptionBudget").await;
+    let events = world.until("a warning", events, |events| !events.is_empty()).await;
+    let [(pool, words)] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!(pool, "general");
     let begin = "nodepool general: spec.disruption.budgets: budget 1: schedule field minute";
     assert!(words.starts_with(begin), "{words}");
     world.sleep(600).await;
     assert_eq!(world.claim_names().await.len(), 1, "an invalid budget blocks disruption");
     assert_eq!(world.decisions(), Vec::<String>::new());
-    assert_eq!(heard.lines(Level::WARN, begin).len(), 1, "{:?}", heard.lines(Level::WARN, ""));
+    assert_eq!(captured.lines(Level::WARN, begin).len(), 1, "{:?}", captured.lines(Level::WARN, ""));
     let mended = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "1 * * * *", "duration": "1h"}]);
     world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": mended}}})).await;
     world.until_settled(0).await;

@@ -23,9 +23,9 @@ async fn budget_of_zero_blocks_disruption_until_it_is_raised() {
         world_with_empty_nodes(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]}), 2).await;
     world.sleep(600).await;
     assert_eq!(world.claim_names().await.len(), 2);
-    let told = world.events("DisruptionBlocked").await;
+    let events = world.events("DisruptionBlocked").await;
     let words = "No allowed disruptions for disruption reason Empty due to blocking budget";
-    assert!(told.contains(&("general".into(), words.into())), "{told:?}");
+    assert!(events.contains(&("general".into(), words.into())), "{events:?}");
     let allowed = "karpenter_nodepools_allowed_disruptions{nodepool=\"general\",reason=\"empty\"}";
     assert_eq!(world.metric(allowed), Some(0.0));
     world.merge::<NodePool>("general", json!({"spec": {"disruption": {"budgets": [{"nodes": "1"}]}}})).await;

@@ -274,8 +274,12 @@ impl SettledFleet {
         let is_saving = |entry: &JournalEntry| {
             entry.why.iter().any(|why| why == "reason Underutilized" || why == "reason Empty")
         };
-        let begun: Vec<&JournalEntry> =
-            entries.iter().filter(|entry| !entry.what.starts_with("keep ")).collect();
+        let begun: Vec<&JournalEntry> = entries
+            .iter()
+            .filter(|entry| {
+                !["do not disrupt ", "roll back "].iter().any(|start| entry.what.starts_with(start))
+            })
+            .collect();
         if begun.is_empty() {
             return Some(false);
         }

@@ -7,21 +7,22 @@ use karpenter_cloud::CloudProvider;
 use kube::Client;
 use serde_json::json;
 
+use crate::clients::{CrashState, WriteCrash, crashing, is_write_but_event};
 use crate::disruption::support::drift;
 use crate::disruption::world::{
     World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label, status_of,
 };
-use crate::lines::{Crash, Death, crashing, is_write_but_event};
 
 /// One node drifts, is replaced and terminated, with one crash in between. Returns whether the crash happened.
-async fn live_through(crash: Crash) -> bool {
+async fn live_through(crash: WriteCrash) -> bool {
     let mut world = World::start().await;
     world.pool(json!({"consolidateAfter": "30s", "budgets": [{"nodes": "1"}]}), json!({})).await;
     world.deploy("web", 1, 600, json!({})).await;
     world.until_running("web", 1).await;
     world.until_settled(1).await;
-    let death = Death::default();
-    let old = world.take_over(crashing(world.server.clone(), crash, is_write_but_event, death.clone())).await;
+    let crash_state = CrashState::default();
+    let old =
+        world.take_over(crashing(world.server.clone(), crash, is_write_but_event, crash_state.clone())).await;
     old.stop().await;
     drift(&world).await;
 
@@ -30,7 +31,7 @@ async fn live_through(crash: Crash) -> bool {
     let began = world.seconds();
     let mut dead = Vec::new();
     loop {
-        if death.has_come() && !has_crashed {
+        if crash_state.has_crashed() && !has_crashed {
             has_crashed = true;
             // Requests of the ended process are dropped.
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
@@ -71,7 +72,7 @@ async fn crash_at_every_write(is_written: bool) {
     let mut at_write = 0;
     loop {
         at_write += 1;
-        if !live_through(Crash { at_write, is_written }).await {
+        if !live_through(WriteCrash { at_write, is_written }).await {
             break;
         }
     }

@@ -35,8 +35,8 @@ async fn deleted_claim_is_drained_within_termination_grace_period() {
     let by = annotations.get("karpenter.sh/nodeclaim-termination-timestamp").expect("a deadline");
     let deleted = found.metadata.deletion_timestamp.expect("it is deleted").0;
     assert_eq!(by.parse::<Timestamp>().expect("a time").duration_since(deleted).as_secs(), 60);
-    let told = world.events("TerminationGracePeriodExpiring").await;
-    assert!(told.contains(&(claim.clone(), format!("All pods will be deleted by {by}"))), "{told:?}");
+    let events = world.events("TerminationGracePeriodExpiring").await;
+    assert!(events.contains(&(claim.clone(), format!("All pods will be deleted by {by}"))), "{events:?}");
 
     let first = async || {
         let pods = world.pods().await;

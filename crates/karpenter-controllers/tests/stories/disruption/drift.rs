@@ -33,7 +33,7 @@ async fn drifted_nodes_are_replaced_one_by_one_and_replacements_launch_first() {
     assert!(world.claim_names().await.is_disjoint(&before));
     let decisions = world.decisions();
     assert_eq!(decisions.len(), 3, "{decisions:?}");
-    assert!(decisions.iter().all(|what| what.ends_with(", launch 1 in their place")), "{decisions:?}");
+    assert!(decisions.iter().all(|what| what.ends_with(", launch 1 replacements")), "{decisions:?}");
     let created = "karpenter_nodeclaims_created_total{min_values_relaxed=\"false\",nodepool=\"general\",\
         reason=\"drifted\"}";
     assert_eq!(world.metric(created), Some(3.0));
@@ -61,9 +61,9 @@ async fn replacement_is_not_initialized_before_pods_of_the_drifted_node_are_evic
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered")
     };
-    let sight = async || (world.claims().await.iter().any(is_deleting), world.nodes().await);
+    let view = async || (world.claims().await.iter().any(is_deleting), world.nodes().await);
     let is_seen = |(is_deleting, nodes): &(bool, Vec<Node>)| *is_deleting && nodes.iter().any(is_kept);
-    world.until("the old node is deleted while the replacement is not initialized", sight, is_seen).await;
+    world.until("the old node is deleted while the replacement is not initialized", view, is_seen).await;
     until_all_replaced(&world, 1, "web", 2).await;
     world.stop().await;
 }
@@ -133,8 +133,10 @@ async fn do_not_disrupt_pod_blocks_drift_without_termination_grace_period() {
             world.sleep(900).await;
             assert_eq!(world.claim_names().await, before);
             assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
-            let told = world.events("DisruptionBlocked").await;
-            assert!(told.iter().any(|(_, text)| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\"")));
+            let events = world.events("DisruptionBlocked").await;
+            assert!(
+                events.iter().any(|(_, text)| text.starts_with("Pod has \"karpenter.sh/do-not-disrupt\""))
+            );
             let verdicts = world.operator.context().verdicts.entries(None);
             assert_eq!(verdicts[0].standing, "PodAnnotated", "{verdicts:?}");
             // Removing the annotation allows the disruption.
@@ -167,9 +169,9 @@ async fn pod_disruption_budget_of_zero_blocks_drift() {
     drift(&world).await;
     world.sleep(600).await;
     assert_eq!(world.claim_names().await, before);
-    let told = world.events("DisruptionBlocked").await;
+    let events = world.events("DisruptionBlocked").await;
     let words = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
-    assert!(told.iter().any(|(_, text)| text == words), "{told:?}");
+    assert!(events.iter().any(|(_, text)| text == words), "{events:?}");
     world.stop().await;
 }
 

@@ -68,9 +68,9 @@ async fn budget_of_zero_blocks_drift() {
     world.sleep(600).await;
     assert_eq!(world.claim_names().await, before);
     assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)));
-    let told = world.events("DisruptionBlocked").await;
+    let events = world.events("DisruptionBlocked").await;
     let words = "No allowed disruptions for disruption reason Drifted due to blocking budget";
-    assert!(told.contains(&("general".into(), words.into())), "{told:?}");
+    assert!(events.contains(&("general".into(), words.into())), "{events:?}");
     set_disruption(&world, json!({"budgets": [{"nodes": "1"}]})).await;
     until_all_replaced(&world, 2, "web", 2).await;
     world.stop().await;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::disruption::support::{PeakCount, anti_affinity, drift};
 use crate::disruption::world::{World, has_disrupted_taint, is_initialized, label, node_names, status_of};
-use crate::embedded::said;
+use crate::embedded::condition_of;
 
 /// A pod that tolerates every taint that these tests use.
 fn tolerant() -> Value {
@@ -87,9 +87,9 @@ async fn changed_startup_taints_cause_drift_and_block_initialization() {
     };
     let bears_it_only = |node: &Option<Node>| {
         let taints = node.as_ref().map(taints_of).unwrap_or_default();
-        let said = |taint: &Taint| (taint.key.clone(), taint.value.clone(), taint.effect.clone());
+        let key_value_effect = |taint: &Taint| (taint.key.clone(), taint.value.clone(), taint.effect.clone());
         let wanted = ("example.com/start".to_owned(), Some("yes".to_owned()), "NoExecute".to_owned());
-        taints.len() == 1 && said(&taints[0]) == wanted
+        taints.len() == 1 && key_value_effect(&taints[0]) == wanted
     };
     world.until("a node with the taint", &new, bears_it_only).await;
     world.sleep(300).await;
@@ -101,7 +101,7 @@ async fn changed_startup_taints_cause_drift_and_block_initialization() {
     );
     let claims = world.claims().await;
     let coming = claims.iter().find(|claim| !is_initialized(claim)).expect("the new one");
-    assert_eq!(said(coming, "Initialized").1, "StartupTaintsExist");
+    assert_eq!(condition_of(coming, "Initialized").1, "StartupTaintsExist");
     let name = waiting.and_then(|node| node.metadata.name).expect("a name");
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
     let is_other = async || world.claim_names().await.is_disjoint(&before);
@@ -122,7 +122,7 @@ async fn drift_condition_is_set_within_five_seconds() {
     world.until_settled(10).await;
     let drifted = async |reason: &str| {
         let claims = world.claims().await;
-        claims.iter().filter(|claim| said(claim, "Drifted") == ("True", reason.to_owned())).count()
+        claims.iter().filter(|claim| condition_of(claim, "Drifted") == ("True", reason.to_owned())).count()
     };
     let label = |value: Value| json!({"metadata": {"labels": {"generation": value}}});
     let spot = json!([{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]);
@@ -183,7 +183,7 @@ async fn replacement_that_never_initializes_is_kept_and_the_command_rolled_back(
     let coming = claims.iter().filter(|claim| !is_initialized(claim)).count();
     assert_eq!((claims.len(), coming), (4, 1), "the only replacement stays");
     assert_eq!(world.until_running("web", 3).await.len(), 3);
-    // Further attempts until_all_replaced with increasing hold-off, whichever node is the candidate.
+    // Further attempts follow with increasing hold-off, whichever node is the candidate.
     let mut tries = vec![began];
     for _ in 0..2 {
         world.until("one node is tainted", &tainted, |tainted| tainted.len() == 1).await;
@@ -212,8 +212,8 @@ async fn pod_disruption_budget_with_unready_pods_blocks_drift() {
     drift(&world).await;
     world.sleep(600).await;
     assert_eq!(world.claim_names().await, before);
-    let told = world.events("DisruptionBlocked").await;
+    let events = world.events("DisruptionBlocked").await;
     let words = "Pdb prevents pod evictions (PodDisruptionBudget=[default/web])";
-    assert!(told.iter().any(|(_, text)| text == words), "{told:?}");
+    assert!(events.iter().any(|(_, text)| text == words), "{events:?}");
     world.stop().await;
 }

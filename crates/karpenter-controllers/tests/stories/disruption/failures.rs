@@ -83,10 +83,10 @@ async fn failed_repair_does_not_block_repair_of_another_node() {
     let budgets = json!([{"nodes": "0", "reasons": ["Drifted"]}, {"nodes": "1"}]);
     let world = world(json!({"consolidateAfter": "Never", "budgets": budgets})).await;
     let first = node_in(&world, "general").await;
-    world.cloud.sicken(&first, "KWOKUnhealthy", "True", "Test").await.expect("sick");
+    world.cloud.inject_condition(&first, "KWOKUnhealthy", "True", "Test").await.expect("injected");
     until_failed(&world, "general").await;
     let node = node_in(&world, "other").await;
-    world.cloud.sicken(&node, "KWOKUnhealthy", "True", "Test").await.expect("sick");
+    world.cloud.inject_condition(&node, "KWOKUnhealthy", "True", "Test").await.expect("injected");
     let took = until_moved(&world, "other", &node).await;
     assert!(took < 300, "{took} s: {:#?}", world.decisions());
     // The first candidate is held off.

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
+use crate::clients::RequestCounter;
 use crate::disruption::support::{anti_affinity, consolidate_soon};
 use crate::disruption::world::World;
-use crate::lines::Counted;
 
 #[tokio::test(start_paused = true)]
 async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
@@ -14,7 +14,7 @@ async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
         world.deploy("web", 4, 900, anti_affinity()).await;
         world.until_running("web", 4).await;
         world.until_settled(4).await;
-        let counted = Counted::default();
+        let counted = RequestCounter::default();
         let old = world.take_over(counted.client(world.server.clone())).await;
         old.stop().await;
         world.sleep(1200).await;

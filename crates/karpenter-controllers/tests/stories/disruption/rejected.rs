@@ -15,17 +15,17 @@ async fn rejected_command_is_reported_on_node_and_claim_with_the_reason() {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
         oversized_node(&world).await;
         set_disruption(&world, consolidate_soon()).await;
-        let about = |told: &[(String, String)]| -> BTreeSet<String> {
-            told.iter().map(|(name, _)| name.clone()).collect()
+        let about = |events: &[(String, String)]| -> BTreeSet<String> {
+            events.iter().map(|(name, _)| name.clone()).collect()
         };
         let proposed = async || world.events("ConsolidationCandidate").await;
-        let proposed = world.until("a candidate event", proposed, |told| about(told).len() == 2).await;
+        let proposed = world.until("a candidate event", proposed, |events| about(events).len() == 2).await;
         // Before the validation, the owner of the pod protects it from disruption.
         let pod = world.pods().await[0].metadata.name.clone().unwrap_or_default();
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         world.api::<Pod>().patch(&pod, &PatchParams::default(), &Patch::Merge(keep)).await.expect("patched");
         let rejected = async || world.events("ConsolidationRejected").await;
-        let rejected = world.until("a rejected event", rejected, |told| about(told).len() == 2).await;
+        let rejected = world.until("a rejected event", rejected, |events| about(events).len() == 2).await;
         assert_eq!(about(&rejected), about(&proposed), "{mode}");
         for (_, text) in &rejected {
             let (what, rest) = text.split_once(", reason: ").expect(text);

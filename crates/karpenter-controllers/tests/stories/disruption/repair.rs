@@ -5,8 +5,8 @@ use karpenter_api::types::NodeClaim;
 use serde_json::json;
 use tracing::Level;
 
+use crate::captured_log::CapturedLog;
 use crate::disruption::world::{World, has_disrupted_taint, is_deleting, status_of};
-use crate::heard::Heard;
 
 async fn world() -> World {
     let world = World::start_with(|options| options.feature_gates.node_repair = true).await;
@@ -31,11 +31,11 @@ fn claim_of<'a>(claims: &'a [NodeClaim], node: &str) -> Option<&'a NodeClaim> {
 
 #[tokio::test(start_paused = true)]
 async fn unhealthy_node_is_replaced_and_its_drain_is_bounded() {
-    let heard = Heard::listen();
+    let captured = CapturedLog::start();
     let world = world().await;
     let sick = name(&world.nodes().await[0]);
     let began = world.seconds();
-    world.cloud.sicken(&sick, "KWOKUnhealthy", "True", "Test").await.expect("sick");
+    world.cloud.inject_condition(&sick, "KWOKUnhealthy", "True", "Test").await.expect("injected");
     let ending = async || {
         let claims = world.claims().await;
         claim_of(&claims, &sick).filter(|claim| is_deleting(claim)).cloned()
@@ -57,7 +57,7 @@ async fn unhealthy_node_is_replaced_and_its_drain_is_bounded() {
     let repaired = "karpenter_nodeclaims_unhealthy_disrupted_total{capacity_type=\"on-demand\",\
         condition=\"kwok_unhealthy\",image_id=\"\",nodepool=\"general\",termination_mode=\"eventual\"}";
     assert_eq!(world.metric(repaired), Some(1.0));
-    let grounds = heard.lines(Level::INFO, "selected repair policy");
+    let grounds = captured.lines(Level::INFO, "selected repair policy");
     assert_eq!(grounds.len(), 1, "{grounds:?}");
     let says = |words: &str| grounds[0].contains(words);
     assert!(
@@ -72,14 +72,14 @@ async fn node_that_needs_a_reboot_keeps_its_instance() {
     let world = world().await;
     let before = world.claim_names().await;
     let sick = name(&world.nodes().await[0]);
-    world.cloud.sicken(&sick, "KWOKRebootRequired", "True", "Test").await.expect("sick");
+    world.cloud.inject_condition(&sick, "KWOKRebootRequired", "True", "Test").await.expect("injected");
     let rebooting = async || {
         let claims = world.claims().await;
         claim_of(&claims, &sick).map(|claim| status_of(claim, "Rebooting")).unwrap_or_default()
     };
     world.until("the node reboots", &rebooting, |status| *status == "True").await;
     assert!(world.nodes().await.iter().all(|node| !has_disrupted_taint(node)), "no taint of a command");
-    world.cloud.heal(&sick, "KWOKRebootRequired").await.expect("healed");
+    world.cloud.remove_condition(&sick, "KWOKRebootRequired").await.expect("removed");
     world.until("the reboot is over", &rebooting, |status| *status == "False").await;
     world.until_settled(2).await;
     assert_eq!(world.claim_names().await, before);

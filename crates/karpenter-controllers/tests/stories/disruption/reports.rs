@@ -1,4 +1,4 @@
-//! Events, verdicts and journal entries about nodes, with upstream's text where upstream until_event_on_node_and_claim one.
+//! Events, verdicts and journal entries about nodes, with upstream's text where upstream has one.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_kwok::Registration;
@@ -9,9 +9,10 @@ use crate::disruption::support::{annotate, anti_affinity, consolidate_soon, over
 use crate::disruption::world::World;
 
 async fn until_event_on_node_and_claim(world: &World, reason: &str, words: &str) {
-    let told = async || world.events(reason).await;
-    let is_said = |told: &Vec<(String, String)>| told.iter().filter(|(_, text)| text == words).count() >= 2;
-    world.until(&format!("{reason} on node and claim: {words}"), told, is_said).await;
+    let events = async || world.events(reason).await;
+    let is_published =
+        |events: &Vec<(String, String)>| events.iter().filter(|(_, text)| text == words).count() >= 2;
+    world.until(&format!("{reason} on node and claim: {words}"), events, is_published).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,9 +64,8 @@ async fn requested_node_gets_its_own_verdict() {
     let entries = verdicts.entries(None);
     let fine = entries.iter().find(|entry| entry.standing == "Fine").expect("one that had no turn");
     let node = fine.node.clone().expect("a node");
-    let words = "No move that takes this node away, alone or with others, was found to save enough for its trouble; all \
-        nodes together cost ";
-    assert!(fine.why.starts_with(words) && fine.why.contains("costs less than"), "{}", fine.why);
+    let words = "No command with this node, alone or with others, saves enough for its disruption cost; the fleet costs ";
+    assert!(fine.why.starts_with(words) && fine.why.contains("the lower bound is"), "{}", fine.why);
     let began = world.seconds();
     verdicts.request(&node, world.clock.now());
     world.until("the requested verdict", async || of(Some(&node)), |found| found == &["NotCheaper"]).await;
@@ -87,17 +87,18 @@ async fn failed_validation_is_recorded_in_the_journal() {
     let world = World::start().await;
     oversized_node(&world).await;
     set_disruption(&world, consolidate_soon()).await;
-    let told = async || world.events("ConsolidationCandidate").await.len();
-    world.until("a candidate event", told, |count| *count > 0).await;
+    let events = async || world.events("ConsolidationCandidate").await.len();
+    world.until("a candidate event", events, |count| *count > 0).await;
     // Before the validation, an annotation requires a higher saving.
     annotate(&world, json!({"karpenter.sh/consolidation-min-saving-per-hour": "100"})).await;
-    let thoughts =
-        world.until("a journal entry", async || world.failed_validations(), |told| !told.is_empty()).await;
+    let thoughts = world
+        .until("a journal entry", async || world.failed_validations(), |events| !events.is_empty())
+        .await;
     let claim = world.claims().await[0].metadata.name.clone().unwrap_or_default();
-    assert_eq!(thoughts, [format!("keep 1 nodes for now: {claim}")]);
+    assert_eq!(thoughts, [format!("do not disrupt 1 nodes: {claim}")]);
     let entries = world.operator.context().journal.entries_after(0);
     let why = &entries.iter().find(|entry| entry.what == thoughts[0]).expect("the entry").why;
-    assert_eq!(why[0], "second look: the command does not save enough any more");
+    assert_eq!(why[0], "validation: the command no longer saves enough");
     assert!(why[1].starts_with("command "), "{why:?}");
     assert_eq!(world.decisions(), Vec::<String>::new());
     world.stop().await;
@@ -112,8 +113,8 @@ async fn node_whose_pods_fit_nowhere_else_is_reported() {
     world.until_settled(1).await;
     let name = pods[0].metadata.name.clone().unwrap_or_default();
     let begin = format!("Not all pods would schedule, default/{name} => ");
-    let told = async || world.events("Unconsolidatable").await;
-    world.until(&begin, told, |told| told.iter().any(|(_, text)| text.starts_with(&begin))).await;
+    let events = async || world.events("Unconsolidatable").await;
+    world.until(&begin, events, |events| events.iter().any(|(_, text)| text.starts_with(&begin))).await;
     world.stop().await;
 }
 
@@ -153,9 +154,9 @@ async fn candidate_awaiting_its_replacement_is_not_reported_as_blocked() {
         world.until("a replacement", async || world.claim_names().await.len(), |count| *count == 2).await;
         world.sleep(60).await;
         assert_eq!(world.claim_names().await.len(), 2, "the replacement is not registered");
-        let told = world.events("DisruptionBlocked").await;
+        let events = world.events("DisruptionBlocked").await;
         let words = "Node is deleting or marked for deletion";
-        assert!(!told.contains(&(claim, words.to_owned())), "{mode}: {told:?}");
+        assert!(!events.contains(&(claim, words.to_owned())), "{mode}: {events:?}");
         world.stop().await;
     }
 }
@@ -174,9 +175,9 @@ async fn do_not_disrupt_annotations_of_pods_are_reported_without_disruption() {
         ("DoNotDisruptGracePeriodElapsed", "past"),
         ("InvalidDoNotDisruptAnnotation", "wrong"),
     ] {
-        let told = async || world.events(reason).await;
-        let is_about = |told: &Vec<(String, String)>| told.iter().any(|(pod, _)| pod.starts_with(app));
-        world.until(reason, told, is_about).await;
+        let events = async || world.events(reason).await;
+        let is_about = |events: &Vec<(String, String)>| events.iter().any(|(pod, _)| pod.starts_with(app));
+        world.until(reason, events, is_about).await;
     }
     assert_eq!(world.decisions(), Vec::<String>::new());
     world.stop().await;
@@ -212,12 +213,12 @@ async fn balanced_policy_reports_its_score() {
     balanced["consolidationPolicy"] = json!("Balanced");
     set_disruption(&world, balanced).await;
     world.until_settled(1).await;
-    let told = async || world.events("ConsolidationApproved").await;
-    let told = world.until("an approval", told, |told| told.len() >= 2).await;
+    let events = async || world.events("ConsolidationApproved").await;
+    let events = world.until("an approval", events, |events| events.len() >= 2).await;
     // The only node: 100 % of the disruption cost for the saved share of the price. Replacing 8 CPUs and 32 GiB by 1
     // CPU and 4 GiB saves 7/8.
     let words = "score 0.88 >= threshold 0.50 (k: 2, savings 87.5%, disruption 100.0%)";
-    assert!(told.iter().all(|(_, text)| text == words), "{told:?}");
+    assert!(events.iter().all(|(_, text)| text == words), "{events:?}");
     let moves =
         "karpenter_consolidation_moves_total{decision=\"approved\",nodepool=\"general\",policy=\"Balanced\"}";
     assert_eq!(world.metric(moves), Some(1.0));
@@ -237,11 +238,11 @@ async fn invalid_consolidation_annotation_is_reported_on_the_nodepool() {
     oversized_node(&world).await;
     annotate(&world, json!({"karpenter.sh/consolidation-max-moves-per-hour": "many"})).await;
     set_disruption(&world, consolidate_soon()).await;
-    let told = async || world.events("InvalidConsolidationAnnotation").await;
-    let told = world.until("a warning", told, |told| !told.is_empty()).await;
+    let events = async || world.events("InvalidConsolidationAnnotation").await;
+    let events = world.until("a warning", events, |events| !events.is_empty()).await;
     let words = "nodepool general: annotation karpenter.sh/consolidation-max-moves-per-hour: \"many\" cannot be used; \
         valid: a whole number, such as 100; consolidation moves no pods";
-    assert_eq!(told, [("general".to_owned(), words.to_owned())]);
+    assert_eq!(events, [("general".to_owned(), words.to_owned())]);
     world.sleep(600).await;
     assert_eq!(world.decisions(), Vec::<String>::new(), "an invalid limit counts as 0");
     world.stop().await;

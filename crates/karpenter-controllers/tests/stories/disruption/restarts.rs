@@ -10,9 +10,9 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 
+use crate::clients::{CrashState, WriteCrash, crashing};
 use crate::disruption::support::{consolidate_soon, drift, is_settled, oversized_node, set_disruption};
 use crate::disruption::world::{World, has_disrupted_taint, is_deleting, is_of, is_running};
-use crate::lines::{Crash, Death, crashing};
 
 /// The kind of command.
 #[derive(Debug, Clone, Copy)]
@@ -158,7 +158,7 @@ async fn begin(kind: Kind, world: &World) {
             let name = world.nodes().await[0].metadata.name.clone().expect("a name");
             // Through a client of its own, not that of the process that is to end.
             let cloud = Kwok::generic(world.client.clone(), world.clock);
-            cloud.sicken(&name, UNHEALTHY, "True", "Test").await.expect("sick");
+            cloud.inject_condition(&name, UNHEALTHY, "True", "Test").await.expect("injected");
         }
         Kind::Several => {
             let smaller = json!([
@@ -193,14 +193,14 @@ async fn check_invariants(kind: Kind, point: CrashPoint, world: &World, before: 
 /// Runs the command with a crash at the point. Returns whether the crash happened.
 async fn run(kind: Kind, point: CrashPoint) -> bool {
     let mut world = prepared(kind).await;
-    let death = Death::default();
-    let crash = Crash { at_write: point.nth, is_written: point.is_written };
-    let line = crashing(world.server.clone(), crash, point.at, death.clone());
+    let crash_state = CrashState::default();
+    let crash = WriteCrash { at_write: point.nth, is_written: point.is_written };
+    let line = crashing(world.server.clone(), crash, point.at, crash_state.clone());
     let old = world.take_over(line).await;
     old.stop().await;
     // The writes at the start of the new process are over.
     world.sleep(30).await;
-    if death.has_come() {
+    if crash_state.has_crashed() {
         // The crash happened before the command started.
         return false;
     }
@@ -211,7 +211,7 @@ async fn run(kind: Kind, point: CrashPoint) -> bool {
     let mut dead = Vec::new();
     let (mut quiet, mut commands) = (0, 0);
     while quiet < 120 {
-        if death.has_come() && dead.is_empty() {
+        if crash_state.has_crashed() && dead.is_empty() {
             commands = world.decisions().len();
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
@@ -238,7 +238,7 @@ async fn run(kind: Kind, point: CrashPoint) -> bool {
         "{kind:?} {point:?}: {claims_seen:?} {commands} {:#?}",
         world.decisions()
     );
-    death.has_come()
+    crash_state.has_crashed()
 }
 
 async fn crash_at_every_point(kind: Kind, expected: &[&str]) {

@@ -133,7 +133,7 @@ pub(crate) fn client_with_slow_writes(server: ApiServer, every_write: Duration) 
     let service = service_fn(move |request: Request<Body>| {
         let mut server = server.clone();
         async move {
-            if crate::lines::is_write_but_event(&request) {
+            if crate::clients::is_write_but_event(&request) {
                 tokio::time::sleep(every_write).await;
             }
             server.call(request).await.map_err(BoxError::from)

@@ -1,5 +1,5 @@
 //! Static NodePools at their node limit: with the feature gates the old node is terminated first, without them it
-//! is_kept.
+//! is not disrupted.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn pool_at_limit(gates: impl FnOnce(&mut Options)) -> World {
 
 async fn make_unhealthy(world: &World) {
     let name = world.nodes().await[0].metadata.name.clone().expect("a name");
-    world.cloud.sicken(&name, "KWOKUnhealthy", "True", "Test").await.expect("sick");
+    world.cloud.inject_condition(&name, "KWOKUnhealthy", "True", "Test").await.expect("injected");
 }
 
 /// Asserts that the old node is removed before another one is launched.
@@ -54,14 +54,14 @@ async fn is_terminated_first(world: &World, reason: &str) {
     panic!("never replaced: {:#?}", world.decisions());
 }
 
-/// Asserts that the node is_kept and that an event has the reason.
-async fn is_kept(world: &World) {
+/// Asserts that the node is not disrupted and that an event has the reason.
+async fn assert_not_disrupted(world: &World) {
     let before = world.claim_names().await;
     world.sleep(900).await;
     assert_eq!(world.claim_names().await, before);
     assert_eq!(world.decisions(), Vec::<String>::new());
-    let told = world.events("DisruptionBlocked").await;
-    assert!(told.iter().any(|(_, text)| text == WORDS), "{told:?}");
+    let events = world.events("DisruptionBlocked").await;
+    assert!(events.iter().any(|(_, text)| text == WORDS), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +77,7 @@ async fn drifted_node_at_limit_stays_without_the_gate() {
     // The gate of the other method has no effect.
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
     drift(&world).await;
-    is_kept(&world).await;
+    assert_not_disrupted(&world).await;
     world.stop().await;
 }
 
@@ -94,6 +94,6 @@ async fn unhealthy_node_at_limit_is_terminated_first_with_the_gate() {
 async fn unhealthy_node_at_limit_stays_without_the_gate() {
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_drift = true).await;
     make_unhealthy(&world).await;
-    is_kept(&world).await;
+    assert_not_disrupted(&world).await;
     world.stop().await;
 }

@@ -21,10 +21,10 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::is_running;
-use crate::embedded::{OnTokio, Sight, clock, define_kinds, said};
+use crate::embedded::{ClusterView, TokioClock, clock, condition_of, define_kinds};
 
 pub(crate) struct World {
-    sight: Sight,
+    view: ClusterView,
     pub(crate) server: ApiServer,
     pub(crate) cloud: Kwok,
     pub(crate) operator: Operator,
@@ -33,10 +33,10 @@ pub(crate) struct World {
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &ClusterView {
+        &self.view
     }
 }
 
@@ -52,7 +52,7 @@ impl World {
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
@@ -63,8 +63,11 @@ impl World {
         let mut options = Options::default();
         change(&mut options);
         let (cloud, operator) = start_operator(client.clone(), clock, &options).await;
-        let sight = Sight { journal: Some(operator.context().journal.clone()), ..Sight::new(client, clock) };
-        let world = Self { sight, server, cloud, operator, options, cluster: Some(cluster) };
+        let view = ClusterView {
+            journal: Some(operator.context().journal.clone()),
+            ..ClusterView::new(client, clock)
+        };
+        let world = Self { view, server, cloud, operator, options, cluster: Some(cluster) };
         let class = json!({"metadata": {"name": "default"}, "spec": {"nodeRegistrationDelay": "5s"}});
         world.create::<KWOKNodeClass>(class).await;
         world
@@ -74,7 +77,7 @@ impl World {
     pub(crate) async fn take_over(&mut self, client: Client) -> Operator {
         let (cloud, operator) = start_operator(client, self.clock, &self.options).await;
         self.cloud = cloud;
-        self.sight.journal = Some(operator.context().journal.clone());
+        self.view.journal = Some(operator.context().journal.clone());
         std::mem::replace(&mut self.operator, operator)
     }
 
@@ -216,7 +219,7 @@ async fn start_operator(client: Client, clock: Clock, options: &Options) -> (Kwo
 }
 
 fn is_failed_validation(what: &str) -> bool {
-    what.starts_with("keep ") && what.contains(" nodes for now: ")
+    what.starts_with("do not disrupt ")
 }
 
 pub(crate) fn is_of(pod: &Pod, app: &str) -> bool {
@@ -245,7 +248,7 @@ pub(crate) fn is_initialized(claim: &NodeClaim) -> bool {
 }
 
 pub(crate) fn status_of(claim: &NodeClaim, kind: &str) -> &'static str {
-    said(claim, kind).0
+    condition_of(claim, kind).0
 }
 
 pub(crate) fn label<'a, K: Resource>(object: &'a K, key: &str) -> &'a str {

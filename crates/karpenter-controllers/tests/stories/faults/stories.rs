@@ -1,157 +1,173 @@
-//! Out and in again, in every kind of weather: nothing is lost, nothing is launched twice, nothing is left behind.
+//! Scaling out and in under injected faults: all pods run, no instance is launched twice, and everything is removed
+//! in the end.
 
 use std::time::Duration;
 
-use crate::faults::weather::{Tally, Weather};
+use crate::faults::fault_injection::{FaultPlan, RequestCounts};
 use crate::faults::world::World;
 use crate::rules::Rules;
 
 const PODS: usize = 30;
-/// Thirty CPUs on nodes of at most eight, of which some is the system's.
-const NODES_LEAST: usize = 5;
+/// Thirty CPUs on nodes with at most eight, of which some are reserved for the system.
+const NODES_MIN: usize = 5;
 
-/// Scales out and in under the same weather. What happened on the line.
-async fn out_and_in(seed: u64, weather: Weather) -> Tally {
+/// Scales out and in with these faults and returns the request counts.
+async fn out_and_in(seed: u64, plan: FaultPlan) -> RequestCounts {
     let world = World::start(seed).await;
-    world.line.set(weather);
+    world.connection.inject(plan);
     world.scale(PODS).await;
     world.until_running(PODS).await;
-    world.until_settled().await;
-    assert!(world.claims().await >= NODES_LEAST);
+    world.until_consistent().await;
+    assert!(world.claims().await >= NODES_MIN);
     world.scale(6).await;
     world.until_running(6).await;
-    world.until_settled().await;
+    world.until_consistent().await;
     world.scale(0).await;
-    world.until_nothing_is_left().await;
-    let tally = world.line.tally();
-    assert_eq!(world.line.refused(), [""; 0], "deploy/rbac.yaml allows all that is asked for");
+    world.until_everything_is_removed().await;
+    let counts = world.connection.counts();
+    assert_eq!(world.connection.forbidden(), [""; 0], "deploy/rbac.yaml allows all requests");
     world.stop().await;
-    tally
+    counts
 }
 
 #[tokio::test(start_paused = true)]
-async fn clear_weather() {
-    let tally = out_and_in(1, Weather::default()).await;
-    assert_eq!(tally.spoiled, 0);
+async fn scaling_without_faults() {
+    let counts = out_and_in(1, FaultPlan::default()).await;
+    assert_eq!(counts.faults, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts() {
+async fn scaling_with_conflicts() {
     for seed in 1..=2 {
-        let clear = out_and_in(seed, Weather::default()).await;
-        let tally = out_and_in(seed, Weather { conflicts: 30, ..Weather::default() }).await;
-        assert!(tally.spoiled > 10, "{tally:?}");
-        assert!(tally.claims_created <= clear.claims_created + 1, "{tally:?}, in clear weather {clear:?}");
+        let fault_free = out_and_in(seed, FaultPlan::default()).await;
+        let counts = out_and_in(seed, FaultPlan { conflicts: 30, ..FaultPlan::default() }).await;
+        assert!(counts.faults > 10, "{counts:?}");
+        assert!(
+            counts.claims_created <= fault_free.claims_created + 1,
+            "{counts:?}, without faults {fault_free:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_requests() {
-    let tally = out_and_in(2, Weather { throttled: 30, ..Weather::default() }).await;
-    assert!(tally.spoiled > 10, "{tally:?}");
+async fn scaling_with_throttling() {
+    let counts = out_and_in(2, FaultPlan { throttled: 30, ..FaultPlan::default() }).await;
+    assert!(counts.faults > 10, "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn internal_errors() {
-    let tally = out_and_in(3, Weather { errors: 30, ..Weather::default() }).await;
-    assert!(tally.spoiled > 10, "{tally:?}");
+async fn scaling_with_internal_errors() {
+    let counts = out_and_in(3, FaultPlan { errors: 30, ..FaultPlan::default() }).await;
+    assert!(counts.faults > 10, "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers() {
-    let clear = out_and_in(1, Weather::default()).await;
+async fn lost_responses() {
+    let fault_free = out_and_in(1, FaultPlan::default()).await;
     for seed in 1..=2 {
-        let tally = out_and_in(seed, Weather { lost_answers: 20, ..Weather::default() }).await;
-        assert!(tally.spoiled > 10, "{tally:?}");
-        assert!(tally.claims_created <= clear.claims_created + 1, "{tally:?}, in clear weather {clear:?}");
+        let counts = out_and_in(seed, FaultPlan { lost_responses: 20, ..FaultPlan::default() }).await;
+        assert!(counts.faults > 10, "{counts:?}");
+        assert!(
+            counts.claims_created <= fault_free.claims_created + 1,
+            "{counts:?}, without faults {fault_free:?}"
+        );
     }
 }
 
-/// Claims that may not be asked about are found by the watch, and nothing waits for an answer that never comes.
+/// Without the verb `get`, the watch shows whether a NodeClaim was created.
 #[tokio::test(start_paused = true)]
-async fn lost_answers_where_claims_may_not_be_read() {
+async fn lost_responses_without_permission_to_get_nodeclaims() {
     let world = World::start_under(Rules::of_controllers().without("get", "nodeclaims"), 1).await;
-    world.line.set(Weather { errors: 20, lost_answers: 20, ..Weather::default() });
+    world.connection.inject(FaultPlan { errors: 20, lost_responses: 20, ..FaultPlan::default() });
     world.scale(PODS).await;
     world.until_running(PODS).await;
-    world.until_settled().await;
-    assert!(world.line.refused().iter().any(|one| one.starts_with("get nodeclaims ")), "it was asked");
+    world.until_consistent().await;
+    assert!(
+        world.connection.forbidden().iter().any(|one| one.starts_with("get nodeclaims ")),
+        "it was requested"
+    );
     world.scale(0).await;
-    world.until_nothing_is_left().await;
+    world.until_everything_is_removed().await;
     world.stop().await;
 }
 
-/// A claim that cannot be collected neither hurries nor holds up what is done about machines that nobody knows.
+/// A NodeClaim that cannot be deleted does not affect the garbage collection of instances without a NodeClaim.
 #[tokio::test(start_paused = true)]
-async fn machines_of_nobody_go_at_the_second_look_though_claims_cannot_be_deleted() {
+async fn leaked_instance_is_terminated_although_nodeclaims_cannot_be_deleted() {
     let world = World::start_under(Rules::of_controllers().without("delete", "nodeclaims"), 1).await;
     world.scale(PODS).await;
     world.until_running(PODS).await;
-    world.until_settled().await;
-    let leaked = world.lose_one_and_leak_one().await;
+    world.until_consistent().await;
+    let leaked = world.lose_one_instance_and_leak_one().await;
     let since = tokio::time::Instant::now();
-    world.until_ended(&leaked).await;
+    world.until_terminated(&leaked).await;
     let seconds = since.elapsed().as_secs();
     assert!((120..=360).contains(&seconds), "after {seconds} s");
-    assert!(world.line.refused().iter().any(|one| one.starts_with("delete nodeclaims ")), "it was tried");
+    assert!(
+        world.connection.forbidden().iter().any(|one| one.starts_with("delete nodeclaims ")),
+        "it was requested"
+    );
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bit_of_everything() {
+async fn scaling_with_mixed_faults() {
     for seed in 1..=2 {
-        let weather = Weather { conflicts: 8, throttled: 8, errors: 8, lost_answers: 8, is_out: false };
-        let tally = out_and_in(seed, weather).await;
-        assert!(tally.spoiled > 20, "{tally:?}");
+        let plan = FaultPlan { conflicts: 8, throttled: 8, errors: 8, lost_responses: 8, is_outage: false };
+        let counts = out_and_in(seed, plan).await;
+        assert!(counts.faults > 20, "{counts:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_are_cut_all_the_time() {
+async fn scaling_with_interrupted_watches() {
     let world = World::start(4).await;
-    let line = world.line.clone();
+    let connection = world.connection.clone();
     let cutting = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(700)).await;
-            line.cut_watches();
+            connection.cut_watches();
         }
     });
     world.scale(PODS).await;
     world.until_running(PODS).await;
-    world.until_settled().await;
+    world.until_consistent().await;
     world.scale(0).await;
-    world.until_nothing_is_left().await;
+    world.until_everything_is_removed().await;
     cutting.abort();
     world.stop().await;
 }
 
-/// Nothing gets through for half a minute, beginning at every stage of a launch and of a drain.
+/// All requests fail for half a minute, beginning at different stages of launch and drain.
 #[tokio::test(start_paused = true)]
-async fn an_outage() {
-    let clear = out_and_in(5, Weather::default()).await.claims_created;
+async fn scaling_with_outages() {
+    let fault_free = out_and_in(5, FaultPlan::default()).await.claims_created;
     for begins_at_millis in [200, 1_200, 3_500, 20_000] {
         let world = World::start(5).await;
         world.scale(PODS).await;
         outage(&world, begins_at_millis).await;
         world.until_running(PODS).await;
-        world.until_settled().await;
+        world.until_consistent().await;
         world.scale(6).await;
         outage(&world, begins_at_millis).await;
         world.until_running(6).await;
-        world.until_settled().await;
+        world.until_consistent().await;
         world.scale(0).await;
         outage(&world, begins_at_millis).await;
-        world.until_nothing_is_left().await;
-        let tally = world.line.tally();
-        assert!(tally.spoiled > 0, "{tally:?}");
-        assert!(tally.claims_created <= clear + 1, "from {begins_at_millis} ms: {tally:?}, else {clear}");
+        world.until_everything_is_removed().await;
+        let counts = world.connection.counts();
+        assert!(counts.faults > 0, "{counts:?}");
+        assert!(
+            counts.claims_created <= fault_free + 1,
+            "from {begins_at_millis} ms: {counts:?}, without outage {fault_free}"
+        );
         world.stop().await;
     }
 }
 
 async fn outage(world: &World, begins_at_millis: u64) {
     world.pass(Duration::from_millis(begins_at_millis)).await;
-    world.line.set(Weather { is_out: true, ..Weather::default() });
+    world.connection.inject(FaultPlan { is_outage: true, ..FaultPlan::default() });
     world.pass(Duration::from_secs(30)).await;
-    world.line.set(Weather::default());
+    world.connection.inject(FaultPlan::default());
 }

@@ -1,4 +1,4 @@
-//! An embedded cluster, a simulated cloud, and Karpenter behind a line of its own.
+//! An embedded cluster, a simulated cloud, and all controllers on a faulty connection.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,48 +17,49 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::embedded::{OnTokio, clock, create, define_kinds};
-use crate::faults::weather::Line;
+use crate::embedded::{TokioClock, clock, create, define_kinds};
+use crate::faults::fault_injection::FaultyConnection;
 use crate::rules::Rules;
 
-/// Nothing takes longer, however bad the weather.
-const PATIENCE: Duration = Duration::from_secs(3600);
-const LOOK: Duration = Duration::from_secs(1);
+/// The maximum time that a test waits for a condition.
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+const POLL: Duration = Duration::from_secs(1);
 
 pub(crate) struct World {
     client: Client,
-    pub(crate) line: Line,
+    pub(crate) connection: FaultyConnection,
     kwok: Kwok,
     operator: Operator,
     cluster: Cluster,
 }
 
 impl World {
-    /// A cluster with one pool of nodes of at most eight CPUs, and a deployment of pods of one CPU that has none yet.
+    /// A cluster with one NodePool of nodes with at most eight CPUs, and a Deployment without replicas whose pods
+    /// request one CPU.
     pub(crate) async fn start(seed: u64) -> Self {
         Self::start_under(Rules::of_controllers(), seed).await
     }
 
-    /// The same, with other permissions than those that are shipped.
+    /// Like [`Self::start`], with other permissions than the shipped ones.
     pub(crate) async fn start_under(rules: Rules, seed: u64) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let options = ClusterOptions { clock, ..ClusterOptions::default() };
         let cluster = Cluster::start(client.clone(), options).await;
-        // The cloud has no part in it: it creates its nodes over a line that works.
+        // The cloud provider creates its nodes over a connection without faults.
         let kwok = Kwok::generic(client.clone(), clock);
-        let line = Line::new(server, rules, seed);
+        let connection = FaultyConnection::new(server, rules, seed);
         let cloud = Arc::new(kwok.clone());
-        let mut operator = Operator::watch(line.client(), cloud, clock, Options::default());
+        let mut operator = Operator::watch(connection.client(), cloud, clock, Options::default());
         operator.start().await;
-        let world = Self { client, line, kwok, operator, cluster };
-        world.furnish().await;
+        let world = Self { client, connection, kwok, operator, cluster };
+        world.create_objects().await;
         world
     }
 
-    async fn furnish(&self) {
+    async fn create_objects(&self) {
         let class = json!({"metadata": {"name": "default"}, "spec": {}});
         create(&Api::<KWOKNodeClass>::all(self.client.clone()), class).await;
         let requirements = json!([
@@ -91,7 +92,7 @@ impl World {
         tokio::time::sleep(duration).await;
     }
 
-    /// Waits until so many pods run, on nodes that are there.
+    /// Waits until exactly this number of pods exists and runs.
     pub(crate) async fn until_running(&self, count: usize) {
         self.until(&format!("{count} pods run"), async || {
             let pods = self.list::<Pod>().await;
@@ -104,9 +105,9 @@ impl World {
         .await;
     }
 
-    /// Waits until everything that was launched is gone without a trace.
-    pub(crate) async fn until_nothing_is_left(&self) {
-        self.until("nothing is left", async || {
+    /// Waits until all NodeClaims, nodes and instances are gone.
+    pub(crate) async fn until_everything_is_removed(&self) {
+        self.until("everything is removed", async || {
             self.list::<NodeClaim>().await.is_empty()
                 && self.list::<Node>().await.is_empty()
                 && self.kwok.list().await.expect("listed").is_empty()
@@ -114,48 +115,50 @@ impl World {
         .await;
     }
 
-    /// Waits until every machine has its claim and its initialised node, and none of them is on its way out.
-    pub(crate) async fn until_settled(&self) {
-        self.until("machines, claims and nodes agree", async || {
+    /// Waits until every instance has a NodeClaim and an initialized node, and none is terminating.
+    pub(crate) async fn until_consistent(&self) {
+        self.until("instances, claims and nodes match", async || {
             let claims = self.list::<NodeClaim>().await;
             let nodes = self.list::<Node>().await;
-            let machines = self.kwok.list().await.expect("listed");
-            let is_leaving = |deleted: &Option<_>| deleted.is_some();
-            let are_leaving = claims.iter().any(|claim| is_leaving(&claim.metadata.deletion_timestamp))
-                || nodes.iter().any(|node| is_leaving(&node.metadata.deletion_timestamp));
+            let instances = self.kwok.list().await.expect("listed");
+            let is_terminating = |deleted: &Option<_>| deleted.is_some();
+            let is_any_terminating =
+                claims.iter().any(|claim| is_terminating(&claim.metadata.deletion_timestamp))
+                    || nodes.iter().any(|node| is_terminating(&node.metadata.deletion_timestamp));
             let is_open = |node: &Node| {
                 let labels = node.metadata.labels.as_ref();
                 let is_tainted = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some();
                 labels.is_some_and(|labels| labels.contains_key("karpenter.sh/initialized")) && !is_tainted
             };
-            !are_leaving
+            !is_any_terminating
                 && claims.len() == nodes.len()
-                && claims.len() == machines.len()
+                && claims.len() == instances.len()
                 && nodes.iter().all(is_open)
         })
         .await;
     }
 
-    /// Ends a machine behind everybody's back, and starts one that is nobody's. The id of the latter.
-    pub(crate) async fn lose_one_and_leak_one(&self) -> String {
+    /// Terminates an instance outside of Karpenter, and launches one without a NodeClaim. Returns the provider ID of
+    /// the latter.
+    pub(crate) async fn lose_one_instance_and_leak_one(&self) -> String {
         let claim = self.list::<NodeClaim>().await.remove(0);
-        let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("a machine");
-        self.kwok.vanish(&id).await.expect("ended");
+        let id = claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("an instance");
+        self.kwok.terminate_externally(&id).await.expect("ended");
         self.kwok.change_faults(|faults| faults.registration = Registration::Never);
-        let mut stranger = claim;
-        stranger.metadata.name = Some("stranger".to_owned());
-        stranger.metadata.uid = Some("uid-of-a-stranger".to_owned());
-        // A launch of its own: with a provider id the provider would resume the launch of the other claim.
-        stranger.status = None;
-        let machine = self.kwok.create(&stranger).await.expect("launched");
+        let mut unknown = claim;
+        unknown.metadata.name = Some("unknown".to_owned());
+        unknown.metadata.uid = Some("uid-of-unknown".to_owned());
+        // Without a provider ID, because the provider would resume the launch of the other NodeClaim.
+        unknown.status = None;
+        let instance = self.kwok.create(&unknown).await.expect("launched");
         self.kwok.change_faults(|faults| faults.registration = Registration::Normal);
-        machine.provider_id
+        instance.provider_id
     }
 
-    pub(crate) async fn until_ended(&self, id: &str) {
-        self.until("the machine is ended", async || {
-            let machines = self.kwok.list().await.expect("listed");
-            machines.iter().all(|machine| machine.provider_id != id)
+    pub(crate) async fn until_terminated(&self, id: &str) {
+        self.until("the instance is terminated", async || {
+            let instances = self.kwok.list().await.expect("listed");
+            instances.iter().all(|instance| instance.provider_id != id)
         })
         .await;
     }
@@ -179,15 +182,19 @@ impl World {
     async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
         let begin = tokio::time::Instant::now();
         while !holds().await {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > WAIT_MAX {
                 let claims = self.list::<NodeClaim>().await;
                 let pods = self.list::<Pod>().await;
-                let waiting =
+                let pending =
                     pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|s| s.node_name.is_none()));
-                let tally = self.line.tally();
-                panic!("never: {what}; {} claims, {} pods waiting, {tally:?}", claims.len(), waiting.count());
+                let counts = self.connection.counts();
+                panic!(
+                    "timed out waiting until {what}; {} claims, {} pods pending, {counts:?}",
+                    claims.len(),
+                    pending.count()
+                );
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }

@@ -115,13 +115,13 @@ async fn unservable_objects_state_the_reason_and_do_not_affect_others() {
     provisioner(&world, "restricted", restricted).await;
     provisioner(&world, "fine", json!({"providerRef": {"name": "shared"}})).await;
     world.sleep(10).await;
-    let said = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
-    assert_eq!(active(&world, "lost").await, said("False", "TemplateNotFound"));
-    assert_eq!(active(&world, "default").await, said("False", "NameConflict"));
-    assert_eq!(active(&world, "restricted").await, said("False", "Invalid"));
+    let expected = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+    assert_eq!(active(&world, "lost").await, expected("False", "TemplateNotFound"));
+    assert_eq!(active(&world, "default").await, expected("False", "NameConflict"));
+    assert_eq!(active(&world, "restricted").await, expected("False", "Invalid"));
     assert_eq!(
         active(&world, "fine").await,
-        said("Unknown", "NotReconciled"),
+        expected("Unknown", "NotReconciled"),
         "this provider does not support EC2NodeClass"
     );
     let untouched = world.all::<NodePool>().get("default").await.expect("there");

@@ -199,7 +199,7 @@ async fn metrics_of_a_full_node_lifecycle_match_upstream() {
 
     for (name, kind, labels, more) in TOLD {
         let (found_kind, found_labels) =
-            seen.0.get(*name).unwrap_or_else(|| panic!("{name} was never status_and_reason"));
+            seen.0.get(*name).unwrap_or_else(|| panic!("{name} was never exposed"));
         assert_eq!(found_kind, kind, "{name}");
         let expected: BTreeSet<String> = words(labels).union(&words(more)).cloned().collect();
         assert_eq!(found_labels, &BTreeSet::from([expected]), "{name}");

@@ -34,20 +34,20 @@ fn was_planned(world: &World, name: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn instance_type_with_price_of_zero_by_overlay_is_planned() {
-    for (gates, is_bought) in [("NodeOverlay=true", true), ("NodeOverlay=false", false)] {
+    for (gates, is_planned) in [("NodeOverlay=true", true), ("NodeOverlay=false", false)] {
         let world = World::start(with_gates(gates)).await;
-        overlay(&world, "gift", json!({"requirements": of_type(EXPENSIVE), "price": "0"})).await;
+        overlay(&world, "free", json!({"requirements": of_type(EXPENSIVE), "price": "0"})).await;
         world.sleep(2).await;
         world.pod("p", json!({"cpu": "1"})).await;
         world.sleep(10).await;
         let claims = world.claims().await;
         assert_eq!(claims.len(), 1, "{gates}");
-        assert_eq!(was_planned(&world, EXPENSIVE), is_bought, "{gates}");
+        assert_eq!(was_planned(&world, EXPENSIVE), is_planned, "{gates}");
         let mark = annotation(&claims[0], "karpenter.sh/price-overlay-applied");
-        assert_eq!(mark, is_bought.then_some("true"), "{gates}");
+        assert_eq!(mark, is_planned.then_some("true"), "{gates}");
         assert_eq!(annotation(&claims[0], "karpenter.sh/capacity-overlay-applied"), None);
-        let heard = if is_bought { status_and_reason("True", "ValidationSucceeded") } else { None };
-        assert_eq!(validation(&world, "gift").await, heard, "{gates}");
+        let expected = if is_planned { status_and_reason("True", "ValidationSucceeded") } else { None };
+        assert_eq!(validation(&world, "free").await, expected, "{gates}");
     }
 }
 

@@ -13,7 +13,7 @@ use kube::client::Body;
 use serde_json::json;
 use tower::BoxError;
 
-use crate::embedded::{OnTokio, Sight, clock, define_kinds};
+use crate::embedded::{ClusterView, TokioClock, clock, define_kinds};
 
 const REFUSAL: &str = "storageclasses is forbidden: cannot list at the cluster scope";
 
@@ -42,7 +42,7 @@ fn restricted(server: ApiServer) -> Client {
 #[tokio::test(start_paused = true)]
 async fn kind_that_may_not_be_listed_is_named_by_readiness() {
     let clock = clock();
-    let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+    let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
     let client = Client::new(server.clone(), "default");
     define_kinds(&client).await;
     let cloud = Arc::new(Kwok::generic(client.clone(), clock));
@@ -50,6 +50,8 @@ async fn kind_that_may_not_be_listed_is_named_by_readiness() {
     let pages = operator.health_pages();
     let readiness = async || String::from_utf8(pages("/readyz", "").body).expect("text");
     let only = format!("not listed yet: StorageClass: {REFUSAL}\n");
-    Sight::new(client, clock).until("all kinds but one are listed", readiness, |body| *body == only).await;
+    ClusterView::new(client, clock)
+        .until("all kinds but one are listed", readiness, |body| *body == only)
+        .await;
     assert_eq!(pages("/readyz", "").status, 500);
 }

@@ -17,7 +17,7 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::create;
-use crate::embedded::{OnTokio, clock, define, define_kinds};
+use crate::embedded::{TokioClock, clock, define, define_kinds};
 
 pub(crate) struct World {
     pub(crate) client: Client,
@@ -34,7 +34,7 @@ impl World {
     /// A cluster with one NodePool of on-demand nodes, whose empty nodes are deleted after ten seconds.
     pub(crate) async fn start(options: Options) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         define_kinds(&client).await;
         let cluster =

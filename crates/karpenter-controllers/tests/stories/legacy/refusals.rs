@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::world::World;
-use crate::embedded::{OnTokio, Sight, clock, define, define_kinds};
+use crate::embedded::{ClusterView, TokioClock, clock, define, define_kinds};
 
 const CLASS: (&str, &str) = ("karpenter.k8s.aws/v1", "EC2NodeClass");
 const TEMPLATE: (&str, &str) = ("karpenter.k8s.aws/v1alpha1", "AWSNodeTemplate");
@@ -112,7 +112,7 @@ async fn objects_with_names_longer_than_a_label_have_conditions() {
 #[tokio::test(start_paused = true)]
 async fn readiness_names_missing_v1alpha5_crds() {
     let clock = clock();
-    let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+    let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
     let client = Client::new(server, "default");
     define_kinds(&client).await;
     let cloud = Arc::new(Kwok::generic(client.clone(), clock));
@@ -126,9 +126,9 @@ async fn readiness_names_missing_v1alpha5_crds() {
             && lines[0].starts_with("not listed yet: Provisioner: ")
             && lines[1].starts_with("not listed yet: AWSNodeTemplate: ")
     };
-    let sight = Sight::new(client.clone(), clock);
-    sight.until("only the v1alpha5 kinds are missing", readiness, names_only_legacy_kinds).await;
+    let view = ClusterView::new(client.clone(), clock);
+    view.until("only the v1alpha5 kinds are missing", readiness, names_only_legacy_kinds).await;
     assert_eq!(pages("/readyz", "").status, 500);
     define(&client, crds::legacy()).await;
-    sight.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;
+    view.until("ready", async || pages("/readyz", "").status, |status| *status == 200).await;
 }

@@ -18,24 +18,24 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::embedded::{OnTokio, Sight, clock, define, define_kinds};
+use crate::embedded::{ClusterView, TokioClock, clock, define, define_kinds};
 
 /// Instance families in use.
 const FAMILIES: [&str; 12] =
     ["t3", "m5", "m6i", "c5", "c6i", "r5", "x2idn", "g4dn", "g5", "p3", "inf1", "m6g"];
 
 pub(crate) struct World {
-    sight: Sight,
+    view: ClusterView,
     operator: Option<Operator>,
     kwok: Kwok,
     _cluster: Cluster,
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &ClusterView {
+        &self.view
     }
 }
 
@@ -54,14 +54,15 @@ impl World {
 
     pub(crate) async fn start_in(region: &str) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         define_kinds(&client).await;
         define(&client, crds::legacy()).await;
         let cluster =
             Cluster::start(client.clone(), ClusterOptions { clock, ..ClusterOptions::default() }).await;
-        let kwok = Kwok::playing_ec2(client.clone(), clock, types(region));
-        let mut world = Self { sight: Sight::new(client, clock), operator: None, kwok, _cluster: cluster };
+        let kwok = Kwok::with_simulated_ec2(client.clone(), clock, types(region));
+        let mut world =
+            Self { view: ClusterView::new(client, clock), operator: None, kwok, _cluster: cluster };
         world.start_karpenter().await;
         world
     }
@@ -78,7 +79,7 @@ impl World {
             ..karpenter_legacy::Options::default()
         };
         legacy::serve(&mut operator, options).await;
-        self.sight.journal = Some(operator.context().journal.clone());
+        self.view.journal = Some(operator.context().journal.clone());
         self.operator = Some(operator);
     }
 

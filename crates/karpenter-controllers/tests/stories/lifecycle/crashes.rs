@@ -1,4 +1,4 @@
-//! The process ends before or after each of its writes, and another process takes over.
+//! The process exits before or after each of its writes, and another process continues.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use kube::Client;
 use kube::api::ListParams;
 use serde_json::json;
 
+use crate::clients::{CrashState, WriteCrash, crashing, is_write};
 use crate::lifecycle::world::{World, condition};
-use crate::lines::{Crash, Death, crashing, is_write};
 
 /// One NodeClaim from creation to deletion, with one crash. Returns whether the crash happened.
-async fn live_through(crash: Crash) -> bool {
+async fn live_through(crash: WriteCrash) -> bool {
     let mut world = World::start().await;
-    let death = Death::default();
-    world.take_over(crashing(world.server.clone(), crash, is_write, death.clone())).await;
+    let crash_state = CrashState::default();
+    world.take_over(crashing(world.server.clone(), crash, is_write, crash_state.clone())).await;
     world.node_class(json!({"nodeRegistrationDelay": "5s"})).await;
     world.claim("one", json!({})).await;
 
-    let mut machines = BTreeSet::new();
+    let mut instances = BTreeSet::new();
     let mut has_crashed = false;
     let mut deleted_at = None;
     loop {
-        if death.has_come() && !has_crashed {
+        if crash_state.has_crashed() && !has_crashed {
             has_crashed = true;
             world.take_over(Client::new(world.server.clone(), "default")).await;
         }
         let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
-        machines.extend(nodes.iter().filter_map(|node| node.metadata.name.clone()));
+        instances.extend(nodes.iter().filter_map(|node| node.metadata.name.clone()));
         let claim = world.find("one").await;
         let is_ready = claim
             .as_ref()
@@ -47,7 +47,7 @@ async fn live_through(crash: Crash) -> bool {
         assert!(world.seconds() < 300, "{crash:?}: {claim:#?} {nodes:#?}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(machines.len(), 1, "{crash:?}: {machines:?}");
+    assert_eq!(instances.len(), 1, "{crash:?}: {instances:?}");
     // Too early for garbage collection to have removed leaked instances.
     world.clock.sleep(Duration::from_secs(10)).await;
     let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
@@ -61,7 +61,7 @@ async fn crash_at_every_write(is_written: bool) {
     let mut at_write = 0;
     loop {
         at_write += 1;
-        if !live_through(Crash { at_write, is_written }).await {
+        if !live_through(WriteCrash { at_write, is_written }).await {
             break;
         }
     }

@@ -14,8 +14,8 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tracing::Level;
 
-use crate::heard::Heard;
-use crate::lifecycle::world::{World, said};
+use crate::captured_log::CapturedLog;
+use crate::lifecycle::world::{World, condition_of};
 
 fn provider_id(claim: &NodeClaim) -> String {
     claim.status.as_ref().and_then(|status| status.provider_id.clone()).expect("a provider id")
@@ -25,7 +25,7 @@ fn provider_id(claim: &NodeClaim) -> String {
 async fn insufficient_capacity_deletes_the_claim_with_an_event() {
     let world = World::start().await;
     world.node_class(json!({})).await;
-    world.cloud.change_faults(|faults| faults.sold_out.push(OfferingPattern::any()));
+    world.cloud.change_faults(|faults| faults.without_capacity.push(OfferingPattern::any()));
     world.claim("unlucky", json!({})).await;
     world.until_gone("unlucky").await;
     assert!(world.seconds() < 5, "deleted at once");
@@ -50,7 +50,7 @@ async fn missing_or_unready_node_class_deletes_the_claim() {
 
     world.node_class(json!({})).await;
     let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test",
-        "message": "not today", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        "message": "not ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let classes = world.all::<KWOKNodeClass>();
     classes.patch_status("default", &PatchParams::default(), &Patch::Merge(status)).await.expect("patched");
     world.claim("early", json!({})).await;
@@ -71,12 +71,13 @@ async fn failed_launch_is_retried_and_its_reason_is_in_the_condition() {
     world.claim("retried", json!({})).await;
     let look = async || world.find("retried").await.expect("the claim");
     let claim = world
-        .until("the reason of the provider", look, |claim| said(claim, "Launched").1 == "NoSubnets")
+        .until("the reason of the provider", look, |claim| condition_of(claim, "Launched").1 == "NoSubnets")
         .await;
-    assert_eq!(said(&claim, "Launched").2, "no subnets");
-    let claim =
-        world.until("the general reason", look, |claim| said(claim, "Launched").1 == "LaunchFailed").await;
-    let (status, _, message) = said(&claim, "Launched");
+    assert_eq!(condition_of(&claim, "Launched").2, "no subnets");
+    let claim = world
+        .until("the general reason", look, |claim| condition_of(claim, "Launched").1 == "LaunchFailed")
+        .await;
+    let (status, _, message) = condition_of(&claim, "Launched");
     assert_eq!((status.as_str(), message.len(), &message[1021..]), ("Unknown", 1024, "..."));
     assert_eq!(world.seconds(), 1, "one second after the first attempt");
     world.until_condition("retried", "Launched", ConditionStatus::True).await;
@@ -176,10 +177,10 @@ async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_
     world.until_condition("kept", "Initialized", ConditionStatus::True).await;
     // The provider does not list the instance, but its kubelet still reports: nothing happens.
     let id = provider_id(&claim);
-    world.cloud.change_faults(|faults| faults.vanished.insert(id.clone()));
+    world.cloud.change_faults(|faults| faults.terminated_externally.insert(id.clone()));
     world.sleep_until_second(600).await;
     assert!(world.find("robbed").await.is_some());
-    world.cloud.vanish(&id).await.expect("gone");
+    world.cloud.terminate_externally(&id).await.expect("gone");
     world.until_gone("robbed").await;
     let waited = world.seconds() - 600;
     // The node becomes not ready after 40 to 50 seconds, and garbage collection runs every two minutes.
@@ -324,20 +325,20 @@ async fn node_smaller_than_its_instance_type_is_reported() {
     world.all::<Node>().patch_status(&node, &PatchParams::default(), &status).await.expect("patched");
     let claim = world.until_condition("small", "ConsistentStateFound", ConditionStatus::False).await;
     assert!((600..605).contains(&world.seconds()), "at {}", world.seconds());
-    let (_, reason, message) = said(&claim, "ConsistentStateFound");
+    let (_, reason, message) = condition_of(&claim, "ConsistentStateFound");
     assert_eq!((reason.as_str(), message.as_str()), ("ConsistencyCheckFailed", "Consistency Check Failed"));
     assert_eq!(
         world.events("FailedConsistencyCheck").await,
         [("small".to_owned(), "expected 2 of resource cpu, but found 1 (50.0% of expected)".to_owned())]
     );
     // The claim stays ready.
-    assert_eq!(said(&claim, "Ready").0, "True");
+    assert_eq!(condition_of(&claim, "Ready").0, "True");
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn repeated_provider_errors_are_logged_at_intervals() {
-    let heard = Heard::listen();
+    let captured = CapturedLog::start();
     let world = World::start().await;
     world.node_class(json!({})).await;
     world.claim("stuck", json!({})).await;
@@ -346,13 +347,13 @@ async fn repeated_provider_errors_are_logged_at_intervals() {
     world.cloud.change_faults(|faults| faults.delete_errors = vec![busy.clone(); 3].into());
     world.delete::<NodeClaim>("stuck").await;
     world.until_gone("stuck").await;
-    let ending = heard.lines(Level::ERROR, "failed terminating instance");
+    let ending = captured.lines(Level::ERROR, "failed terminating instance");
     assert_eq!(ending.len(), 1, "{ending:?}");
     assert!(ending[0].contains("busy"), "{ending:?}");
 
     world.cloud.change_faults(|faults| faults.list_errors = vec![busy.clone(); 3].into());
     world.sleep_until_second(world.seconds() + 240).await;
-    let listing = heard.lines(Level::ERROR, "failed listing instances");
+    let listing = captured.lines(Level::ERROR, "failed listing instances");
     assert_eq!(listing.len(), 1, "{listing:?}");
 
     // An instance without a NodeClaim whose termination takes time.
@@ -363,6 +364,6 @@ async fn repeated_provider_errors_are_logged_at_intervals() {
     let find = async || world.all::<Node>().get_opt("stray").await.expect("an answer");
     world.until("the instance is removed", find, Option::is_none).await;
     let leaked = "failed terminating instance without nodeclaim";
-    assert_eq!(heard.lines(Level::ERROR, leaked).len(), 1);
+    assert_eq!(captured.lines(Level::ERROR, leaked).len(), 1);
     world.stop().await;
 }

@@ -14,7 +14,7 @@ use kube::client::Body;
 use serde_json::json;
 use tower::{BoxError, Service, service_fn};
 
-use crate::lifecycle::world::{World, condition, said};
+use crate::lifecycle::world::{World, condition, condition_of};
 
 #[tokio::test(start_paused = true)]
 async fn claim_becomes_a_node_and_both_are_deleted_together() {
@@ -36,11 +36,11 @@ async fn claim_becomes_a_node_and_both_are_deleted_together() {
         .until(
             "registration waits for the node",
             async || world.find("one").await.expect("the claim"),
-            |claim| said(claim, "Registered").1 == "NodeNotFound",
+            |claim| condition_of(claim, "Registered").1 == "NodeNotFound",
         )
         .await;
-    assert_eq!(said(&waiting, "Registered").2, "Node not registered with cluster");
-    assert_eq!(said(&waiting, "Ready").0, "Unknown");
+    assert_eq!(condition_of(&waiting, "Registered").2, "Node not registered with cluster");
+    assert_eq!(condition_of(&waiting, "Ready").0, "Unknown");
 
     let claim = world.until_condition("one", "Ready", ConditionStatus::True).await;
     assert!(
@@ -49,7 +49,7 @@ async fn claim_becomes_a_node_and_both_are_deleted_together() {
         world.seconds()
     );
     for kind in ["Launched", "Registered", "Initialized"] {
-        assert_eq!(said(&claim, kind), ("True".to_owned(), kind.to_owned(), String::new()));
+        assert_eq!(condition_of(&claim, kind), ("True".to_owned(), kind.to_owned(), String::new()));
     }
     let node = world.node_of(&claim).await.expect("the node");
     assert_eq!(claim.status.as_ref().and_then(|status| status.node_name.clone()), node.metadata.name);
@@ -106,10 +106,10 @@ async fn startup_taints_and_extended_resources_delay_initialization() {
         .until(
             "initialization waits for the taint",
             async || world.find("slow").await.expect("the claim"),
-            |claim| said(claim, "Initialized").1 == "StartupTaintsExist",
+            |claim| condition_of(claim, "Initialized").1 == "StartupTaintsExist",
         )
         .await;
-    assert_eq!(said(&claim, "Initialized").2, "StartupTaint \"agent:NoSchedule\" still exists");
+    assert_eq!(condition_of(&claim, "Initialized").2, "StartupTaint \"agent:NoSchedule\" still exists");
     let node = world.node_of(&claim).await.expect("the node");
     let name = node.metadata.name.clone().unwrap_or_default();
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
@@ -183,9 +183,9 @@ async fn instance_with_two_nodes_is_not_registered() {
         .await;
     let expected = ("False", "MultipleNodesFound", "Invariant violated, matched multiple nodes");
     let expected = (expected.0.to_owned(), expected.1.to_owned(), expected.2.to_owned());
-    assert_eq!(said(&claim, "Registered"), expected);
+    assert_eq!(condition_of(&claim, "Registered"), expected);
     assert_eq!(
-        said(&claim, "Ready"),
+        condition_of(&claim, "Ready"),
         (
             "False".to_owned(),
             "UnhealthyDependents".to_owned(),
@@ -219,7 +219,7 @@ async fn hook_before_registration_is_called_for_ready_nodes() {
     assert_eq!(
         *seen.lock().expect("the hook is not called for a node that is not ready"),
         [],
-        "a node that is not ready is not about to open"
+        "the hook is not called for a node that is not ready"
     );
     world.until_condition("one", "Ready", ConditionStatus::True).await;
     let seen = seen.lock().expect("a list").clone();
@@ -312,16 +312,18 @@ async fn consolidatable_and_drifted_conditions_are_set_on_claims_of_a_pool() {
     world.merge::<NodePool>("pool", pool("b")).await;
     let claim = world.until_condition("one", "Drifted", ConditionStatus::True).await;
     let reason = "RequirementsDrifted".to_owned();
-    assert_eq!(said(&claim, "Drifted"), ("True".to_owned(), reason.clone(), reason));
+    assert_eq!(condition_of(&claim, "Drifted"), ("True".to_owned(), reason.clone(), reason));
     world.merge::<NodePool>("pool", pool("a")).await;
     let look = async || world.find("one").await.expect("the claim");
     world.until("the drift condition is removed", look, |claim| condition(claim, "Drifted").is_none()).await;
     let hash = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "2"}}});
     world.merge::<NodePool>("pool", hash).await;
     let claim = world.until_condition("one", "Drifted", ConditionStatus::True).await;
-    assert_eq!(said(&claim, "Drifted").1, "NodePoolDrifted");
-    assert_eq!(said(&claim, "Ready").0, "True");
-    let alone = world.find("alone").await.expect("the claim");
-    assert!(condition(&alone, "Consolidatable").is_none() && condition(&alone, "Drifted").is_none());
+    assert_eq!(condition_of(&claim, "Drifted").1, "NodePoolDrifted");
+    assert_eq!(condition_of(&claim, "Ready").0, "True");
+    let without_pool = world.find("alone").await.expect("the claim");
+    assert!(
+        condition(&without_pool, "Consolidatable").is_none() && condition(&without_pool, "Drifted").is_none()
+    );
     world.stop().await;
 }

@@ -29,12 +29,12 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 pub(crate) use crate::embedded::condition;
-use crate::embedded::{OnTokio, Sight, clock, define_kinds};
+use crate::embedded::{ClusterView, TokioClock, clock, define_kinds};
 
 type Outcomes = Arc<Mutex<Vec<(String, LifecycleOutcome)>>>;
 
 pub(crate) struct World {
-    sight: Sight,
+    view: ClusterView,
     pub(crate) cloud: Kwok,
     pub(crate) context: Context,
     pub(crate) server: ApiServer,
@@ -44,10 +44,10 @@ pub(crate) struct World {
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &ClusterView {
+        &self.view
     }
 }
 
@@ -59,7 +59,7 @@ impl World {
     /// With hooks of the test, and a client that only the controllers use.
     pub(crate) async fn with(hooks: Hooks, connect: impl FnOnce(ApiServer) -> Client) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
@@ -69,8 +69,8 @@ impl World {
         stores.synced().await;
         let context = Context::new(controllers, stores, Arc::new(cloud.clone()), clock);
         let (outcomes, shutdown) = (Outcomes::default(), Shutdown::default());
-        let sight = Sight::new(client, clock);
-        let world = Self { sight, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
+        let view = ClusterView::new(client, clock);
+        let world = Self { view, cloud, context, server, outcomes, shutdown, cluster: Some(cluster) };
         world.start_controllers(hooks);
         world
     }
@@ -189,7 +189,7 @@ impl World {
 }
 
 /// Status, reason and message of a condition.
-pub(crate) fn said(claim: &NodeClaim, kind: &str) -> (String, String, String) {
+pub(crate) fn condition_of(claim: &NodeClaim, kind: &str) -> (String, String, String) {
     let found = condition(claim, kind).cloned().unwrap_or_default();
     (found.status.as_str().to_owned(), found.reason, found.message)
 }

@@ -1,4 +1,4 @@
-//! Single lines.
+//! The format of single log lines.
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
@@ -14,14 +14,14 @@ fn now() -> Timestamp {
     "2026-01-02T03:04:05.678901234Z".parse().expect("a time")
 }
 
-async fn check(format: LogFormat, controller: &'static str, say: impl FnOnce(), expected: Expect) {
-    let log = KeptLog::start(format, now);
+async fn check(format: LogFormat, controller: &'static str, log: impl FnOnce(), expected: Expect) {
+    let captured = KeptLog::start(format, now);
     let pass = PassIds::new(now()).pass(controller, &ObjectKey::new("", "default-x"));
-    pass.run(async { say() }).await;
-    expected.assert_eq(&log.text().replace(&format!("\"{COMMIT}\""), "COMMIT"));
+    pass.run(async { log() }).await;
+    expected.assert_eq(&captured.text().replace(&format!("\"{COMMIT}\""), "COMMIT"));
 }
 
-fn say_launched() {
+fn log_launched() {
     tracing::info!(
         target: "karpenter_controllers",
         provider_id = "aws:///a/i-1",
@@ -31,7 +31,7 @@ fn say_launched() {
     );
 }
 
-fn say_failed() {
+fn log_failed() {
     tracing::error!(
         target: "karpenter_controllers",
         pod = "default/web",
@@ -44,29 +44,29 @@ fn say_failed() {
 }
 
 #[tokio::test]
-async fn json_line_of_an_objects_pass_has_the_keys_of_controller_runtime() {
+async fn json_line_of_a_pass_has_keys_of_controller_runtime() {
     let expected = expect![[r#"
         {"level":"INFO","time":"2026-01-02T03:04:05.678Z","logger":"controller","message":"launched nodeclaim","commit":COMMIT,"controller":"nodeclaim.lifecycle","controllerGroup":"karpenter.sh","controllerKind":"NodeClaim","NodeClaim":{"name":"default-x"},"namespace":"","name":"default-x","reconcileID":"695735a5-a1dc-8d7c-8002-000000000000","provider-id":"aws:///a/i-1","instance-type":"m5.large","allocatable":{"cpu":"1930m","pods":"29"}}
     "#]];
-    check(LogFormat::Json, "nodeclaim.lifecycle", say_launched, expected).await;
+    check(LogFormat::Json, "nodeclaim.lifecycle", log_launched, expected).await;
 }
 
 #[tokio::test]
-async fn json_line_of_a_cluster_wide_pass_names_no_object() {
+async fn json_line_of_a_cluster_pass_has_no_object() {
     let expected = expect![[r#"
         {"level":"ERROR","time":"2026-01-02T03:04:05.678Z","logger":"controller","message":"could not schedule pod","commit":COMMIT,"controller":"provisioner","namespace":"","name":"","reconcileID":"695735a5-a1dc-8d7c-8002-000000000000","Pod":{"name":"web","namespace":"default"},"count":3,"error":"a \"b\"","taint.Key":""}
     "#]];
-    check(LogFormat::Json, "provisioner", say_failed, expected).await;
+    check(LogFormat::Json, "provisioner", log_failed, expected).await;
 }
 
 #[tokio::test]
-async fn console_line_is_short_and_quotes_what_needs_it() {
+async fn console_line_quotes_values_with_spaces() {
     let expected = expect![[r#"
         2026-01-02T03:04:05.678Z ERROR could not schedule pod controller=provisioner pod=default/web count=3 error="a \"b\"" taint.Key=""
     "#]];
-    check(LogFormat::Console, "provisioner", say_failed, expected).await;
+    check(LogFormat::Console, "provisioner", log_failed, expected).await;
     let expected = expect![[r#"
         2026-01-02T03:04:05.678Z INFO  launched nodeclaim controller=nodeclaim.lifecycle nodeclaim=default-x provider-id=aws:///a/i-1 instance-type=m5.large allocatable={"cpu":"1930m","pods":"29"}
     "#]];
-    check(LogFormat::Console, "nodeclaim.lifecycle", say_launched, expected).await;
+    check(LogFormat::Console, "nodeclaim.lifecycle", log_launched, expected).await;
 }

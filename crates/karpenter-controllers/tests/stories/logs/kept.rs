@@ -1,4 +1,4 @@
-//! A log that is kept in memory, printed by the formatter of the binary.
+//! Captures the formatted log in memory.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Keeps what is logged on the thread of its story until it is dropped.
+/// Captures the log of the current thread until it is dropped.
 pub(crate) struct KeptLog {
     bytes: Bytes,
     _listening: DefaultGuard,

@@ -1,4 +1,4 @@
-//! The life of nodes, read from the log alone.
+//! The lifecycle of nodes, parsed from the log alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::disruption::support::{anti_affinity, consolidate_soon};
 use crate::disruption::world::World;
 use crate::embedded::clock;
 
-/// What a log parser knows of one node in the end.
+/// What a log parser finds about a node.
 #[derive(Debug, Default)]
 struct Record {
     /// Message and time, in the order of the log.
@@ -23,7 +23,7 @@ struct Record {
     reason: String,
 }
 
-/// The way of every node of the story.
+/// The record of every node.
 const WAY: [&str; 8] = [
     "created nodeclaim",
     "launched nodeclaim",
@@ -67,7 +67,7 @@ fn records(lines: &[Found]) -> BTreeMap<String, Record> {
     records
 }
 
-/// Values of resource lists are text, as Kubernetes writes quantities.
+/// Values of resource lists are strings, as in Kubernetes.
 fn is_resource_list(value: &Value) -> bool {
     value.as_object().is_some_and(|list| {
         !list.is_empty() && list.values().all(Value::is_string) && list.contains_key("cpu")
@@ -75,7 +75,7 @@ fn is_resource_list(value: &Value) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_log_parsers_the_whole_life_of_every_node() {
+async fn lifecycle_of_every_node_can_be_parsed_from_the_log() {
     let clock = clock();
     let log = KeptLog::start(LogFormat::Json, move || clock.now());
     let world = World::start().await;

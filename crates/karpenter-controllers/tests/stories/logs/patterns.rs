@@ -1,25 +1,25 @@
-//! What programs for upstream's log find in a line: which keys in which order, and what is read from them.
+//! The patterns with which log parsers for upstream read a line: the order of keys and the values.
 //!
-//! awslabs' LogParserForKarpenter takes the message from between the keys `message` and `commit`, and every value from
-//! between two keys that it expects next to each other. The order of the keys is therefore part of the format.
+//! awslabs' LogParserForKarpenter finds the message between the keys `message` and `commit`, and each value between
+//! two keys that it expects to be adjacent. Therefore the order of keys is part of the format.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 use serde_json::Value;
 
-/// A line of which everything was found that is to be found.
+/// A line that matches its pattern.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) time: String,
     pub(super) message: String,
-    /// What the pattern of the message reads.
+    /// The values that the pattern captures.
     pub(super) values: BTreeMap<&'static str, String>,
     /// The line as JSON.
     pub(super) line: Value,
 }
 
-/// How a message's fields look: name of what is read, and the text around it.
+/// The fields of a message: the name of each captured value and the text around it.
 struct Pattern {
     message: &'static str,
     level: &'static str,
@@ -29,8 +29,8 @@ struct Pattern {
 
 const OBJECT: &str = r#"\{"name":"([^"]+)"\}"#;
 
-/// Every `<name>` of the template stands for text in quotes, `{name}` for a reference to an object, `#name` for a number,
-/// and `...` for anything.
+/// In a template, `<name>` is a quoted string, `{name}` a reference to an object, `#name` a number, and `...`
+/// anything.
 fn pattern(
     message: &'static str,
     level: &'static str,
@@ -140,7 +140,7 @@ impl Patterns {
         self.0.iter().map(|pattern| pattern.message)
     }
 
-    /// `None` for a message that is not upstream's.
+    /// `None` if upstream has no such message.
     pub(super) fn find(&self, text: &str) -> Option<Found> {
         let head = Regex::new(
             r#"^\{"level":"([A-Z]+)","time":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)","logger":"controller","message":"(.*)","commit":"([0-9a-z-]+)","#,

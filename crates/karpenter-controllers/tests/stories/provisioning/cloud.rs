@@ -1,4 +1,4 @@
-//! A cloud that sells kwok's generic instance types and never launches anything by itself.
+//! A cloud provider with kwok's generic instance types that launches nothing by itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl Default for Shop {
     }
 }
 
-fn nothing_here<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
-    Box::pin(std::future::ready(Err(CloudError::NotFound { message: "nothing is sold here".to_owned() })))
+fn not_supported<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
+    Box::pin(std::future::ready(Err(CloudError::NotFound { message: "not supported".to_owned() })))
 }
 
 impl CloudProvider for Shop {
@@ -41,15 +41,15 @@ impl CloudProvider for Shop {
     }
 
     fn create<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, Instance> {
-        nothing_here()
+        not_supported()
     }
 
     fn delete<'a>(&'a self, _: &'a NodeClaim) -> CloudFuture<'a, ()> {
-        nothing_here()
+        not_supported()
     }
 
     fn get<'a>(&'a self, _: &'a str) -> CloudFuture<'a, Instance> {
-        nothing_here()
+        not_supported()
     }
 
     fn list(&self) -> CloudFuture<'_, Vec<Instance>> {

@@ -1,4 +1,4 @@
-//! Faults of the planner, planted into the engine: they cost the pods concerned, and are reported.
+//! Planner faults, injected by a test planner: only the affected pods are left out, and faults are reported.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::provisioning::world::World;
 
-/// The real engine, after something that may panic and before something that may corrupt the plan.
-struct Planted<B, A> {
+/// The default planner between a function that may panic and one that may corrupt the plan.
+struct FaultyPlanner<B, A> {
     before: B,
     after: A,
 }
 
-impl<B: Fn(&Problem) + Sync, A: Fn(&Problem, &mut Plan) + Sync> Planner for Planted<B, A> {
+impl<B: Fn(&Problem) + Sync, A: Fn(&Problem, &mut Plan) + Sync> Planner for FaultyPlanner<B, A> {
     fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic> {
         (self.before)(problem);
         let mut plan = schedule(problem);
@@ -26,7 +26,7 @@ impl<B: Fn(&Problem) + Sync, A: Fn(&Problem, &mut Plan) + Sync> Planner for Plan
     }
 }
 
-/// A pod that fills a node.
+/// A pod that needs a node of its own.
 fn large() -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "150"}}}]}})
 }
@@ -52,26 +52,27 @@ fn faults_counted(world: &World) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn corrupted_node_costs_its_pods_and_the_others_are_launched() {
+async fn pods_of_invalid_planned_node_are_left_out_and_others_are_launched() {
     let corrupts = |problem: &Problem, plan: &mut Plan| {
-        let holds_b = |node: &karpenter_model::plan::PlannedNode| {
+        let has_b = |node: &karpenter_model::plan::PlannedNode| {
             node.pods.iter().any(|run| {
                 let names = &problem.pods[run.group as usize].names;
                 (run.start..run.start + run.count).any(|at| names.name(at) == "b")
             })
         };
-        if let Some(node) = plan.new_nodes.iter_mut().find(|node| holds_b(node)) {
+        if let Some(node) = plan.new_nodes.iter_mut().find(|node| has_b(node)) {
             node.pool = 9;
         }
     };
-    let world = World::start().await.planned_by(Planted { before: |_: &Problem| {}, after: corrupts }).await;
+    let world =
+        World::start().await.with_planner(FaultyPlanner { before: |_: &Problem| {}, after: corrupts }).await;
     let world = with_pods(world).await;
     let nominated = world.events("Nominated").await;
     assert_eq!(nominated.len(), 4, "{nominated:?}");
     assert!(!nominated.iter().any(|line| line.starts_with("b: ")), "{nominated:?}");
     let failed = world.events("FailedScheduling").await;
     assert!(
-        failed.iter().any(|line| line.starts_with("b: ") && line.contains("fault of the planner")),
+        failed.iter().any(|line| line.starts_with("b: ") && line.contains("planner fault")),
         "{failed:?}"
     );
     assert!(faults_counted(&world) >= 1.0);
@@ -92,17 +93,19 @@ async fn corrupted_node_costs_its_pods_and_the_others_are_launched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_in_cost_mode_gives_the_compat_plan_and_cost_mode_rests() {
+async fn compat_mode_is_used_after_panic_in_cost_mode() {
     let in_cost = Arc::new(AtomicUsize::new(0));
     let counted = in_cost.clone();
     let before = move |problem: &Problem| {
         if problem.options.mode == Mode::Cost {
             counted.fetch_add(1, Ordering::Relaxed);
-            panic!("planted");
+            panic!("injected");
         }
     };
-    let world =
-        World::start().await.planned_by(Planted { before, after: |_: &Problem, _: &mut Plan| {} }).await;
+    let world = World::start()
+        .await
+        .with_planner(FaultyPlanner { before, after: |_: &Problem, _: &mut Plan| {} })
+        .await;
     let world = with_pods(world).await;
     assert_eq!(world.events("Nominated").await.len(), 5);
     assert_eq!(world.events("FailedScheduling").await, [""; 0]);
@@ -110,14 +113,16 @@ async fn panic_in_cost_mode_gives_the_compat_plan_and_cost_mode_rests() {
     world.pod("later", large()).await;
     world.pass(15).await;
     assert_eq!(world.events("Nominated").await.len(), 6);
-    assert_eq!(in_cost.load(Ordering::Relaxed), 1, "one panic is enough for an hour");
+    assert_eq!(in_cost.load(Ordering::Relaxed), 1, "cost mode is not used for an hour");
 }
 
 #[tokio::test(start_paused = true)]
-async fn panic_with_one_class_costs_that_class() {
-    let before = |problem: &Problem| assert!(!has_odd(problem), "planted");
-    let world =
-        World::start().await.planned_by(Planted { before, after: |_: &Problem, _: &mut Plan| {} }).await;
+async fn pods_of_a_class_that_makes_the_planner_panic_are_left_out() {
+    let before = |problem: &Problem| assert!(!has_odd(problem), "injected");
+    let world = World::start()
+        .await
+        .with_planner(FaultyPlanner { before, after: |_: &Problem, _: &mut Plan| {} })
+        .await;
     let world = with_pods(world).await;
     let nominated = world.events("Nominated").await;
     assert_eq!(nominated.len(), 4, "{nominated:?}");
@@ -126,21 +131,23 @@ async fn panic_with_one_class_costs_that_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn engine_that_always_panics_is_tried_again_until_it_works() {
+async fn planner_that_always_panics_is_retried_until_it_works() {
     let is_broken = Arc::new(AtomicBool::new(true));
     let messages = Arc::new(Mutex::new(Vec::<String>::new()));
     let (broken, seen) = (is_broken.clone(), messages.clone());
     let before = move |problem: &Problem| {
         seen.lock().expect("no panic holds it").push(format!("{:?}", problem.options.mode));
-        assert!(!broken.load(Ordering::Relaxed), "planted");
+        assert!(!broken.load(Ordering::Relaxed), "injected");
     };
-    let world =
-        World::start().await.planned_by(Planted { before, after: |_: &Problem, _: &mut Plan| {} }).await;
+    let world = World::start()
+        .await
+        .with_planner(FaultyPlanner { before, after: |_: &Problem, _: &mut Plan| {} })
+        .await;
     let world = with_pods(world).await;
     assert_eq!(world.claims().await.len(), 0);
     assert!(world.events("FailedScheduling").await.len() >= 5);
     is_broken.store(false, Ordering::Relaxed);
-    // Something changes, so that there is a reason to try again.
+    // A change triggers the next attempt.
     world.pod("later", large()).await;
     world.pass(15).await;
     assert_eq!(world.events("Nominated").await.len(), 6);

@@ -1,4 +1,4 @@
-//! Objects that provisioning takes no notice of, as upstream does.
+//! Objects that provisioning ignores, as upstream does.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;
@@ -55,7 +55,7 @@ async fn managed_node_without_provider_id_is_ignored() {
     world.pod("aboard", json!({"spec": {"nodeName": "managed"}})).await;
     nodes.delete("managed", &DeleteParams::default()).await.expect("deleted");
     world.pass(30).await;
-    assert_eq!(world.claims().await.len(), 0, "its pods are left alone");
+    assert_eq!(world.claims().await.len(), 0, "its pods are ignored");
 
     // A node without the nodepool label is tracked by its name.
     world.pod("moves", json!({"spec": {"nodeName": "other"}})).await;

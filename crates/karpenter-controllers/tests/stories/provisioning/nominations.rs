@@ -1,4 +1,4 @@
-//! The plan becomes real: pods bind where they were planned, whatever order nodes come in.
+//! Pod nomination: pods are bound to their planned nodes in whatever order the nodes become ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::provisioning::world::World;
 
-/// Six small pods, then six large ones; one of each fills a node of four CPUs to the brim, and so do three small ones.
+/// Six small pods, then six large ones. One of each fills a node of four CPUs, and so do three small ones.
 async fn tight_pods(world: &World) {
     for number in 0..12 {
         let cpu = if number < 6 { "1300m" } else { "2600m" };
@@ -29,7 +29,7 @@ async fn pods_by_node(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Where the pods were planned, and where they were bound once every node has come and opened, one after the other.
+/// The planned node of each pod, and the node to which it was bound after all nodes opened one after the other.
 async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let small = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
     world.pool("general", json!({"template": {"spec": {"requirements": [small]}}})).await;
@@ -38,7 +38,7 @@ async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<Str
     let claims = world.claims().await;
     assert_eq!(claims.len(), 6);
     let planned = world.context.state.reservations();
-    let planned = planned.into_iter().map(|place| (place.pod.name, place.host)).collect();
+    let planned = planned.into_iter().map(|reservation| (reservation.pod.name, reservation.host)).collect();
     for claim in claims.iter().rev() {
         let name = claim.metadata.name.as_deref().expect("a name");
         world.launch(claim).await;
@@ -51,7 +51,7 @@ async fn plan_and_bind(world: &World) -> (BTreeMap<String, String>, BTreeMap<Str
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_bind_where_they_were_planned() {
+async fn pods_are_bound_to_their_planned_nodes() {
     let world = World::start().await;
     let (planned, bound) = plan_and_bind(&world).await;
     assert_eq!(bound, planned);
@@ -63,19 +63,22 @@ async fn pods_bind_where_they_were_planned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_took_other_places_leave_some_over_which_are_planned_anew() {
+async fn pods_left_over_without_nomination_are_planned_again() {
     let world = World::start_with(|context| context.nominates_pods = false).await;
     let (planned, bound) = plan_and_bind(&world).await;
     let left: Vec<&String> = bound.iter().filter(|(_, node)| node.is_empty()).map(|(pod, _)| pod).collect();
-    assert!(!left.is_empty() && bound != planned, "the scheduler fills nodes as they come");
+    assert!(
+        !left.is_empty() && bound != planned,
+        "the scheduler fills nodes in the order in which they open"
+    );
     assert!(world.context.state.bindings().elsewhere > 0);
     world.pass(60).await;
     let claims = world.claims().await;
-    assert!(claims.len() > 6 && claims.len() <= 6 + left.len(), "only what is left over: {left:?}");
+    assert!(claims.len() > 6 && claims.len() <= 6 + left.len(), "only for pods that are left over: {left:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_ever() {
+async fn lost_nomination_is_restored_a_limited_number_of_times() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(1).await;
@@ -84,16 +87,18 @@ async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_
     let name = claim.metadata.name.as_deref().expect("a name");
     world.launch(&claim).await;
     world.pass(1).await;
-    // A taint that the scheduler minds and that says nothing about how far the node is: nobody binds the pod here.
+    // The pod does not tolerate this taint, so it stays pending; the taint does not count for whether the node is
+    // open.
     world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
     nomination::write_nominations(&world.context, name).await;
-    let forget = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
-    let forget = async || world.pods_api().patch_status("p0", &PatchParams::default(), &forget).await;
+    let clear_nomination = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
+    let clear_nomination =
+        async || world.pods_api().patch_status("p0", &PatchParams::default(), &clear_nomination).await;
     let nominated = async || {
         let pod = world.pods_api().get("p0").await.expect("a pod");
         pod.status.and_then(|status| status.nominated_node_name)
     };
-    forget().await.expect("patched");
+    clear_nomination().await.expect("patched");
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(nominated().await, None, "the node is closed");
     world.open(name).await;
@@ -102,16 +107,16 @@ async fn a_name_that_is_gone_is_written_again_when_the_node_is_open_but_not_for_
         tokio::time::sleep(Duration::from_millis(100)).await;
         if nominated().await.as_deref() == Some(name) {
             written_again += 1;
-            forget().await.expect("patched");
+            clear_nomination().await.expect("patched");
         }
     }
-    // Whoever takes it back, the scheduler or this test, has the last word in the end.
+    // The number of repeated nominations is limited.
     assert!((1..=4).contains(&written_again), "{written_again} times");
 }
 
-/// A pod whose node opens full of another that stays. Whether it gets a second node although it bears the name of the first,
-/// which the scheduler never takes away.
-async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
+/// Opens a node whose capacity another pod uses. Returns whether its planned pod gets a second node although the
+/// nomination of the first one is never removed.
+async fn is_planned_again_despite_nomination(is_nominated_by_us: bool) -> bool {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(1).await;
@@ -120,22 +125,23 @@ async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
     let name = claim.metadata.name.as_deref().expect("a name");
     let node = world.launch(&claim).await;
     world.pass(1).await;
-    let stays = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
-    let stays = async || world.pods_api().patch_status("p0", &PatchParams::default(), &stays).await;
-    if is_named_by_us {
+    let keep_nomination = Patch::Merge(json!({"status": {"nominatedNodeName": name}}));
+    let keep_nomination =
+        async || world.pods_api().patch_status("p0", &PatchParams::default(), &keep_nomination).await;
+    if is_nominated_by_us {
         nomination::write_nominations(&world.context, name).await;
     } else {
-        stays().await.expect("patched");
+        keep_nomination().await.expect("patched");
     }
-    let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
+    let all = node.status.and_then(|status| status.allocatable).expect("allocatable")["cpu"].0.clone();
     let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
-    let intruder =
+    let other_pod =
         json!({"nodeName": name, "containers": containers, "tolerations": [{"operator": "Exists"}]});
-    world.pod("intruder", json!({ "spec": intruder })).await;
+    world.pod("intruder", json!({ "spec": other_pod })).await;
     world.open(name).await;
     for _ in 0..4 {
         world.pass(15).await;
-        stays().await.expect("patched");
+        keep_nomination().await.expect("patched");
         if world.claims().await.len() == 2 {
             return true;
         }
@@ -143,54 +149,55 @@ async fn is_planned_anew_although_named(is_named_by_us: bool) -> bool {
     false
 }
 
-/// A scheduler may leave the name on a pod that it does not try again: nothing that it waits for will happen.
+/// The kube-scheduler may keep the nomination of a pod that it does not retry.
 #[tokio::test(start_paused = true)]
-async fn a_pod_whose_place_others_took_for_good_is_planned_anew_although_it_bears_the_name() {
-    assert!(is_planned_anew_although_named(true).await);
+async fn pod_whose_capacity_was_taken_is_planned_again_despite_its_nomination() {
+    assert!(is_planned_again_despite_nomination(true).await);
 }
 
-/// What was kept for a pod that is gone is no place for its successor if others came first.
+/// A successor does not inherit a reservation whose capacity other pods use.
 #[tokio::test(start_paused = true)]
-async fn a_successor_is_not_sent_where_others_have_taken_the_room() {
+async fn successor_does_not_inherit_reservation_on_full_node() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(1).await;
     world.pass(3).await;
     let full = world.claims().await.remove(0).metadata.name.expect("a name");
     let node = world.launch(&world.claims().await[0]).await;
-    let all = node.status.and_then(|status| status.allocatable).expect("what it has")["cpu"].0.clone();
+    let all = node.status.and_then(|status| status.allocatable).expect("allocatable")["cpu"].0.clone();
     let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": all}}}]);
     let tolerations = json!([{"operator": "Exists"}]);
-    let stays = json!({"nodeName": full, "containers": containers, "tolerations": tolerations});
+    let spec = json!({"nodeName": full, "containers": containers, "tolerations": tolerations});
     world.delete_pod("p0").await;
-    world.pod("stays", json!({ "spec": stays })).await;
+    world.pod("stays", json!({ "spec": spec })).await;
     world.open(&full).await;
     world.deployment("web", 1).await;
     world.pass(5).await;
     let state = &world.context.state;
     let planned = state.reservations().remove(0);
     assert_ne!(planned.host, full);
-    // A command meant to move it to the node before that was full.
+    // A command planned to move the pod to the node before it was full.
     let pod = world.context.stores.pods.get_key(&planned.pod).expect("a pod");
     state.start_command([], [(&*pod, full.as_str())], world.context.clock.now());
     world.delete_pod(&planned.pod.name).await;
-    let mut places = BTreeSet::new();
+    let mut hosts = BTreeSet::new();
     for _ in 0..50 {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let of_successor = state.reservations().into_iter().filter(|place| place.uid != planned.uid);
-        places.extend(of_successor.map(|place| place.host));
+        let of_successor =
+            state.reservations().into_iter().filter(|reservation| reservation.uid != planned.uid);
+        hosts.extend(of_successor.map(|reservation| reservation.host));
     }
-    assert_eq!(places, BTreeSet::from([planned.host]));
+    assert_eq!(hosts, BTreeSet::from([planned.host]));
 }
 
-/// Names outlive the process that wrote them.
+/// Nominations outlive the process that wrote them.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_a_process_before_this_one_left_keeps_no_pod_waiting() {
-    assert!(is_planned_anew_although_named(false).await);
+async fn nomination_of_an_earlier_process_does_not_block_planning() {
+    assert!(is_planned_again_despite_nomination(false).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_node_that_is_gone_keeps_no_pod_waiting() {
+async fn nomination_of_a_deleted_node_does_not_block_planning() {
     let world = World::start().await;
     world.pods(1).await;
     world.pass(3).await;
@@ -202,7 +209,7 @@ async fn the_name_of_a_node_that_is_gone_keeps_no_pod_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_nomination_is_left_alone() {
+async fn nomination_by_another_process_is_not_changed() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(1).await;
@@ -219,7 +226,7 @@ async fn somebody_elses_nomination_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_nomination_goes_with_its_claim_and_the_pod_is_planned_anew() {
+async fn nomination_is_cleared_with_its_nodeclaim_and_the_pod_is_planned_again() {
     let world = World::start().await;
     let startup = json!([{"key": "example.com/wait", "effect": "NoSchedule"}]);
     world.pool("general", json!({"template": {"spec": {"startupTaints": startup}}})).await;
@@ -244,7 +251,7 @@ async fn a_nomination_goes_with_its_claim_and_the_pod_is_planned_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_something_else_has_to_open_is_not_named_yet() {
+async fn pods_are_not_nominated_before_startup_taints_are_removed() {
     let world = World::start().await;
     let startup = json!([{"key": "example.com/wait", "effect": "NoSchedule"}]);
     world.pool("general", json!({"template": {"spec": {"startupTaints": startup}}})).await;
@@ -263,7 +270,7 @@ async fn a_node_that_something_else_has_to_open_is_not_named_yet() {
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
-    // Whoever put the taint there takes it off; the pod is told as soon as somebody sees that.
+    // The startup taint is removed by its owner; the pod is nominated at the next reconcile.
     taints.retain(|taint| taint.key == "karpenter.sh/unregistered");
     let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");

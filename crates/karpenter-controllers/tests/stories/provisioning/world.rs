@@ -1,4 +1,4 @@
-//! An embedded cluster with provisioning and nothing else of Karpenter.
+//! An embedded cluster with the provisioner and no other controller of Karpenter.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::embedded::{OnTokio, clock, create, define_kinds};
+use crate::embedded::{TokioClock, clock, create, define_kinds};
 use crate::provisioning::cloud::Shop;
 use json_patch::merge;
 
@@ -47,17 +47,17 @@ impl World {
         Self::start_failing(0, change).await
     }
 
-    /// With another planner from now on.
-    pub(crate) async fn planned_by(mut self, planner: impl Planner + Send + 'static) -> Self {
+    /// Replaces the planner.
+    pub(crate) async fn with_planner(mut self, planner: impl Planner + Send + 'static) -> Self {
         self.planner = Arc::new(planner);
         self.restart().await;
         self
     }
 
-    /// The first `failures` attempts to create a claim are lost on their way.
+    /// The first `failures` requests to create a NodeClaim fail.
     pub(crate) async fn start_failing(failures: usize, change: impl FnOnce(&mut Context)) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let left = AtomicUsize::new(failures);
         let service = tower::service_fn(move |request: Request<Body>| {
             let is_create =
@@ -109,7 +109,7 @@ impl World {
         tokio::spawn(running);
     }
 
-    /// Karpenter dies and comes back, remembering nothing.
+    /// Restarts Karpenter with empty state.
     pub(crate) async fn restart(&mut self) {
         self.shutdown.request();
         let (stores, _) = Stores::watch(&self.client, self.context.cloud.node_class_kinds());
@@ -127,7 +127,7 @@ impl World {
         Api::default_namespaced(self.client.clone())
     }
 
-    /// A ready pool of on-demand nodes, and what `spec` says.
+    /// Creates a ready NodePool of on-demand nodes, patched with `spec`.
     pub(crate) async fn pool(&self, name: &str, spec: Value) -> NodePool {
         let requirement =
             json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]});
@@ -149,7 +149,7 @@ impl World {
         patch_status(&self.all::<NodePool>(), name, json!({"conditions": [condition]})).await;
     }
 
-    /// A pod of one CPU, and what `patch` says.
+    /// Creates a pod with one CPU, patched with `patch`.
     pub(crate) async fn pod(&self, name: &str, patch: Value) -> Pod {
         let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
         let mut pod = json!({
@@ -170,7 +170,7 @@ impl World {
         self.all::<NodeClaim>().list(&ListParams::default()).await.expect("listed").items
     }
 
-    /// Events of a reason, as `object: message`, sorted.
+    /// Events with this reason as `object: message`, sorted.
     pub(crate) async fn events(&self, reason: &str) -> Vec<String> {
         let events = self.all::<Event>().list(&ListParams::default()).await.expect("listed");
         let of_reason = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
@@ -189,13 +189,14 @@ impl World {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Launches a claim as a provider and the lifecycle would: a machine of its first instance type, and its node,
-    /// closed by the unregistered taint.
+    /// Launches a NodeClaim as the provider and the lifecycle controller would: the node has the first instance type
+    /// and the unregistered taint.
     pub(crate) async fn launch(&self, claim: &NodeClaim) -> Node {
         let name = claim.metadata.name.clone().expect("a name");
         let chosen = &instance_types(claim)[0];
         let types = karpenter_catalog::kwok::generic();
-        let sold = types.iter().find(|one| &*one.name == chosen.as_str()).expect("a type that is sold");
+        let instance_type =
+            types.iter().find(|one| &*one.name == chosen.as_str()).expect("a known instance type");
         let amounts = |list: &karpenter_model::resources::ResourceList| -> Value {
             list.iter()
                 .map(|(name, amount)| {
@@ -205,8 +206,9 @@ impl World {
                 .collect::<serde_json::Map<_, _>>()
                 .into()
         };
-        let (capacity, allocatable) = (amounts(&sold.capacity), amounts(&sold.allocatable()));
-        let id = format!("shop://{name}");
+        let (capacity, allocatable) =
+            (amounts(&instance_type.capacity), amounts(&instance_type.allocatable()));
+        let id = format!("test://{name}");
         let status = json!({"providerID": id, "capacity": capacity, "allocatable": allocatable});
         patch_status(&self.all::<NodeClaim>(), &name, status).await;
         let mut labels = claim.metadata.labels.clone().unwrap_or_default();
@@ -220,7 +222,7 @@ impl World {
         create(&self.all::<Node>(), node).await
     }
 
-    /// Opens a node to its pods.
+    /// Removes the taints that keep pods from the node.
     pub(crate) async fn open(&self, name: &str) {
         let node = self.all::<Node>().get(name).await.expect("a node");
         let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
@@ -230,7 +232,7 @@ impl World {
         self.all::<Node>().patch(name, &PatchParams::default(), &patch).await.expect("patched");
     }
 
-    /// Pods of one CPU, kept at this number.
+    /// Creates a Deployment of pods with one CPU.
     pub(crate) async fn deployment(&self, name: &str, replicas: usize) {
         let resources = json!({"requests": {"cpu": "1", "memory": "1Gi"}});
         let template = json!({"metadata": {"labels": {"app": name}},
@@ -258,7 +260,7 @@ impl World {
         self.all::<Node>().patch(node, &PatchParams::default(), &patch).await.expect("patched");
     }
 
-    /// Asks for the end of a claim that something still holds.
+    /// Deletes a NodeClaim that has a finalizer.
     pub(crate) async fn start_deleting_claim(&self, name: &str) {
         let patch = Patch::Merge(json!({"metadata": {"finalizers": ["karpenter.sh/termination"]}}));
         self.all::<NodeClaim>().patch(name, &PatchParams::default(), &patch).await.expect("patched");

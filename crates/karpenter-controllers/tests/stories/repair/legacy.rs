@@ -18,8 +18,8 @@ async fn unhealthy_node_is_terminated_without_regard_to_budgets_and_do_not_disru
     let node = world.node_of(first).await;
     // Policies with the action `Reboot` are ignored.
     let other = world.node_of(second).await;
-    world.kwok.sicken(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
-    world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+    world.kwok.inject_condition(&other, REBOOT_REQUIRED, "True", "Injected").await.expect("written");
+    world.kwok.inject_condition(&node, UNHEALTHY, "True", "Injected").await.expect("written");
     world.after(29).await;
     assert!(world.claim(first).await.is_some());
     world.until("the claim is deleted", async || world.claim(first).await, Option::is_none).await;
@@ -41,13 +41,13 @@ async fn repair_stops_above_20_percent_unhealthy_nodes() {
     let claims: Vec<String> = world.claims().await.into_keys().collect();
     for claim in &claims[..2] {
         let node = world.node_of(claim).await;
-        world.kwok.sicken(&node, UNHEALTHY, "True", "Injected").await.expect("written");
+        world.kwok.inject_condition(&node, UNHEALTHY, "True", "Injected").await.expect("written");
     }
     world.after(120).await;
     assert_eq!(world.claims().await.len(), 5);
     let events = world.events("NodeRepairBlocked").await;
     assert!(!events.is_empty());
-    world.kwok.heal(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
+    world.kwok.remove_condition(&world.node_of(&claims[0]).await, UNHEALTHY).await.expect("written");
     world.until("the other claim is deleted", async || world.claim(&claims[1]).await, Option::is_none).await;
     world.stop().await;
 }
@@ -131,12 +131,12 @@ fn invalid_repair_policies_are_an_error_at_start() {
     let legacy = Options { legacy_node_repair: true, ..on.clone() };
     let none = policies::Policies(Vec::new());
     let wrong = policies::Policies(vec![policies::without_fallback()]);
-    let said = |cloud: &policies::Policies, options: &Options| {
+    let check = |cloud: &policies::Policies, options: &Options| {
         Operator::check(cloud, options).err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(said(&none, &on).contains("but toy defines none"), "{}", said(&none, &on));
-    assert!(said(&wrong, &on).contains("no policy is the fallback"), "{}", said(&wrong, &on));
+    assert!(check(&none, &on).contains("but toy defines none"), "{}", check(&none, &on));
+    assert!(check(&wrong, &on).contains("no policy is the fallback"), "{}", check(&wrong, &on));
     for options in [legacy, gates("")] {
-        assert_eq!((said(&none, &options), said(&wrong, &options)), (String::new(), String::new()));
+        assert_eq!((check(&none, &options), check(&wrong, &options)), (String::new(), String::new()));
     }
 }

@@ -7,12 +7,12 @@ use karpenter_kwok::{REBOOT_REQUIRED, UNHEALTHY};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::repair::world::{World, boot_id, gates, said};
+use crate::repair::world::{World, boot_id, condition_of, gates};
 
 const REPAIR: &str = "NodeRepair=true";
 
 /// Five pods on five nodes.
-async fn five(pool: Value, template: Value) -> (World, Vec<String>) {
+async fn five_nodes(pool: Value, template: Value) -> (World, Vec<String>) {
     let world = World::start(gates(REPAIR)).await;
     world.pool("general", pool).await;
     world.spread("web", 5, template).await;
@@ -20,7 +20,7 @@ async fn five(pool: Value, template: Value) -> (World, Vec<String>) {
         let claims = world.claims().await;
         claims
             .into_iter()
-            .filter(|(_, claim)| said(claim, "Initialized").0 == "True")
+            .filter(|(_, claim)| condition_of(claim, "Initialized").0 == "True")
             .map(|(name, _)| name)
             .collect()
     };
@@ -29,9 +29,9 @@ async fn five(pool: Value, template: Value) -> (World, Vec<String>) {
     (world, names)
 }
 
-async fn sicken(world: &World, claim: &str, condition: &str) -> String {
+async fn inject_condition(world: &World, claim: &str, condition: &str) -> String {
     let node = world.node_of(claim).await;
-    world.kwok.sicken(&node, condition, "True", "Injected").await.expect("written");
+    world.kwok.inject_condition(&node, condition, "True", "Injected").await.expect("written");
     node
 }
 
@@ -41,9 +41,9 @@ async fn names(world: &World) -> BTreeSet<String> {
 
 #[tokio::test(start_paused = true)]
 async fn unhealthy_node_is_deleted_after_its_replacement_is_created() {
-    let (world, claims) = five(json!({}), json!({})).await;
+    let (world, claims) = five_nodes(json!({}), json!({})).await;
     let unhealthy = &claims[2];
-    sicken(&world, unhealthy, UNHEALTHY).await;
+    inject_condition(&world, unhealthy, UNHEALTHY).await;
     world.after(25).await;
     assert_eq!(names(&world).await, claims.iter().cloned().collect(), "its toleration has not passed");
     let before = async || {
@@ -64,14 +64,14 @@ async fn unhealthy_node_is_deleted_after_its_replacement_is_created() {
 
 #[tokio::test(start_paused = true)]
 async fn repair_stops_while_too_many_nodes_are_unhealthy() {
-    let (world, claims) = five(json!({}), json!({})).await;
-    let first = sicken(&world, &claims[0], UNHEALTHY).await;
-    sicken(&world, &claims[1], UNHEALTHY).await;
+    let (world, claims) = five_nodes(json!({}), json!({})).await;
+    let first = inject_condition(&world, &claims[0], UNHEALTHY).await;
+    inject_condition(&world, &claims[1], UNHEALTHY).await;
     world.after(180).await;
     assert_eq!(names(&world).await, claims.iter().cloned().collect());
     let events = world.events("NodeRepairBlocked").await;
     assert!(events.iter().any(|(_, message)| message.contains("are unhealthy")), "{events:?}");
-    world.kwok.heal(&first, UNHEALTHY).await.expect("written");
+    world.kwok.remove_condition(&first, UNHEALTHY).await.expect("written");
     world.until("the other claim is deleted", async || world.claim(&claims[1]).await, Option::is_none).await;
     assert!(world.claim(&claims[0]).await.is_some());
     world.stop().await;
@@ -80,9 +80,9 @@ async fn repair_stops_while_too_many_nodes_are_unhealthy() {
 #[tokio::test(start_paused = true)]
 async fn budget_and_do_not_repair_block_repair_and_do_not_disrupt_does_not() {
     let closed = json!({"disruption": {"budgets": [{"nodes": "0", "reasons": ["Unhealthy"]}]}});
-    let (world, claims) = five(closed, json!({})).await;
+    let (world, claims) = five_nodes(closed, json!({})).await;
     let unhealthy = &claims[0];
-    let node = sicken(&world, unhealthy, UNHEALTHY).await;
+    let node = inject_condition(&world, unhealthy, UNHEALTHY).await;
     world.after(120).await;
     assert!(world.claim(unhealthy).await.is_some(), "no budget");
     let veto = |value: Value| json!({"metadata": {"annotations": {"karpenter.sh/do-not-repair": value}}});
@@ -102,9 +102,9 @@ async fn budget_and_do_not_repair_block_repair_and_do_not_disrupt_does_not() {
 #[tokio::test(start_paused = true)]
 async fn do_not_disrupt_pod_runs_until_the_grace_period_of_the_policy() {
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
-    let (world, claims) = five(json!({}), keep).await;
+    let (world, claims) = five_nodes(json!({}), keep).await;
     let unhealthy = &claims[0];
-    let node = sicken(&world, unhealthy, UNHEALTHY).await;
+    let node = inject_condition(&world, unhealthy, UNHEALTHY).await;
     let is_deleting = |claim: &Option<NodeClaim>| {
         claim.as_ref().is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
     };
@@ -123,9 +123,9 @@ async fn shorter_termination_grace_period_of_policy_and_nodepool_applies() {
     for (of_pool, bound) in [("1m", 45), ("35s", 35)] {
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         let pool = json!({"template": {"spec": {"terminationGracePeriod": of_pool}}});
-        let (world, claims) = five(pool, keep).await;
+        let (world, claims) = five_nodes(pool, keep).await;
         let unhealthy = &claims[0];
-        let node = sicken(&world, unhealthy, UNHEALTHY).await;
+        let node = inject_condition(&world, unhealthy, UNHEALTHY).await;
         let ending =
             async || world.claim(unhealthy).await.filter(|claim| claim.metadata.deletion_timestamp.is_some());
         let claim = world.until("it is deleted", ending, Option::is_some).await.expect("a claim");
@@ -153,11 +153,11 @@ async fn shorter_termination_grace_period_of_policy_and_nodepool_applies() {
 #[tokio::test(start_paused = true)]
 async fn not_ready_node_is_replaced_after_ten_minutes() {
     for status in ["False", "Unknown"] {
-        let (world, claims) = five(json!({}), json!({})).await;
+        let (world, claims) = five_nodes(json!({}), json!({})).await;
         let node = world.node_of(&claims[0]).await;
         let freeze = json!({"metadata": {"labels": {"kwok.x-k8s.io/stage": "unhealthy"}}});
         world.merge::<k8s_openapi::api::core::v1::Node>(&node, freeze).await;
-        world.kwok.sicken(&node, "Ready", status, "Injected").await.expect("written");
+        world.kwok.inject_condition(&node, "Ready", status, "Injected").await.expect("written");
         world.after(590).await;
         assert!(world.claim(&claims[0]).await.is_some(), "{status}: not yet");
         world.until("it is deleted", async || world.claim(&claims[0]).await, Option::is_none).await;
@@ -168,9 +168,9 @@ async fn not_ready_node_is_replaced_after_ten_minutes() {
 
 #[tokio::test(start_paused = true)]
 async fn node_is_replaced_after_two_reboots() {
-    let (world, claims) = five(json!({}), json!({})).await;
+    let (world, claims) = five_nodes(json!({}), json!({})).await;
     let unhealthy = &claims[0];
-    let node = sicken(&world, unhealthy, REBOOT_REQUIRED).await;
+    let node = inject_condition(&world, unhealthy, REBOOT_REQUIRED).await;
     let began = world.seconds();
     let mut boots = BTreeSet::new();
     loop {
@@ -197,19 +197,19 @@ async fn budget_of_one_allows_one_reboot_at_a_time() {
     world.spread("web", 10, json!({})).await;
     let claims: Vec<String> = world.claims().await.into_keys().collect();
     for claim in &claims[..2] {
-        sicken(&world, claim, REBOOT_REQUIRED).await;
+        inject_condition(&world, claim, REBOOT_REQUIRED).await;
     }
     let mut most = 0;
     let mut rebooted = BTreeSet::new();
     for _ in 0..600 {
         let now = world.claims().await;
-        let is = |claim: &NodeClaim, status: &str| said(claim, "Rebooting").0 == status;
+        let is = |claim: &NodeClaim, status: &str| condition_of(claim, "Rebooting").0 == status;
         most = most.max(now.values().filter(|claim| is(claim, "True")).count());
         for (name, claim) in now.iter().filter(|(_, claim)| is(claim, "False")) {
             if rebooted.insert(name.clone()) {
                 world
                     .kwok
-                    .heal(&world.node_of(&claim.name_any()).await, REBOOT_REQUIRED)
+                    .remove_condition(&world.node_of(&claim.name_any()).await, REBOOT_REQUIRED)
                     .await
                     .expect("written");
             }

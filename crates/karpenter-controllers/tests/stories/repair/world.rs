@@ -17,17 +17,17 @@ use karpenter_kwok::Kwok;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-pub(crate) use crate::embedded::said;
-use crate::embedded::{OnTokio, Sight, clock, define_kinds, is_running};
-use crate::faults::weather::Line;
+pub(crate) use crate::embedded::condition_of;
+use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, is_running};
+use crate::faults::fault_injection::FaultyConnection;
 use crate::rules::Rules;
 
 pub(crate) struct World {
-    sight: Sight,
+    view: ClusterView,
     pub(crate) kwok: Kwok,
     pub(crate) operator: Operator,
     /// The controllers' connection to the API server; rejects requests that their RBAC rules do not allow.
-    line: Line,
+    connection: FaultyConnection,
     cluster: Cluster,
     options: Options,
 }
@@ -38,39 +38,40 @@ pub(crate) fn gates(text: &str) -> Options {
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &ClusterView {
+        &self.view
     }
 }
 
 impl World {
     pub(crate) async fn start(options: Options) -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let cluster =
             Cluster::start(client.clone(), cluster::Options { clock, ..cluster::Options::default() }).await;
         let kwok = Kwok::generic(client.clone(), clock);
-        let line = Line::new(server, Rules::of_controllers(), 1);
-        let operator = operator(&line, &kwok, clock, &options).await;
-        let world = Self { sight: Sight::new(client, clock), kwok, operator, line, cluster, options };
+        let connection = FaultyConnection::new(server, Rules::of_controllers(), 1);
+        let operator = operator(&connection, &kwok, clock, &options).await;
+        let world =
+            Self { view: ClusterView::new(client, clock), kwok, operator, connection, cluster, options };
         world.create::<KWOKNodeClass>(json!({"metadata": {"name": "default"}})).await;
         world
     }
 
     /// Restarts the controllers.
     pub(crate) async fn restart(self) -> Self {
-        let Self { sight, kwok, operator: old, line, cluster, options } = self;
+        let Self { view, kwok, operator: old, connection, cluster, options } = self;
         old.stop().await;
-        let operator = operator(&line, &kwok, sight.clock, &options).await;
-        Self { sight, kwok, operator, line, cluster, options }
+        let operator = operator(&connection, &kwok, view.clock, &options).await;
+        Self { view, kwok, operator, connection, cluster, options }
     }
 
     pub(crate) async fn stop(self) {
-        assert_eq!(self.line.refused(), [""; 0], "deploy/rbac.yaml allows every request");
+        assert_eq!(self.connection.forbidden(), [""; 0], "deploy/rbac.yaml allows every request");
         self.operator.stop().await;
         self.cluster.stop().await;
     }
@@ -148,9 +149,9 @@ impl World {
     }
 }
 
-async fn operator(line: &Line, kwok: &Kwok, clock: Clock, options: &Options) -> Operator {
+async fn operator(connection: &FaultyConnection, kwok: &Kwok, clock: Clock, options: &Options) -> Operator {
     Operator::check(kwok, options).expect("valid options");
-    let mut operator = Operator::watch(line.client(), Arc::new(kwok.clone()), clock, options.clone());
+    let mut operator = Operator::watch(connection.client(), Arc::new(kwok.clone()), clock, options.clone());
     operator.start().await;
     operator
 }

@@ -10,7 +10,7 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_terminating};
 
 fn slow_stop(seconds: u32) -> Value {
     json!({"fake-kubelet/stop-seconds": seconds.to_string()})
@@ -39,7 +39,7 @@ async fn daemon_set(world: &World, name: &str, priority_class: Option<&str>) {
 #[tokio::test(start_paused = true)]
 async fn workloads_are_evicted_before_daemonset_pods_and_critical_pods_last() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     daemon_set(&world, "daemon", None).await;
     daemon_set(&world, "critical-daemon", Some("system-node-critical")).await;
     world.pod("web", "n1", json!({"metadata": {"annotations": slow_stop(3)}})).await;
@@ -86,7 +86,7 @@ async fn workloads_are_evicted_before_daemonset_pods_and_critical_pods_last() {
 #[tokio::test(start_paused = true)]
 async fn pod_disruption_budget_blocks_a_drain_until_it_allows_the_eviction() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
     world
         .create_in_default::<PodDisruptionBudget>(json!({"metadata": {"name": "web"},
@@ -120,7 +120,7 @@ async fn pod_disruption_budget_blocks_a_drain_until_it_allows_the_eviction() {
 #[tokio::test(start_paused = true)]
 async fn two_pod_disruption_budgets_of_one_pod_block_a_drain_with_an_event() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
     for name in ["one", "two"] {
         world
@@ -142,7 +142,7 @@ async fn two_pod_disruption_budgets_of_one_pod_block_a_drain_with_an_event() {
 #[tokio::test(start_paused = true)]
 async fn termination_deadline_overrides_pod_disruption_budgets_and_do_not_disrupt() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true",
         "fake-kubelet/stop-seconds": "1000"}}});
     world.pod("kept", "n1", keep).await;
@@ -178,7 +178,7 @@ async fn termination_deadline_overrides_pod_disruption_budgets_and_do_not_disrup
 #[tokio::test(start_paused = true)]
 async fn do_not_disrupt_with_a_duration_protects_a_pod_for_that_time() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "3m"}}});
     let pod = world.pod("web", "n1", keep).await;
     let started = pod.status.and_then(|status| status.start_time).expect("it started").0;
@@ -204,7 +204,10 @@ async fn do_not_disrupt_with_a_duration_protects_a_pod_for_that_time() {
         ("InvalidDoNotDisruptAnnotation", "bad", invalid),
     ] {
         let events = world.events(reason).await;
-        assert!(events.iter().any(|(about, said)| about == name && said.starts_with(words)), "{events:?}");
+        assert!(
+            events.iter().any(|(about, message)| about == name && message.starts_with(words)),
+            "{events:?}"
+        );
     }
     world.stop().await;
 }
@@ -212,7 +215,7 @@ async fn do_not_disrupt_with_a_duration_protects_a_pod_for_that_time() {
 #[tokio::test(start_paused = true)]
 async fn pods_are_evicted_when_their_durations_elapse_and_one_without_duration_blocks_the_drain() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     let mut started = world.clock.now();
     for (name, value) in [("one", "1m"), ("two", "2m"), ("ever", "true")] {
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": value}}});
@@ -243,7 +246,7 @@ async fn drain_stops_waiting_for_a_stuck_pod_after_a_minute() {
     let world = World::start().await;
     // The kubelet stops, so pods stay terminating; the instance still exists.
     let dies = json!({"metadata": {"annotations": {"fake-kubelet/dies-at": world.time_at(20)}}});
-    world.machine("n1", dies).await;
+    world.initialized_node("n1", dies).await;
     world.pod("stuck", "n1", json!({"spec": {"terminationGracePeriodSeconds": 5}})).await;
     world.sleep_until_second(25).await;
     world.delete::<Node>("n1").await;
@@ -253,6 +256,6 @@ async fn drain_stops_waiting_for_a_stuck_pod_after_a_minute() {
     let late = world.clock.now().duration_since(ends).as_secs();
     assert!((60..=70).contains(&late), "{late}");
     let claim = world.claim("n1").await.expect("the claim is held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
     world.stop().await;
 }

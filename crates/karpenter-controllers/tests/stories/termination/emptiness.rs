@@ -10,7 +10,7 @@ use karpenter_controllers::nodepool::RegistrationHealth;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::termination::world::{World, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_terminating};
 
 async fn world(disruption: Value) -> World {
     world_with(disruption, |disruption| disruption).await
@@ -41,7 +41,7 @@ fn is_tainted(node: &Option<Node>) -> bool {
 async fn empty_node_is_deleted_after_consolidate_after() {
     let world = world(json!({"consolidateAfter": "5m", "budgets": [{"nodes": "100%"}]})).await;
     for name in ["empty", "busy", "kept"] {
-        world.machine(name, json!({})).await;
+        world.initialized_node(name, json!({})).await;
     }
     world
         .merge::<Node>("kept", json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}))
@@ -64,7 +64,7 @@ async fn empty_node_is_deleted_after_consolidate_after() {
         .expect("held");
     let second = world.seconds();
     assert!((375..=386).contains(&second), "found within 10 s, validated after 15 s: {second}");
-    assert_eq!(said(&claim, "DisruptionReason"), ("True", "Empty".to_owned()));
+    assert_eq!(condition_of(&claim, "DisruptionReason"), ("True", "Empty".to_owned()));
     assert!(is_tainted(&world.node("empty").await));
     world.until_node_gone("empty").await;
     world.until("the claim is deleted", async || world.claim("empty").await, Option::is_none).await;
@@ -86,8 +86,8 @@ async fn empty_node_is_deleted_after_consolidate_after() {
 #[tokio::test(start_paused = true)]
 async fn budget_of_zero_blocks_emptiness() {
     let world = world(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "0"}]})).await;
-    world.machine("n1", json!({})).await;
-    world.machine("n2", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
+    world.initialized_node("n2", json!({})).await;
     world.sleep_until_second(600).await;
     assert!(!is_terminating(&world.claim("n1").await) && !is_terminating(&world.claim("n2").await));
     let events = world.events("DisruptionBlocked").await;
@@ -105,8 +105,8 @@ async fn budget_of_zero_blocks_emptiness() {
 #[tokio::test(start_paused = true)]
 async fn node_that_gets_a_pod_before_validation_is_not_disrupted() {
     let world = world(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})).await;
-    world.machine("n1", json!({})).await;
-    world.machine("n2", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
+    world.initialized_node("n2", json!({})).await;
     // Found within 10 s, validated 15 s later.
     world.sleep_until_second(12).await;
     world.pod("web", "n1", json!({})).await;
@@ -115,7 +115,7 @@ async fn node_that_gets_a_pod_before_validation_is_not_disrupted() {
     world.sleep_until_second(120).await;
     let claim = world.claim("n1").await;
     assert!(!is_terminating(&claim));
-    assert_eq!(said(&claim.expect("a claim"), "DisruptionReason").0, "");
+    assert_eq!(condition_of(&claim.expect("a claim"), "DisruptionReason").0, "");
     assert!(!is_tainted(&world.node("n1").await));
     world.stop().await;
 }
@@ -125,7 +125,7 @@ async fn stray_taints_of_an_earlier_process_are_removed() {
     let world = world(json!({"consolidateAfter": "Never"})).await;
     let taints = json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
         {"key": "team", "effect": "NoSchedule"}]}});
-    world.machine("n1", taints).await;
+    world.initialized_node("n1", taints).await;
     let node =
         world.until("the taint is removed", async || world.node("n1").await, |node| !is_tainted(node)).await;
     assert!(world.seconds() <= 11, "{}", world.seconds());

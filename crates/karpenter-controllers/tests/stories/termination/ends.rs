@@ -6,12 +6,14 @@ use karpenter_api::types::NodeClaim;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::termination::world::{World, is_ready, is_terminating, said};
+use crate::termination::world::{World, condition_of, is_ready, is_terminating};
 
 #[tokio::test(start_paused = true)]
 async fn deleting_a_node_terminates_its_claim_and_instance() {
     let world = World::start().await;
-    world.machine("n1", json!({"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}})).await;
+    world
+        .initialized_node("n1", json!({"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}))
+        .await;
     world.cloud.add("toy://n1", 3);
     let stays = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
     world.pod("stays", "n1", stays).await;
@@ -42,9 +44,9 @@ async fn deleting_a_node_terminates_its_claim_and_instance() {
     assert!((19..=22).contains(&took), "{took}");
     assert!(!world.cloud.has("toy://n1"));
     let claim = world.claim("n1").await.expect("held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
-    assert_eq!(said(&claim, "VolumesDetached"), ("True", "VolumesDetached".to_owned()));
-    assert_eq!(said(&claim, "InstanceTerminating"), ("True", "InstanceTerminating".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "VolumesDetached"), ("True", "VolumesDetached".to_owned()));
+    assert_eq!(condition_of(&claim, "InstanceTerminating"), ("True", "InstanceTerminating".to_owned()));
     world.stop().await;
 }
 
@@ -52,7 +54,7 @@ async fn deleting_a_node_terminates_its_claim_and_instance() {
 async fn volumes_are_waited_for_until_the_termination_deadline() {
     let world = World::start().await;
     for name in ["n1", "n2"] {
-        world.machine(name, json!({})).await;
+        world.initialized_node(name, json!({})).await;
         world
             .create::<VolumeAttachment>(json!({
                 "metadata": {"name": format!("of-{name}"), "finalizers": ["example.com/attacher"]},
@@ -70,12 +72,18 @@ async fn volumes_are_waited_for_until_the_termination_deadline() {
     world.sleep_until_second(80).await;
     for name in ["n1", "n2"] {
         let claim = world.claim(name).await.expect("a claim");
-        assert_eq!(said(&claim, "VolumesDetached"), ("Unknown", "AwaitingVolumeDetachment".to_owned()));
+        assert_eq!(
+            condition_of(&claim, "VolumesDetached"),
+            ("Unknown", "AwaitingVolumeDetachment".to_owned())
+        );
     }
     world.until_node_gone("n2").await;
     assert!((91..=98).contains(&world.seconds()), "{}", world.seconds());
     let claim = world.claim("n2").await.expect("a claim");
-    assert_eq!(said(&claim, "VolumesDetached"), ("False", "TerminationGracePeriodElapsed".to_owned()));
+    assert_eq!(
+        condition_of(&claim, "VolumesDetached"),
+        ("False", "TerminationGracePeriodElapsed".to_owned())
+    );
 
     world.sleep_until_second(150).await;
     assert!(world.node("n1").await.is_some());
@@ -90,8 +98,8 @@ async fn volumes_are_waited_for_until_the_termination_deadline() {
 async fn node_without_instance_is_not_drained() {
     let world = World::start().await;
     let never_ready = json!({"metadata": {"annotations": {"fake-kubelet/never-ready": "true"}}});
-    world.machine("n1", never_ready.clone()).await;
-    world.machine("n2", never_ready).await;
+    world.initialized_node("n1", never_ready.clone()).await;
+    world.initialized_node("n2", never_ready).await;
     for name in ["n1", "n2"] {
         let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
         world.pod(&format!("on-{name}"), name, keep).await;
@@ -129,7 +137,9 @@ async fn unmanaged_nodes_are_not_written() {
 #[tokio::test(start_paused = true)]
 async fn nodes_get_the_label_of_their_node_class() {
     let world = World::start().await;
-    world.machine("n1", json!({"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": null}}})).await;
+    world
+        .initialized_node("n1", json!({"metadata": {"labels": {"karpenter.kwok.sh/kwoknodeclass": null}}}))
+        .await;
     world
         .until(
             "the label",
@@ -147,7 +157,7 @@ async fn nodes_get_the_label_of_their_node_class() {
 #[tokio::test(start_paused = true)]
 async fn node_without_claim_is_drained_and_deleted() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.pod("web", "n1", json!({})).await;
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     world.all::<NodeClaim>().patch("n1", &PatchParams::default(), &patch).await.expect("patched");
@@ -162,7 +172,7 @@ async fn node_without_claim_is_drained_and_deleted() {
 #[tokio::test(start_paused = true)]
 async fn termination_continues_after_a_restart() {
     let mut world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.cloud.add("toy://n1", 4);
     let keep = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "2m"}}});
     world.pod("web", "n1", keep).await;
@@ -178,14 +188,14 @@ async fn termination_continues_after_a_restart() {
     assert!(!world.cloud.has("toy://n1"));
     assert!(world.find_pod("web").await.is_none());
     let claim = world.claim("n1").await.expect("held by its own finalizer");
-    assert_eq!(said(&claim, "Drained"), ("True", "Drained".to_owned()));
+    assert_eq!(condition_of(&claim, "Drained"), ("True", "Drained".to_owned()));
     world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_provider_call_is_retried() {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.cloud.fail_next(5);
     world.delete::<Node>("n1").await;
     world.until_node_gone("n1").await;

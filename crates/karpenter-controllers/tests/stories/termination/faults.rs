@@ -16,7 +16,7 @@ async fn panic_in_cost_mode_is_followed_by_compat_mode() {
     let disruption = json!({"consolidateAfter": CONCURRENT_WRITES_MAX, "budgets": [{"nodes": "100%"}]});
     let inspect = Arc::new(|_: &Cluster, rules: &Rules| assert!(rules.mode == Mode::Compat, "planted"));
     let world = world_with(disruption, |one| one.inspected_by(inspect)).await;
-    world.machine("empty", json!({})).await;
+    world.initialized_node("empty", json!({})).await;
     world.until("the empty node is deleted", async || world.claim("empty").await, is_terminating).await;
     assert!(world.context.metrics.planner_faults.with_label_values(&["cost", "panic"]).get() >= 1);
     let page = world.context.metrics.render();
@@ -38,7 +38,7 @@ async fn panic_with_one_candidate_costs_that_candidate() {
     });
     let world = world_with(disruption, |one| one.inspected_by(inspect)).await;
     for name in ["bad", "n1", "n2"] {
-        world.machine(name, json!({})).await;
+        world.initialized_node(name, json!({})).await;
     }
     for name in ["n1", "n2"] {
         world.until("an empty node is deleted", async || world.claim(name).await, is_terminating).await;
@@ -46,7 +46,7 @@ async fn panic_with_one_candidate_costs_that_candidate() {
     assert!(!is_terminating(&world.claim("bad").await));
     let record = world.context.journal.entries_after(0);
     assert!(
-        record.iter().any(|entry| entry.what == "1 nodes left alone because of a fault of the planner"),
+        record.iter().any(|entry| entry.what == "1 nodes are not disrupted because of a planner fault"),
         "{record:#?}"
     );
     world.stop().await;

@@ -17,7 +17,7 @@ fn is_tainted(node: &Option<Node>) -> bool {
 /// The node has a termination grace period of 60 s, the pod one of 30 s.
 async fn drain(pod: Value) {
     let world = World::start().await;
-    world.machine("n1", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
     world.pod("kept", "n1", pod).await;
     let began = world.seconds();
     let by = world.time_at(began + 60);

@@ -58,8 +58,8 @@ async fn nodepool_becomes_ready_with_its_node_class_and_counts_its_nodes() {
     assert_eq!(counted.nodes, Some(0));
     assert_eq!(counted.resources.map(|resources| resources.len()), Some(5));
 
-    world.machine("n1", json!({})).await;
-    world.machine("n2", json!({})).await;
+    world.initialized_node("n1", json!({})).await;
+    world.initialized_node("n2", json!({})).await;
     let counted = world
         .until(
             "both are counted",
@@ -90,7 +90,7 @@ async fn claims_are_migrated_to_the_current_hash_version() {
     let old = json!({"metadata": {"annotations": {"karpenter.sh/nodepool-hash": "1",
         "karpenter.sh/nodepool-hash-version": "v2"}}});
     for name in ["fresh", "drifted"] {
-        world.machine(name, json!({})).await;
+        world.initialized_node(name, json!({})).await;
         world.merge::<NodeClaim>(name, old.clone()).await;
     }
     let claims: Api<NodeClaim> = world.all();

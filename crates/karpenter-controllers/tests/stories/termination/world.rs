@@ -26,8 +26,8 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-pub(crate) use crate::embedded::said;
-use crate::embedded::{OnTokio, Sight, clock, define_kinds, epoch};
+pub(crate) use crate::embedded::condition_of;
+use crate::embedded::{ClusterView, TokioClock, clock, define_kinds, epoch};
 
 /// Instances by provider id, each with the number of delete calls that it takes to terminate it.
 #[derive(Clone, Default)]
@@ -130,7 +130,7 @@ impl CloudProvider for ToyCloud {
 }
 
 pub(crate) struct World {
-    sight: Sight,
+    view: ClusterView,
     pub(crate) cloud: ToyCloud,
     pub(crate) context: Context,
     shutdown: Shutdown,
@@ -139,17 +139,17 @@ pub(crate) struct World {
 }
 
 impl Deref for World {
-    type Target = Sight;
+    type Target = ClusterView;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &ClusterView {
+        &self.view
     }
 }
 
 impl World {
     pub(crate) async fn start() -> Self {
         let clock = clock();
-        let server = ApiServer::new(Config { clock: Arc::new(OnTokio(clock)), ..Config::default() });
+        let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
         let client = Client::new(server, "default");
         define_kinds(&client).await;
         let cluster = Cluster::start(client.clone(), Options { clock, ..Options::default() }).await;
@@ -158,7 +158,7 @@ impl World {
         stores.synced().await;
         let context = Context::new(client.clone(), stores, Arc::new(cloud.clone()), clock);
         let world = Self {
-            sight: Sight::new(client, clock),
+            view: ClusterView::new(client, clock),
             cloud,
             context,
             shutdown: Shutdown::default(),
@@ -209,7 +209,7 @@ impl World {
     }
 
     /// Creates an initialized claim of the NodePool `general`, with its node.
-    pub(crate) async fn machine(&self, name: &str, node: Value) -> NodeClaim {
+    pub(crate) async fn initialized_node(&self, name: &str, node: Value) -> NodeClaim {
         let id = format!("toy://{name}");
         self.cloud.add(&id, 1);
         let labels = json!({"karpenter.sh/nodepool": "general",

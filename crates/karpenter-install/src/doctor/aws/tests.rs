@@ -92,9 +92,9 @@ async fn every_aws_fault_is_reported() {
             });
         }),
         ("aws-instance-profile", Level::Fail, "neither", |_, _, class| class["spec"]["role"] = Value::Null),
-        ("aws-instance-profile", Level::Fail, "nobody", |_, _, class| {
+        ("aws-instance-profile", Level::Fail, "missing", |_, _, class| {
             class["spec"]["role"] = Value::Null;
-            class["spec"]["instanceProfile"] = json!("nobody");
+            class["spec"]["instanceProfile"] = json!("missing");
         }),
     ];
     for (check, level, text, damage) in cases {

@@ -1,5 +1,5 @@
-//! Instance types whose offerings differ in size: a launch uses an offering with enough capacity, so only
-//! those count.
+//! Instance types whose offerings differ in size. Only offerings with enough capacity count, because a launch
+//! uses one of them.
 
 use karpenter_model::plan::PlannedNode;
 

@@ -1,5 +1,5 @@
-//! The clusters: forty shapes of pods, packed in upstream's order on AWS types of 4 to 32 vCPU, of which each node then
-//! lost its own share between none and four fifths, forty percent altogether.
+//! The clusters of W7: 40 pod sizes, packed in upstream's order on AWS instance types of 4 to 32 vCPUs. Each node
+//! then loses between 0 and 80 % of its pods, 40 % in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,26 +23,26 @@ const POOL_LABEL: &str = "team";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Variant {
     Plain,
-    /// Every second Deployment of forty pods is spread over zones, with at most one pod per node.
+    /// Every second Deployment of 40 pods is spread over zones, with at most one pod per node.
     Constrained,
-    /// Ten pools, each with Deployments of its own.
+    /// Ten NodePools, each with its own Deployments.
     Pools,
-    /// Two Deployments on kwok's types, planned at least cost, of which three tenths of the pods went; at most a tenth
-    /// of the nodes may go at once. What the comparison with the original runs on a real control plane.
+    /// Two Deployments on kwok's instance types, planned in cost mode, that lost 30 % of their pods; the budget
+    /// allows 10 % of the nodes. The comparison with upstream runs this case on a real control plane.
     ScaledIn,
-    /// The same with the small pods spread over hosts, about one on each.
+    /// The same with the small pods spread over hosts, about one per host.
     ScaledInSpread,
 }
 
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) seed: u64,
-    /// About as many nodes as there are before pods go.
+    /// Approximate number of nodes before pods are removed.
     nodes: u32,
     variant: Variant,
 }
 
-/// Every case with at most so many pods.
+/// All cases with at most this number of pods.
 pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
     let mut cases = Vec::new();
     for (variant, label, sizes) in [
@@ -76,7 +76,7 @@ impl Case {
         if self.is_scaled_in() {
             return self.scaled_in();
         }
-        // How many pods fill a node depends on the seed: try with a few, then in proportion.
+        // The number of pods that fill a node depends on the seed: measure with a few pods, then scale.
         let trial = 2_000;
         let nodes = karpenter_scheduling::schedule(&self.problem(trial)).new_nodes.len().max(1) as u32;
         let problem = self.problem((trial * self.nodes).div_ceil(nodes));
@@ -90,7 +90,7 @@ impl Case {
         matches!(self.variant, Variant::ScaledIn | Variant::ScaledInSpread)
     }
 
-    /// What budgets allow in the next pass.
+    /// The nodes that budgets allow in the next pass.
     pub(crate) fn allow(&self, cluster: &mut Cluster) {
         if !self.is_scaled_in() {
             return;
@@ -103,7 +103,7 @@ impl Case {
 
     fn scaled_in(&self) -> Cluster {
         let each = match self.variant {
-            // Nearly every small pod has a node of its own.
+            // Nearly every small pod has its own node.
             Variant::ScaledInSpread => 500,
             _ => self.nodes * 1_000 / 75 / 2,
         };
@@ -119,7 +119,7 @@ impl Case {
         let mut cluster = apply::cluster_of_plan(&problem, &plan);
         let mut rng = SplitMix64::new(1_000 + self.seed);
         for prefix in ["default/small", "default/large"] {
-            // Any of them, and exactly so many.
+            // Random pods, but exactly this number.
             let mut order: Vec<(u64, String)> =
                 (0..each).map(|number| (rng.next(), format!("{prefix}-{number}"))).collect();
             order.sort_unstable();
@@ -171,7 +171,7 @@ impl Case {
     }
 }
 
-/// Shapes cut into Deployments of forty pods: number, name, pod and replicas.
+/// Deployments of 40 pods for each pod size: number, name, pod and replicas.
 fn deployments(shapes: &[PodGroup]) -> impl Iterator<Item = (usize, String, PodSpec, u32)> {
     let cut = shapes.iter().flat_map(|shape| {
         let count = shape.count();
@@ -195,7 +195,7 @@ fn retain(cluster: &mut Cluster, mut stays: impl FnMut(&NodePod) -> bool) {
     }
 }
 
-/// Takes pods off a node, and off its node.
+/// Removes pods from a node.
 fn retain_on(cluster: &mut Cluster, state_node: usize, stays: impl FnMut(&NodePod) -> bool) {
     let state_node = &mut cluster.state_nodes[state_node];
     let Some(at) = state_node.at else { return };
@@ -206,7 +206,7 @@ fn retain_on(cluster: &mut Cluster, state_node: usize, stays: impl FnMut(&NodePo
     cluster.problem.nodes[at].pods.retain(|_| next.next().copied().unwrap_or(true));
 }
 
-/// What no cluster for the remaining pods can cost less than.
+/// The lower bound of the price of a cluster for the remaining pods.
 pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
     for pod in cluster.problem.nodes.iter().flat_map(|node| &node.pods) {
@@ -219,7 +219,7 @@ pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     });
     let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Cost;
-    // With that much effort the bound is proved as far as it goes.
+    // With this effort the bound is as tight as the planner can prove.
     problem.options.effort = 10 * EFFORT_DEFAULT;
     karpenter_scheduling::schedule(&problem).lower_bound_per_hour
 }

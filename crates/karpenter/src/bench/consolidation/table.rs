@@ -1,4 +1,4 @@
-//! The results of W7: one row per run; JSON also has the way there.
+//! The results of W7: one row per run; JSON also has the price after each pass.
 
 use std::io::{self, BufWriter, Write};
 

@@ -1,4 +1,4 @@
-//! How nodes are called that the moves of a report launch: one name each, from the move that launches it to the last round.
+//! Names of the replacements in a report: one for each, the same in all rounds.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use karpenter_disruption::cluster::Cluster;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launched {
     count: usize,
-    /// Of the last round, in the order in which they are launched.
+    /// Of the last round, in the order of their launch.
     new: Vec<String>,
-    /// What the cluster calls them once they are there, with what they are called here.
+    /// Names in the report by names in the simulated cluster.
     names: BTreeMap<String, String>,
 }
 
 impl Launched {
-    /// A name that no other replacement has.
+    /// A new name.
     pub(super) fn next(&mut self) -> String {
         self.count += 1;
         format!("replacement-{}", self.count)
     }
 
-    /// They will be part of the next round's cluster.
+    /// Adds replacements, which are part of the next round's cluster.
     pub(super) fn launch(&mut self, names: impl Iterator<Item = String>) {
         self.new.extend(names);
     }
 
-    /// `cluster` is what the last round left behind: what was launched comes last in it.
+    /// `cluster` is the cluster after the last round; its replacements are the last nodes.
     pub(super) fn arrive(&mut self, cluster: &Cluster) {
         let first = cluster.state_nodes.len().saturating_sub(self.new.len());
         for (state_node, name) in cluster.state_nodes[first..].iter().zip(self.new.drain(..)) {

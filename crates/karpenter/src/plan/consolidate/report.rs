@@ -1,4 +1,4 @@
-//! What a consolidation came to, as plain values: the shape that programs read, described in docs/plan-output.md.
+//! The result of `karpenter plan --consolidate` as plain values: the JSON and YAML output described in docs/plan-output.md.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) struct NodeFacts {
     pub(crate) instance_type: Option<String>,
     pub(crate) zone: Option<String>,
     pub(crate) capacity_type: Option<String>,
-    /// `None`: nobody knows what it costs.
+    /// `None` if unknown.
     pub(crate) price: Option<f64>,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct TimingsReport {
     total_ms: f64,
 }
 
-/// Wall time of each stage of one run.
+/// Wall time of each stage.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
     pub(crate) read: Duration,
@@ -151,7 +151,7 @@ impl Report {
         }
         for command in &evaluation.commands {
             self.cost.hourly_after -= command.saving_per_hour();
-            // A static pool launches one for each from its template.
+            // A static NodePool launches one node for each candidate.
             let of_template = command.static_pool.as_ref().map_or(0, |_| command.candidates.len());
             self.stats.nodes_after += command.replacements.len() + of_template;
             self.stats.nodes_after -= command.candidates.len().min(self.stats.nodes_after);
@@ -163,7 +163,7 @@ impl Report {
             self.commands.push(report);
         }
         for command in &evaluation.dry_run_commands {
-            // The same rehearsal comes back in every round.
+            // Commands of the dry run are found again in every round.
             let is_known = self.commands.iter().any(|known| {
                 known.dry_run
                     && known
@@ -176,21 +176,21 @@ impl Report {
                 self.commands.push(command_report(number, true, cluster, command, &mut self.launched));
             }
         }
-        // Only the first round is about the cluster as it is.
+        // The lower bound is that of the cluster in the dump.
         if self.cost.lower_bound.is_none() {
             let bounds = evaluation.outcomes.iter().filter_map(|outcome| outcome.lower_bound_per_hour);
             self.cost.lower_bound = bounds.filter(|bound| *bound > 0.0).reduce(f64::max);
         }
     }
 
-    /// A bound for the cluster as it is, where no method that was asked had one.
+    /// Sets the lower bound of the cluster in the dump, if no method computed one.
     pub(crate) fn bound_by(&mut self, bound: impl FnOnce() -> Option<f64>) {
         if self.cost.lower_bound.is_none() {
             self.cost.lower_bound = bound();
         }
     }
 
-    /// The cluster that the moves so far leave behind.
+    /// Updates names with the cluster after the commands so far.
     pub(crate) fn apply(&mut self, cluster: &Cluster) {
         self.launched.arrive(cluster);
     }
@@ -211,7 +211,7 @@ impl Report {
         let cost = &mut self.cost;
         cost.saving = cost.hourly_before - cost.hourly_after;
         cost.saving_percent = percent(cost.saving, cost.hourly_before);
-        // A sum that leaves nodes out is no match for a bound that counts their pods.
+        // The price excludes nodes without a known price, whose pods the lower bound includes; there is no gap then.
         let bound = cost.lower_bound.filter(|_| unpriced_nodes(cluster).is_empty());
         cost.gap_percent = bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
         for price in [&mut cost.hourly_before, &mut cost.hourly_after, &mut cost.saving] {
@@ -231,7 +231,7 @@ impl Report {
     }
 }
 
-/// Nodes that are not on their way out.
+/// Nodes that are not being deleted.
 fn remaining_nodes(cluster: &Cluster) -> impl Iterator<Item = &StateNode> {
     cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion)
 }
@@ -263,10 +263,10 @@ fn command_report(
     let name_of = |node: usize| {
         cluster.problem.nodes.get(node).map(|one| launched.called(&one.name)).unwrap_or_default()
     };
-    let pods: std::collections::BTreeMap<usize, &StateNode> =
+    let state_node_of: std::collections::BTreeMap<usize, &StateNode> =
         cluster.state_nodes.iter().filter_map(|state_node| Some((state_node.at?, state_node))).collect();
     let moves = command.moves.iter().map(|(from, to)| {
-        let state_node = node_pods.get(&(from.node as usize));
+        let state_node = state_node_of.get(&(from.node as usize));
         let node_pod = state_node.and_then(|state_node| state_node.pods.get(from.pod as usize));
         MoveReport {
             pod: node_pod.map(|node_pod| node_pod.name.to_string()).unwrap_or_default(),
@@ -287,7 +287,7 @@ fn command_report(
         dry_run,
         candidates: state_nodes().map(|state_node| node_facts(cluster, state_node, launched)).collect(),
         moves: moves.collect(),
-        // Where pods of a static pool go is for its replacements to say; that they go is known.
+        // The targets of a static NodePool's pods are not planned, only counted.
         pods_moved: match command.static_pool {
             Some(_) => state_nodes().map(moving_pods).sum(),
             None => command.pods_moved(),
@@ -300,7 +300,7 @@ fn command_report(
     }
 }
 
-/// Names of nodes that count as free because nobody knows what they cost.
+/// Names of nodes without a known price; they count as 0.
 pub(crate) fn unpriced_nodes(cluster: &Cluster) -> Vec<&str> {
     let unknown = remaining_nodes(cluster).filter(|state_node| price_known(cluster, state_node).is_none());
     unknown.map(|state_node| state_node.node.as_deref().unwrap_or(&state_node.claim)).collect()
@@ -346,7 +346,7 @@ fn replacement_report(name: String, cluster: &Cluster, node: &PlannedNode) -> Re
     }
 }
 
-/// A static pool's replacement is made from the template; what it will be is for the provider to say.
+/// The instance type of a static NodePool's replacement is chosen by the provider at launch.
 fn template_report(name: String, pool: &str, replaced: &Candidate) -> ReplacementReport {
     ReplacementReport {
         name,
@@ -363,10 +363,10 @@ fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { rounded(part / whole * 100.0, 3) } else { 0.0 }
 }
 
-/// Sums of prices carry binary noise in the last digits, which nobody wants to diff.
+/// Removes rounding errors of binary fractions, so that outputs can be compared.
 fn rounded(number: f64, decimals: i32) -> f64 {
     let factor = 10_f64.powi(decimals);
     let scaled = (number * factor).round() / factor;
-    // Minus zero is zero.
+    // Turns -0.0 into 0.0.
     if scaled.is_finite() { scaled + 0.0 } else { number }
 }

@@ -6,8 +6,8 @@ use super::*;
 use crate::plan::consolidate::launched::Launched;
 use crate::plan::consolidate::report::{CostReport, MoveReport, NodeReport, StatsReport};
 
-fn machine(name: &str, kind: &str, price: f64) -> MachineReport {
-    MachineReport {
+fn node(name: &str, kind: &str, price: f64) -> NodeFacts {
+    NodeFacts {
         node: Some(format!("node-{name}")),
         node_claim: name.to_owned(),
         node_pool: Some("general".to_owned()),
@@ -25,7 +25,7 @@ fn report() -> Report {
         reason: "Underutilized",
         decision: "replace",
         dry_run: false,
-        candidates: vec![machine("a", "m5.2xlarge", 0.384), machine("b", "m5.2xlarge", 0.384)],
+        candidates: vec![node("a", "m5.2xlarge", 0.384), node("b", "m5.2xlarge", 0.384)],
         replacements: vec![ReplacementReport {
             name: "replacement-1".to_owned(),
             node_pool: "general".to_owned(),
@@ -59,7 +59,7 @@ fn report() -> Report {
         reason: "Empty",
         decision: "delete",
         dry_run: true,
-        candidates: vec![machine("d", "m5.large", 0.096)],
+        candidates: vec![node("d", "m5.large", 0.096)],
         replacements: Vec::new(),
         moves: Vec::new(),
         pods_moved: 0,
@@ -73,7 +73,7 @@ fn report() -> Report {
         mode: "cost",
         commands: vec![replaced, rehearsed],
         staying: vec![NodeReport {
-            machine: machine("c", "m5.large", 0.096),
+            facts: node("c", "m5.large", 0.096),
             reason: "PodAnnotated",
             message: "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/db-0)".to_owned(),
         }],
@@ -104,12 +104,12 @@ fn rendered(report: &Report, format: OutputFormat) -> String {
 }
 
 #[test]
-fn a_table_shows_every_move_and_why_the_others_stay() {
+fn table_has_every_command_and_why_other_nodes_stay() {
     expect![[r#"
         1 move: 2 of 4 nodes go, 1 new, 2 pod moves
         cost now     $0.9600/h  $700.80/month
         afterwards   $0.3840/h  $280.32/month  60.0% saved
-        dry run      $0.0960/h  would be saved by 1 move of pools on a dry run
+        dry run      $0.0960/h  would be saved by 1 move of NodePools on dry run
         lower bound  $0.3000/h  at most 28.0% above the cheapest possible
         as of        2026-01-01T12:00:00Z
 
@@ -129,13 +129,13 @@ fn a_table_shows_every_move_and_why_the_others_stay() {
 }
 
 #[test]
-fn a_wide_table_also_shows_where_each_pod_goes() {
+fn wide_table_has_target_of_each_pod() {
     let wide = rendered(&report(), OutputFormat::Wide);
     assert!(wide.contains("     default/web-2  node-b -> node-c\n"), "{wide}");
 }
 
 #[test]
-fn what_becomes_dearer_is_not_called_saved() {
+fn more_expensive_replacement_is_not_shown_as_saving() {
     let mut report = report();
     let drifted = &mut report.commands[0];
     (drifted.reason, drifted.saving, drifted.saving_percent) = ("Drifted", -0.192, -25.0);
@@ -146,7 +146,7 @@ fn what_becomes_dearer_is_not_called_saved() {
 }
 
 #[test]
-fn nothing_to_do_is_said_in_so_many_words() {
+fn empty_consolidation_says_nothing_to_do() {
     let mut report = report();
     report.commands.clear();
     report.staying.clear();
@@ -160,7 +160,7 @@ fn nothing_to_do_is_said_in_so_many_words() {
 }
 
 #[test]
-fn json_and_yaml_have_the_same_content_under_the_documented_names() {
+fn json_and_yaml_are_equal_and_have_documented_names() {
     expect![[r#"
         now: "2026-01-01T12:00:00Z"
         mode: cost

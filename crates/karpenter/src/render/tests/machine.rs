@@ -1,4 +1,4 @@
-//! Snapshots of the formats for programs.
+//! Snapshots of JSON and YAML.
 
 use expect_test::expect;
 

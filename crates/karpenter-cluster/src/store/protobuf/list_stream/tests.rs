@@ -26,9 +26,9 @@ fn lines(bytes: &[u8], size: usize) -> Result<Vec<Value>, Error> {
 }
 
 #[test]
-fn a_list_begins_a_watch_however_it_is_cut() {
-    let whole = lines(PODS, usize::MAX).expect("understood");
-    let list: Value = serde_json::from_slice(&to_json::object(PODS).expect("understood")).expect("JSON");
+fn list_is_converted_independent_of_chunk_boundaries() {
+    let whole = lines(PODS, usize::MAX).expect("decoded");
+    let list: Value = serde_json::from_slice(&to_json::object(PODS).expect("decoded")).expect("JSON");
     let items = list["items"].as_array().expect("items");
     let (last, added) = whole.split_last().expect("lines");
     assert_eq!(added.len(), items.len());
@@ -36,27 +36,31 @@ fn a_list_begins_a_watch_however_it_is_cut() {
         assert_eq!(line["type"], "ADDED");
         let mut object = line["object"].clone();
         let types = object.as_object_mut().map(|object| (object.remove("apiVersion"), object.remove("kind")));
-        assert_eq!(types, Some((Some(json!("v1")), Some(json!("Pod")))), "which the list has, not its items");
+        assert_eq!(
+            types,
+            Some((Some(json!("v1")), Some(json!("Pod")))),
+            "the list has the type, not its items"
+        );
         assert_eq!(&object, item);
     }
     assert_eq!(last["type"], "BOOKMARK");
     assert_eq!(last["object"]["metadata"]["resourceVersion"], list["metadata"]["resourceVersion"]);
     for size in [1, 3, 7, 1000] {
-        assert_eq!(lines(PODS, size).expect("understood"), whole, "in pieces of {size}");
+        assert_eq!(lines(PODS, size).expect("decoded"), whole, "in chunks of {size}");
     }
 }
 
 #[test]
-fn a_list_that_is_cut_off_never_says_that_this_was_all() {
+fn truncated_list_has_no_final_bookmark() {
     let cut = lines(&PODS[..PODS.len() / 2], 100).expect_err("cut off");
-    assert_ne!(cut.kind(), std::io::ErrorKind::InvalidData, "protobuf is not to blame");
+    assert_ne!(cut.kind(), std::io::ErrorKind::InvalidData, "it is no decoding error");
     let other = lines(STATUS, 100).expect_err("no list");
     assert_eq!(other.kind(), std::io::ErrorKind::InvalidData);
 }
 
 proptest! {
     #[test]
-    fn whatever_comes_nothing_breaks(at in 0..PODS.len(), byte: u8, cut in 0..PODS.len()) {
+    fn malformed_input_does_not_panic(at in 0..PODS.len(), byte: u8, cut in 0..PODS.len()) {
         let mut bytes = PODS.to_vec();
         bytes[at] = byte;
         for bytes in [&bytes[..], &PODS[..cut]] {
@@ -66,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn only_watches_that_begin_with_everything_are_lists() {
+fn only_watches_with_initial_events_become_lists() {
     let cases = [
         (
             "/api/v1/pods?&watch=true&timeoutSeconds=290&allowWatchBookmarks=true&sendInitialEvents=true\
@@ -87,7 +91,7 @@ fn only_watches_that_begin_with_everything_are_lists() {
     }
 }
 
-/// A server of some version that answers lists and watches with what was recorded, and keeps what it was asked.
+/// A server of this version that answers lists and watches with recorded responses and records requests.
 fn server(minor: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let path = request.uri().to_string();
@@ -110,8 +114,8 @@ fn server(minor: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
     Client::new(service, "default")
 }
 
-/// What a watcher sees first, and what the server was asked for it.
-async fn first_look(minor: &'static str) -> (Vec<String>, Vec<String>) {
+/// The first events that a watcher gets, and the requests that the server got.
+async fn initial_events(minor: &'static str) -> (Vec<String>, Vec<String>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let api = Api::<Pod>::all(protobuf_client(&server(minor, asked.clone()), |_| {}));
     let config = watcher::Config::default().streaming_lists();
@@ -128,11 +132,11 @@ async fn first_look(minor: &'static str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_watcher_sees_the_same_of_servers_that_write_lists_well_and_of_others() {
-    let (of_list, asked) = first_look("35+").await;
+async fn watcher_gets_the_same_events_from_old_and_new_servers() {
+    let (of_list, asked) = initial_events("35+").await;
     assert_eq!(of_list, ["init", "rich", "done"]);
     assert_eq!(asked, ["/version", "/api/v1/pods"]);
-    let (of_watch, asked) = first_look("32").await;
+    let (of_watch, asked) = initial_events("32").await;
     assert_eq!(of_watch, of_list);
     assert_eq!(asked, ["/version", "watch"]);
 }

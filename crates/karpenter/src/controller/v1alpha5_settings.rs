@@ -1,7 +1,7 @@
-//! Settings of a Karpenter before v1 that are on the cluster still: read once, when this process starts, and used where
-//! nothing was said by flag or variable.
+//! Global settings of a v1alpha5 installation (ConfigMap `karpenter-global-settings`): read once at start, and used
+//! where no flag or variable is set.
 //!
-//! A ConfigMap that is not there or may not be read means no settings, never an error.
+//! If the ConfigMap does not exist or may not be read, there are no settings; that is not an error.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use karpenter_controllers::operator::Options;
@@ -17,19 +17,21 @@ pub(super) async fn read(client: &Client, namespace: &str) -> GlobalSettings {
         Ok(Some(map)) => map.data.unwrap_or_default(),
         Ok(None) => return GlobalSettings::default(),
         Err(error) => {
-            tracing::warn!(%error, "old settings in {namespace}/{GLOBAL_SETTINGS} cannot be read");
+            tracing::warn!(%error, "cannot read v1alpha5 settings in {namespace}/{GLOBAL_SETTINGS}");
             return GlobalSettings::default();
         }
     };
     let settings = GlobalSettings::read(&data);
-    tracing::info!("using old settings of {namespace}/{GLOBAL_SETTINGS} where nothing else is said");
+    tracing::info!(
+        "using v1alpha5 settings of {namespace}/{GLOBAL_SETTINGS} where no flag or variable is set"
+    );
     for note in &settings.notes {
         tracing::warn!("{GLOBAL_SETTINGS}: {note}");
     }
     settings
 }
 
-/// The arguments with old settings in the place of defaults.
+/// The arguments, with these settings instead of defaults.
 pub(super) fn complete(arguments: &ControllerArguments, settings: &GlobalSettings) -> ControllerArguments {
     let mut arguments = arguments.clone();
     let defaults = Options::default();
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn old_settings_stand_in_for_defaults_only() {
+    fn v1alpha5_settings_replace_defaults_only() {
         let settings = GlobalSettings {
             batch_max_duration: Some(Duration::from_secs(30)),
             batch_idle_duration: Some(Duration::from_secs(5)),

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::features::world::{World, create, with_gates};
 
 /// Kind, reason and message of all events of Karpenter.
-async fn status_and_reason(world: &World) -> BTreeSet<(String, String, String)> {
+async fn published_events(world: &World) -> BTreeSet<(String, String, String)> {
     let events = world.all::<Event>().list(&ListParams::default()).await.expect("listed").items;
     let of_karpenter = |event: &Event| event.reporting_component.as_deref() == Some("karpenter");
     let text = |text: Option<String>| text.unwrap_or_default();
@@ -44,19 +44,19 @@ async fn condition_changes_and_finalizers_are_published_as_events() {
         became_true("NodeClaim", "Ready"),
     ]
     .into();
-    let missing: Vec<_> = expected.difference(&status_and_reason(&world).await).cloned().collect();
+    let missing: Vec<_> = expected.difference(&published_events(&world).await).cloned().collect();
     assert!(missing.is_empty(), "{missing:#?}");
     let claim = world.claims().await.remove(0).metadata.name.expect("a name");
     world.all::<NodeClaim>().delete(&claim, &DeleteParams::default()).await.expect("deleted");
     world.sleep(60).await;
-    let status_and_reason = status_and_reason(&world).await;
+    let published_events = published_events(&world).await;
     let drained = became_true("NodeClaim", "Drained");
-    assert!(status_and_reason.contains(&drained), "{status_and_reason:#?}");
+    assert!(published_events.contains(&drained), "{published_events:#?}");
     for kind in ["NodeClaim", "Node"] {
         let finalized = "Finalized karpenter.sh/termination".to_owned();
         assert!(
-            status_and_reason.contains(&(kind.to_owned(), "Finalized".to_owned(), finalized)),
-            "{kind}: {status_and_reason:#?}"
+            published_events.contains(&(kind.to_owned(), "Finalized".to_owned(), finalized)),
+            "{kind}: {published_events:#?}"
         );
     }
 }
@@ -68,11 +68,11 @@ async fn condition_events_are_not_published_without_observability() {
     world.deployment("web", 1).await;
     world.sleep(60).await;
     assert_eq!(world.claims().await.len(), 1);
-    let status_and_reason = status_and_reason(&world).await;
-    assert!(status_and_reason.iter().any(|(_, reason, _)| reason == "Nominated"), "{status_and_reason:#?}");
+    let published_events = published_events(&world).await;
+    assert!(published_events.iter().any(|(_, reason, _)| reason == "Nominated"), "{published_events:#?}");
     assert!(
-        !status_and_reason.iter().any(|(_, _, words)| words.starts_with("Status condition")),
-        "{status_and_reason:#?}"
+        !published_events.iter().any(|(_, _, words)| words.starts_with("Status condition")),
+        "{published_events:#?}"
     );
 }
 
@@ -88,7 +88,7 @@ async fn pod_with_resource_claims_gets_an_event_and_does_not_block_others() {
     assert_eq!(world.claims().await.len(), 1);
     let words = "Failed to schedule pod, pod has Dynamic Resource Allocation requirements that are not yet \
         supported by Karpenter";
-    let status_and_reason = status_and_reason(&world).await;
+    let published_events = published_events(&world).await;
     let expected = ("Pod".to_owned(), "FailedScheduling".to_owned(), words.to_owned());
-    assert!(status_and_reason.contains(&expected), "{status_and_reason:#?}");
+    assert!(published_events.contains(&expected), "{published_events:#?}");
 }

@@ -1,4 +1,4 @@
-//! A sleep that could not launch anything is not planned again until something changes.
+//! A pass without effect is not planned again until something changes.
 
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodePool;

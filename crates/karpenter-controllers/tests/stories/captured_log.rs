@@ -1,4 +1,4 @@
-//! What is logged while a story is told.
+//! Captures log lines during a test.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,22 +8,22 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Listens until it is dropped, on the thread of its story.
-pub(crate) struct Heard {
+/// Captures the log lines of the current thread until it is dropped.
+pub(crate) struct CapturedLog {
     lines: Lines,
     _listening: DefaultGuard,
 }
 
 type Lines = Arc<Mutex<Vec<(Level, String)>>>;
 
-impl Heard {
-    pub(crate) fn listen() -> Self {
+impl CapturedLog {
+    pub(crate) fn start() -> Self {
         let lines = Lines::default();
-        let listening = tracing::subscriber::set_default(Listener { lines: lines.clone() });
+        let listening = tracing::subscriber::set_default(CapturingSubscriber { lines: lines.clone() });
         Self { lines, _listening: listening }
     }
 
-    /// Lines of the level that begin so, each with its fields.
+    /// The lines of this level that start with `begin`, with their fields.
     pub(crate) fn lines(&self, level: Level, begin: &str) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let of_level = lines.iter().filter(|(of, line)| *of == level && line.starts_with(begin));
@@ -31,11 +31,11 @@ impl Heard {
     }
 }
 
-struct Listener {
+struct CapturingSubscriber {
     lines: Lines,
 }
 
-impl Subscriber for Listener {
+impl Subscriber for CapturingSubscriber {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -68,7 +68,7 @@ struct Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Nothing is ever wrong with writing to a string.
+        // Writing to a string cannot fail.
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),

@@ -1,4 +1,4 @@
-//! Ways to the API server: one that is counted, and one that leads nowhere once a process is to end.
+//! Clients of the API server for tests: one that counts requests, and one that simulates a crash of the process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,23 +10,23 @@ use kube::Client;
 use kube::client::Body;
 use tower::{BoxError, Service, service_fn};
 
-/// When a process ends: with its n-th write that counts, before or after the server has taken it.
+/// When the process crashes: at its n-th write that counts, before or after the server applied it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Crash {
+pub(crate) struct WriteCrash {
     pub(crate) at_write: u32,
     pub(crate) is_written: bool,
 }
 
-/// Whether a process has ended.
+/// Whether the process has crashed. Clones share the state.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Death(Arc<AtomicBool>);
+pub(crate) struct CrashState(Arc<AtomicBool>);
 
-impl Death {
-    pub(crate) fn has_come(&self) -> bool {
+impl CrashState {
+    pub(crate) fn has_crashed(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn comes(&self) {
+    fn crash_now(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
@@ -35,30 +35,31 @@ pub(crate) fn is_write(request: &Request<Body>) -> bool {
     request.method() != Method::GET
 }
 
-/// Events are no writes that anything depends on.
+/// Events are left out, because nothing depends on them.
 pub(crate) fn is_write_but_event(request: &Request<Body>) -> bool {
     is_write(request) && !request.uri().path().contains("/events")
 }
 
-/// A way to the server that leads nowhere from the crash on.
+/// A client whose requests never return after the crash.
 pub(crate) fn crashing(
     server: ApiServer,
-    crash: Crash,
+    crash: WriteCrash,
     counts: fn(&Request<Body>) -> bool,
-    death: Death,
+    crash_state: CrashState,
 ) -> Client {
     let writes = Arc::new(AtomicU32::new(0));
     let service = service_fn(move |request: Request<Body>| {
-        let (mut server, writes, death) = (server.clone(), writes.clone(), death.clone());
+        let (mut server, writes, crash_state) = (server.clone(), writes.clone(), crash_state.clone());
         async move {
-            let is_last = counts(&request) && writes.fetch_add(1, Ordering::Relaxed) + 1 == crash.at_write;
-            if is_last && !crash.is_written || death.has_come() {
-                death.comes();
+            let is_crashing_write =
+                counts(&request) && writes.fetch_add(1, Ordering::Relaxed) + 1 == crash.at_write;
+            if is_crashing_write && !crash.is_written || crash_state.has_crashed() {
+                crash_state.crash_now();
                 return std::future::pending().await;
             }
             let answer = server.call(request).await;
-            if is_last {
-                death.comes();
+            if is_crashing_write {
+                crash_state.crash_now();
                 return std::future::pending().await;
             }
             answer.map_err(BoxError::from)
@@ -67,11 +68,11 @@ pub(crate) fn crashing(
     Client::new(service, "default")
 }
 
-/// Requests by method and path. Clones count together.
+/// Counts requests by method and path. Clones share the counts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted(Arc<Mutex<BTreeMap<String, u32>>>);
+pub(crate) struct RequestCounter(Arc<Mutex<BTreeMap<String, u32>>>);
 
-impl Counted {
+impl RequestCounter {
     pub(crate) fn client(&self, mut server: ApiServer) -> Client {
         let counted = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -83,7 +84,7 @@ impl Counted {
         Client::new(service, "default")
     }
 
-    /// What was counted so far; the count begins anew.
+    /// Returns the counts and resets them.
     pub(crate) fn take(&self) -> BTreeMap<String, u32> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! Rounds: which pods make claims, how many, and what is said about the others.
+//! Batches: for which pods NodeClaims are created, how many, and which events other pods get.
 
 use karpenter_api::types::NodeClaim;
 use karpenter_model::quantity::Quantity;
@@ -12,13 +12,13 @@ fn requested_cpu(claims: &[NodeClaim]) -> Quantity {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_pods_become_claims_in_one_batch_and_no_more_follow() {
+async fn one_batch_creates_nodeclaims_once_for_ten_pods() {
     let world = World::start().await;
     let pool = world.pool("general", json!({})).await;
     world.pods(10).await;
     world.pass(3).await;
     let claims = world.claims().await;
-    assert!(!claims.is_empty(), "one second of quiet ends the batch");
+    assert!(!claims.is_empty(), "the batch closes after one idle second");
     assert_eq!(requested_cpu(&claims), "10".parse().expect("a quantity"));
     for claim in &claims {
         assert!(claim.metadata.name.as_deref().expect("a name").starts_with("general-"));
@@ -36,11 +36,11 @@ async fn ten_pods_become_claims_in_one_batch_and_no_more_follow() {
     assert_eq!(journal.len(), 1, "{journal:#?}");
     assert!(journal[0].revision > 0 && journal[0].cost_after_per_hour > journal[0].cost_before_per_hour);
 
-    // Nobody launches the claims; they are still the pods' places.
+    // The NodeClaims are not launched, but keep their reservations.
     world.pass(120).await;
     assert_eq!(world.claims().await.len(), claims.len());
 
-    // Further pods need further claims, for themselves only.
+    // NodeClaims are created for additional pods only.
     for number in 10..20 {
         world.pod(&format!("p{number}"), json!({})).await;
     }
@@ -52,7 +52,7 @@ async fn ten_pods_become_claims_in_one_batch_and_no_more_follow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_launched_claim_keeps_its_pods_too() {
+async fn launched_nodeclaim_keeps_its_reservations() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(5).await;
@@ -66,14 +66,14 @@ async fn a_launched_claim_keeps_its_pods_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_respected_over_several_rounds() {
+async fn limits_are_respected_over_several_batches() {
     let world = World::start().await;
     world.pool("general", json!({"limits": {"cpu": "8"}})).await;
     let kwok = karpenter_catalog::kwok::generic();
     let largest_cpu = |claim: &NodeClaim| {
         let options = instance_types(claim);
-        let sold = kwok.iter().filter(|one| options.iter().any(|name| **name == *one.name));
-        sold.map(|one| one.capacity.get("cpu")).max().expect("an option")
+        let types = kwok.iter().filter(|one| options.iter().any(|name| **name == *one.name));
+        types.map(|one| one.capacity.get("cpu")).max().expect("an option")
     };
     for batch in 0..3 {
         for number in 0..5 {
@@ -89,7 +89,7 @@ async fn limits_are_respected_over_several_rounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_a_place_hears_why_once() {
+async fn unschedulable_pod_gets_one_event_with_the_reason() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world
@@ -119,18 +119,18 @@ async fn a_pod_without_a_place_hears_why_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_nobody_refused_make_no_claims() {
+async fn pods_that_are_not_marked_unschedulable_are_ignored() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pod("gated", json!({"spec": {"schedulingGates": [{"name": "wait"}]}})).await;
-    world.pod("other", json!({"spec": {"schedulerName": "somebody-else"}})).await;
+    world.pod("other", json!({"spec": {"schedulerName": "other-scheduler"}})).await;
     world.pass(60).await;
     assert_eq!(world.claims().await, []);
     assert_eq!(world.events("FailedScheduling").await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_are_used_only_while_they_may_launch() {
+async fn only_ready_dynamic_nodepools_of_the_provider_are_used() {
     let world = World::start().await;
     let pool = world.pool("general", json!({})).await;
     world.set_ready(&pool, "False").await;
@@ -144,11 +144,11 @@ async fn pools_are_used_only_while_they_may_launch() {
     assert!(failed[0].ends_with("no dynamic nodepools found"), "{failed:?}");
     world.set_ready(&pool, "True").await;
     world.pass(2).await;
-    assert_eq!(world.claims().await.len(), 1, "a pool that became ready is tried at once");
+    assert_eq!(world.claims().await.len(), 1, "a NodePool is used as soon as it is ready");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_matches_nothing_is_told_so() {
+async fn nodepool_without_instance_types_gets_an_event() {
     let world = World::start().await;
     let requirement = json!({"key": "kubernetes.io/arch", "operator": "In", "values": ["riscv"]});
     world.pool("empty", json!({"template": {"spec": {"requirements": [requirement]}}})).await;
@@ -159,26 +159,26 @@ async fn a_pool_that_matches_nothing_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_fail_again_and_again_are_made_ever_more_slowly() {
+async fn repeated_launch_failures_back_off() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.pods(3).await;
-    let mut made = 0;
+    let mut created = 0;
     let started = world.context.clock.now();
     for _ in 0..600 {
         for claim in world.claims().await {
-            made += 1;
+            created += 1;
             world.delete_claim(claim.metadata.name.as_deref().expect("a name")).await;
         }
         world.pass(1).await;
     }
     let minutes = world.context.clock.now().duration_since(started).as_mins();
     assert_eq!(minutes, 10);
-    assert!((3..=10).contains(&made), "{made} claims in ten minutes");
+    assert!((3..=10).contains(&created), "{created} claims in ten minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
+async fn pods_of_terminating_node_get_a_nodeclaim_before_eviction() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.deployment("web", 3).await;
@@ -197,12 +197,12 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
     world.pass(5).await;
     let new: Vec<NodeClaim> =
         world.claims().await.into_iter().filter(|claim| claim.metadata.name.as_ref() != Some(&old)).collect();
-    assert_eq!(new.len(), 1, "while the pods still run");
+    assert_eq!(new.len(), 1, "the pods still run");
     assert_eq!(world.pods_on(&old).await.len(), 3);
     let planned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(planned.len(), 3);
 
-    // They come back under other names, and take the places of their predecessors.
+    // Their successors inherit the reservations.
     for pod in world.pods_on(&old).await {
         world.delete_pod(pod.metadata.name.as_deref().expect("a name")).await;
         world.pass(2).await;
@@ -211,11 +211,11 @@ async fn pods_of_a_node_that_leaves_get_a_claim_before_they_are_evicted() {
     assert_eq!(world.claims().await.len(), 2);
     let returned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(returned.len(), 3);
-    assert!(returned.iter().all(|place| planned.iter().all(|before| before.uid != place.uid)));
+    assert!(returned.iter().all(|reservation| planned.iter().all(|before| before.uid != reservation.uid)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_finds_claims_in_flight_and_makes_no_others() {
+async fn restarted_process_uses_in_flight_nodeclaims() {
     let mut world = World::start().await;
     let four = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
     world.pool("general", json!({"template": {"spec": {"requirements": [four]}}})).await;
@@ -230,11 +230,11 @@ async fn a_restart_finds_claims_in_flight_and_makes_no_others() {
     world.restart().await;
     world.pass(60).await;
     assert_eq!(world.claims().await.len(), claims.len(), "one of them launched");
-    assert_eq!(world.context.state.reservations().len(), 10, "the pods have places again");
+    assert_eq!(world.context.state.reservations().len(), 10, "all pods have reservations again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_pods_are_planned_within_one_batch() {
+async fn thousand_pods_are_planned_in_one_batch() {
     let world = World::start().await;
     world.pool("general", json!({})).await;
     world.deployment("web", 1000).await;
@@ -247,7 +247,7 @@ async fn a_thousand_pods_are_planned_within_one_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_could_not_be_created_are_created_later_and_only_those() {
+async fn nodeclaims_that_failed_to_create_are_retried() {
     let world = World::start_failing(3, |_| {}).await;
     let four = json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["4"]});
     world.pool("general", json!({"template": {"spec": {"requirements": [four]}}})).await;
@@ -256,6 +256,6 @@ async fn claims_that_could_not_be_created_are_created_later_and_only_those() {
     let claims = world.claims().await;
     assert_eq!(claims.len(), 4, "three pods each");
     let first = &world.context.journal.entries_after(0)[0].what;
-    assert!(first.starts_with("launch 1 of 4 nodes for 10 pods"), "{first}");
+    assert!(first.starts_with("launched 1 of 4 nodes for 10 pods"), "{first}");
     assert_eq!(world.context.state.reservations().len(), 10);
 }
