@@ -328,6 +328,7 @@ impl fmt::Display for Verdict {
             } => write!(
                 f,
                 "Costs {price_per_hour:.4} $/h; its pods would cost {pods_elsewhere_per_hour:.4} elsewhere, its free capacity is worth {free_capacity_per_hour:.4}, moving {pods} pods is priced at {disruption_price_per_hour:.4}: stays"
+            ),
             Self::Fine => f.write_str("No command was found"),
         }
     }
