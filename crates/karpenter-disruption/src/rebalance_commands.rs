@@ -84,7 +84,6 @@ pub(crate) fn replan(
         price_before_per_hour: price_of(candidates),
         price_after_per_hour,
         termination_grace_period_secs: None,
-        is_low_yield: false,
     };
     restrict_to_cheaper_options(context, &mut command)?;
     check_saving(context.cluster, &command)?;

@@ -11,7 +11,7 @@ pub enum Mode {
     Compat,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub mode: Mode,
     /// Feature gate `SpotToSpotConsolidation`.
@@ -22,6 +22,8 @@ pub struct Settings {
     pub terminate_first_repair: bool,
     /// Work units of a search; equal numbers give equal commands on every machine.
     pub effort: u64,
+    /// Moving all pods of a NodePool has to save this share of its price.
+    pub saving_ratio: f64,
 }
 
 impl Default for Settings {
@@ -32,6 +34,7 @@ impl Default for Settings {
             terminate_first_drift: false,
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
+            saving_ratio: 0.05,
         }
     }
 }

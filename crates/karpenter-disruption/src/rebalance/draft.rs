@@ -1,13 +1,12 @@
-//! The fleet as it would be with the moves found so far carried out, and what further moves would look like there.
+//! The cluster as it would be with the moves found so far carried out, and what further moves would look like there.
 //!
 //! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
 //! node that was given pods is not taken away by the same plan, so no pod moves twice.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
-use karpenter_model::problem::{Mode, ReservedMode};
+use karpenter_model::problem::{Mobility, Mode, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::cluster::Cluster;
@@ -22,8 +21,6 @@ pub(crate) struct Move {
     pub(crate) moves: Vec<(BoundAt, Destination)>,
     pub(crate) price_before_per_hour: f64,
     pub(crate) price_after_per_hour: f64,
-    /// Sum of the candidates' reschedule costs.
-    pub(crate) trouble: f64,
 }
 
 impl Move {
@@ -47,12 +44,18 @@ impl Move {
             moves,
             price_before_per_hour: self.price_before_per_hour + other.price_before_per_hour,
             price_after_per_hour: self.price_after_per_hour + other.price_after_per_hour,
-            trouble: self.trouble + other.trouble,
         }
     }
 
-    pub(crate) fn saving_per_trouble(&self) -> f64 {
-        self.saving_per_hour() / self.trouble.max(1e-9)
+    /// A node that is deleted without a replacement.
+    pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Self {
+        Self {
+            sources: vec![source],
+            replacements: Vec::new(),
+            moves,
+            price_before_per_hour: draft.candidates[source].price_per_hour,
+            price_after_per_hour: 0.0,
+        }
     }
 }
 
@@ -60,8 +63,6 @@ impl Move {
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
-    /// Nodes it was allowed to use.
-    pub(crate) onto: Vec<usize>,
     removed_nodes: Vec<usize>,
     outcome: Outcome,
 }
@@ -78,12 +79,7 @@ pub(crate) struct Draft<'a> {
     nodes: usize,
     /// Groups of pods that wait; they have been given places, and only those without one are left in them.
     waiting: usize,
-    /// Answers since the last move that was committed: the same is asked for again when less will do.
-    answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
-
-/// Sources, receivers, effort.
-type Asked = (Vec<usize>, Vec<usize>, u64);
 
 impl<'a> Draft<'a> {
     /// Waiting pods are put where they will go anyway.
@@ -109,30 +105,7 @@ impl<'a> Draft<'a> {
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();
         let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
-        Self {
-            candidates,
-            node_of,
-            simulator,
-            is_open,
-            candidate_at,
-            nodes,
-            waiting,
-            answered: Mutex::default(),
-        }
-    }
-
-    /// A draft of its own that starts from the present one.
-    pub(crate) fn fork(&self) -> Self {
-        Self {
-            candidates: self.candidates,
-            node_of: self.node_of.clone(),
-            simulator: self.simulator.fork(),
-            is_open: self.is_open.clone(),
-            candidate_at: self.candidate_at.clone(),
-            nodes: self.nodes,
-            waiting: self.waiting,
-            answered: Mutex::default(),
-        }
+        Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
     }
 
     /// Nodes that may be given pods: those that exist and stay.
@@ -147,23 +120,6 @@ impl<'a> Draft<'a> {
     /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
     /// ones. `None` if a pod would have no place.
     pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
-        if mode != Mode::Cost {
-            return self.ask_anew(sources, onto, mode, effort);
-        }
-        let asked: Asked = (sources.to_vec(), onto.to_vec(), effort);
-        if let Some(known) = self.answered().get(&asked) {
-            return known.clone();
-        }
-        let found = self.ask_anew(sources, onto, mode, effort);
-        self.answered().insert(asked, found.clone());
-        found
-    }
-
-    fn answered(&self) -> MutexGuard<'_, BTreeMap<Asked, Option<Found>>> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask_anew(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         removed_nodes.sort_unstable();
         let reservation_credits = BTreeMap::new();
@@ -177,7 +133,26 @@ impl<'a> Draft<'a> {
             );
         }
         let one = self.read(sources, &outcome)?;
-        Some(Found { one, onto: onto.to_vec(), removed_nodes, outcome })
+        Some(Found { one, removed_nodes, outcome })
+    }
+
+    /// What would happen if these candidates were removed, with some of their pods on the given nodes and all others on
+    /// new ones. `None` if a pod would have no place.
+    pub(crate) fn ask_targets(
+        &self,
+        sources: &[usize],
+        targets: &[(BoundAt, usize)],
+        onto: &[usize],
+        mode: Mode,
+        effort: u64,
+    ) -> Option<Found> {
+        let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
+        removed_nodes.sort_unstable();
+        let reservation_credits = BTreeMap::new();
+        let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
+        let outcome = self.simulator.simulate_targets(&simulation_request, onto, targets);
+        let one = self.read(sources, &outcome)?;
+        Some(Found { one, removed_nodes, outcome })
     }
 
     fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
@@ -215,14 +190,18 @@ impl<'a> Draft<'a> {
             moves,
             price_before_per_hour: sum(|candidate| candidate.price_per_hour),
             price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
-            trouble: sum(|candidate| candidate.reschedule_cost),
             replacements,
         })
     }
 
+    /// The number of pods that have to move if a candidate is removed.
+    pub(crate) fn movable_pods(&self, candidate: usize) -> usize {
+        let node = self.simulator.problem().nodes.get(self.node_of[candidate]);
+        node.map_or(0, |node| node.pods.iter().filter(|pod| pod.mobility == Mobility::Moves).count())
+    }
+
     /// Takes a move for carried out.
     pub(crate) fn commit(&mut self, found: &Found) {
-        self.answered().clear();
         let reservation_credits = BTreeMap::new();
         self.simulator.commit(
             &simulation_request(&found.removed_nodes, Mode::Compat, 0, &reservation_credits),
