@@ -36,7 +36,7 @@ pub struct Step {
 
 #[derive(Debug, Clone, Default)]
 pub struct Rebalancing {
-    /// What may be done now, best saving per trouble first.
+    /// Commands that may be executed now, highest saving per disruption first.
     pub commands: Vec<Command>,
     pub price_now_per_hour: f64,
     /// With everything that was found carried out, budgets aside.

@@ -198,7 +198,8 @@ fn commands_of(plan: &Rebalancing) -> Vec<CommandMoves> {
 fn distant_pool_limits_do_not_change_result() {
     let launching = |plan: &Rebalancing| plan.commands.iter().any(|one| !one.replacements.is_empty());
     let mut clusters = (1..6).map(|seed| fragmented::fragmented(2_000, seed));
-    let free = clusters.find(|cluster| launching(&plan(cluster))).expect("a cluster for which nodes are launched");
+    let free =
+        clusters.find(|cluster| launching(&plan(cluster))).expect("a cluster for which nodes are launched");
     let mut limited = free.clone();
     for pool in &mut limited.problem.pools {
         pool.limits.set(CPU, 1_000_000_000);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_ask_for_nothing_may_pile_up_where_nobody_asks() {
+    fn pods_without_constraint_may_exceed_the_skew() {
         let mut tally = tally([2, 2, 2], 1);
         let mut heap = tally.no_shift();
         for _ in 0..3 {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_holds_no_more() {
+    fn unknown_domain_no_longer_holds() {
         let mut tally = tally([2, 2, 2], 1);
         let mut open = tally.no_shift();
         tally.take(&mut open, Some(&"a".into()));

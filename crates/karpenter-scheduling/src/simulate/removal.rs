@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The program is solved by column generation and rounded to whole nodes. Constraints over zones are decided
-//! in between ([`zones`]); whoever executes a removal simulates it first.
+//! in between ([`zones`]). The caller simulates a removal before it executes it.
 
 mod columns;
 mod groups;

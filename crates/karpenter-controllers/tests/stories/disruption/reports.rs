@@ -23,11 +23,11 @@ async fn disabled_consolidation_and_when_empty_policy_are_reported() {
         until_event_on_node_and_claim(
             &world,
             "Unconsolidatable",
-            "NodePool \"general\" until_event_on_node_and_claim consolidation disabled",
+            "NodePool \"general\" has consolidation disabled",
         )
         .await;
         set_disruption(&world, json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"})).await;
-        let words = "NodePool \"general\" until_event_on_node_and_claim consolidation policy WhenEmpty, but node is not empty";
+        let words = "NodePool \"general\" has consolidation policy WhenEmpty, but node is not empty";
         until_event_on_node_and_claim(&world, "Unconsolidatable", words).await;
         assert_eq!(world.decisions(), Vec::<String>::new());
         world.stop().await;
@@ -134,7 +134,7 @@ async fn do_not_disrupt_annotations_are_reported_as_blocking() {
     let free = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
     world.merge::<Node>(&node, free).await;
     let words = format!(
-        "Pod until_event_on_node_and_claim \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})"
+        "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})"
     );
     until_event_on_node_and_claim(&world, "DisruptionBlocked", &words).await;
     assert_eq!(world.decisions(), Vec::<String>::new());
@@ -240,7 +240,7 @@ async fn invalid_consolidation_annotation_is_reported_on_the_nodepool() {
     set_disruption(&world, consolidate_soon()).await;
     let events = async || world.events("InvalidConsolidationAnnotation").await;
     let events = world.until("a warning", events, |events| !events.is_empty()).await;
-    let words = "nodepool general: annotation karpenter.sh/consolidation-max-moves-per-hour: \"many\" cannot be used; \
+    let words = "nodepool general: annotation karpenter.sh/consolidation-max-moves-per-hour: \"many\" is invalid; \
         valid: a whole number, such as 100; consolidation moves no pods";
     assert_eq!(events, [("general".to_owned(), words.to_owned())]);
     world.sleep(600).await;

@@ -357,7 +357,7 @@ impl Master {
         self.work += (rows * rows) as u64 / 32;
     }
 
-    /// Computes inverse, values and duals anew.
+    /// Computes inverse, values and duals from scratch.
     fn refactor(&mut self) {
         self.pivots = 0;
         let rows = self.demand.len();
