@@ -1,5 +1,5 @@
 //! Checks and chores of this repository that cargo has no command for. `cargo run -p xtask -- tidy` checks the
-//! repository, `lower-words` and `shorten-exceptions` lower what `tidy` still allows, `charts` copies the
+//! repository, `shorten-exceptions` removes exceptions that `tidy` no longer needs, `charts` copies the
 //! CustomResourceDefinitions into the charts, `cases` counts the test cases of the AWS provider.
 
 mod cases;
@@ -9,13 +9,12 @@ mod tidy;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy|lower-words|shorten-exceptions|charts|cases";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy|shorten-exceptions|charts|cases";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let result = match (arguments.next().as_deref(), arguments.next()) {
         (Some("tidy"), None) => tidy::run(),
-        (Some("lower-words"), None) => tidy::lower_words().map(|()| true),
         (Some("shorten-exceptions"), None) => tidy::shorten_exceptions().map(|()| true),
         (Some("charts"), None) => charts::write(&tidy::root()).map(|()| true),
         (Some("cases"), None) => cases::write(&tidy::root()).map(|()| true),

@@ -98,7 +98,7 @@ pub enum ProfileError {
     Aws { call: &'static str, error: AwsError },
 }
 
-/// IAM returns `NoSuchEntity` for both a missing profile and a missing role; only the message tells which.
+/// IAM returns `NoSuchEntity` for both a missing profile and a missing role; only the message distinguishes them.
 fn is_role_not_found(error: &AwsError) -> bool {
     let message = error.message.to_ascii_lowercase();
     error.is_not_found() && message.contains("role") && !message.starts_with("instance profile")

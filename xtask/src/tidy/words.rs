@@ -1,23 +1,14 @@
 //! Rejects words of an earlier style in prose: the table "Say / not" of docs/glossary.md. Prose is comments and string
 //! literals of Rust sources, and Markdown outside of code spans and fenced blocks. Identifiers and other files are not
 //! read.
-//!
-//! Old text still has such words. `words_allowed.txt` has the number of hits that remain, by path prefix. More hits are an
-//! error, fewer too: so the numbers only fall. [`lower`] writes the lower numbers.
 
 mod prose;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use anyhow::{Context, Result};
 
 use super::Findings;
 
 const GLOSSARY: &str = "docs/glossary.md";
-const ALLOWED: &str = "xtask/src/tidy/words_allowed.txt";
 
 /// Text that quotes the words in order to define, explain or test them.
 const EXEMPT: [&str; 2] = [GLOSSARY, "xtask/src/tidy/words"];
@@ -25,7 +16,7 @@ const EXEMPT: [&str; 2] = [GLOSSARY, "xtask/src/tidy/words"];
 const EXEMPT_SECTION: (&str, &str) = ("CONTRIBUTING.md", "## Language");
 
 /// The word or phrase, and what to write instead. docs/glossary.md has the same table.
-const WORDS: [(&str, &str); 25] = [
+const WORDS: [(&str, &str); 29] = [
     ("API before v1", "v1alpha5 API (Provisioner, AWSNodeTemplate), v1beta1 API"),
     ("the old API", "v1alpha5 API"),
     ("of today", "v1, current"),
@@ -51,6 +42,10 @@ const WORDS: [(&str, &str); 25] = [
     ("ever more", "with increasing back-off"),
     ("fluid bound", "bound of the resource relaxation"),
     ("Go original", "upstream"),
+    ("tells", "shows, reports, distinguishes"),
+    ("a look", "an evaluation, a pass, a reconcile"),
+    ("doors", "gates"),
+    ("all but", "almost, except"),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,114 +56,9 @@ struct Hit {
     instead: &'static str,
 }
 
-pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
-    let hits = hits(root, files);
-    // The work tree first; after a commit, its last commit. A repository without history has no older commit.
-    let new = ["HEAD", "HEAD~1"].map(|base| {
-        let mut command = Command::new("git");
-        let diff = command.arg("-C").arg(root).args(["diff", "--unified=0", "--no-color", base]);
-        super::output(diff).map(|diff| added_lines(&diff)).unwrap_or_default()
-    });
-    compare(&allowances(&read_allowed(root)?)?, &hits, &new, findings);
-    Ok(())
-}
-
-/// Lines that a diff adds, by file and number.
-fn added_lines(diff: &str) -> BTreeSet<(PathBuf, usize)> {
-    let mut lines = BTreeSet::new();
-    let mut file = PathBuf::new();
-    for line in diff.lines() {
-        if let Some(name) = line.strip_prefix("+++ b/") {
-            file = name.into();
-        } else if let Some((_, range)) = line.strip_prefix("@@ ").and_then(|header| header.split_once('+')) {
-            let range = range.split(' ').next().unwrap_or_default();
-            let (start, count) = range.split_once(',').unwrap_or((range, "1"));
-            let (start, count) = (start.parse().unwrap_or(0), count.parse().unwrap_or(0));
-            lines.extend((start..start + count).map(|number| (file.clone(), number)));
-        }
-    }
-    lines
-}
-
-/// Writes the numbers of hits that are below their allowance. It never raises one.
-pub(crate) fn lower(root: &Path, files: &[PathBuf]) -> Result<()> {
-    let text = read_allowed(root)?;
-    let allowed = allowances(&text)?;
-    let hits = hits(root, files);
-    let found = by_prefix(&allowed, &hits);
-    let mut written: String =
-        text.lines().filter(|line| line.starts_with('#')).fold(String::new(), |all, line| all + line + "\n");
-    for (prefix, allowed) in &allowed {
-        let left = found.get(prefix.as_str()).map_or(0, Vec::len).min(*allowed);
-        if left > 0 {
-            writeln!(written, "{prefix} {left}")?;
-        }
-    }
-    std::fs::write(root.join(ALLOWED), written).context(ALLOWED)
-}
-
-fn read_allowed(root: &Path) -> Result<String> {
-    std::fs::read_to_string(root.join(ALLOWED)).context(ALLOWED)
-}
-
-/// The number of hits by path prefix: lines `<prefix> <number>`, without comments.
-fn allowances(text: &str) -> Result<BTreeMap<String, usize>> {
-    let rows = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    rows.map(|line| {
-        let (prefix, number) =
-            line.rsplit_once(' ').with_context(|| format!("{ALLOWED}: no number: {line}"))?;
-        let number = number.parse().with_context(|| format!("{ALLOWED}: not a number: {line}"))?;
-        Ok((prefix.trim().to_owned(), number))
-    })
-    .collect()
-}
-
-/// The hits by the longest prefix in the table; a file without one stands for itself.
-fn by_prefix<'a>(allowed: &'a BTreeMap<String, usize>, hits: &'a [Hit]) -> BTreeMap<&'a str, Vec<&'a Hit>> {
-    let mut groups: BTreeMap<&str, Vec<&Hit>> = BTreeMap::new();
-    for hit in hits {
-        let longest =
-            allowed.keys().filter(|prefix| hit.file.starts_with(prefix)).max_by_key(|prefix| prefix.len());
-        let prefix = longest.map_or_else(|| hit.file.to_str().unwrap_or_default(), String::as_str);
-        groups.entry(prefix).or_default().push(hit);
-    }
-    groups
-}
-
-/// `new` has sets of new lines; the hits in the first set that has any are named, else all hits.
-fn compare(
-    allowed: &BTreeMap<String, usize>,
-    hits: &[Hit],
-    new: &[BTreeSet<(PathBuf, usize)>],
-    findings: &mut Findings,
-) {
-    let mut groups = by_prefix(allowed, hits);
-    for prefix in allowed.keys() {
-        groups.entry(prefix).or_default();
-    }
-    for (prefix, hits) in groups {
-        let allowed = allowed.get(prefix).copied().unwrap_or_default();
-        if hits.len() > allowed {
-            let named = new
-                .iter()
-                .map(|lines| {
-                    hits.iter().filter(|hit| lines.contains(&(hit.file.clone(), hit.line))).collect()
-                })
-                .find(|named: &Vec<_>| !named.is_empty())
-                .unwrap_or_else(|| hits.iter().collect());
-            for Hit { file, line, word, instead } in named {
-                findings.error(format!("{}:{line}: \"{word}\": say instead: {instead}", file.display()));
-            }
-            findings.error(format!(
-                "{prefix}: {} words of the table \"Say / not\" in {GLOSSARY}, {allowed} allowed: reword new text",
-                hits.len()
-            ));
-        } else if hits.len() < allowed {
-            findings.error(format!(
-                "{ALLOWED}: lower {prefix} from {allowed} to {}, or run cargo run -p xtask -- lower-words",
-                hits.len()
-            ));
-        }
+pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) {
+    for Hit { file, line, word, instead } in hits(root, files) {
+        findings.error(format!("{}:{line}: \"{word}\": say instead: {instead}", file.display()));
     }
 }
 

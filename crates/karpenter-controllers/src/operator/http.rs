@@ -61,7 +61,7 @@ impl Port {
     pub async fn open(port: u16, pages: Pages) -> io::Result<Self> {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
             Ok(listener) => listener,
-            // Either IPv6 is not available, or the port is in use; the second attempt tells which.
+            // Either IPv6 is not available, or the port is in use; the second attempt shows which.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
         };
         let address = listener.local_addr()?;

@@ -74,7 +74,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Tells the cluster about all proposed commands.
+    /// Informs the cluster about all proposed commands.
     fn wait(&mut self) {
         let waiting = self.proposed.iter().map(|(command, awaits_budget)| ProposedCommand {
             method: command.method,

@@ -353,7 +353,7 @@ async fn efa_interfaces_only_if_requested() {
     assert_eq!(interfaces.len(), 4);
     assert!(interfaces.iter().all(|interface| interface.interface_type.as_deref() == Some("efa")));
     let found = world.provider.get(&machine.provider_id).await.unwrap();
-    assert_eq!(found.capacity["vpc.amazonaws.com/efa"].to_string(), "4", "EC2 tells the same later");
+    assert_eq!(found.capacity["vpc.amazonaws.com/efa"].to_string(), "4", "EC2 reports the same later");
 }
 
 #[tokio::test(start_paused = true)]
@@ -455,7 +455,7 @@ async fn capacity_blocks_and_interruptible_reservations() {
         assert_eq!((fleet.on_demand_allocation_strategy, fleet.spot_allocation_strategy), (None, None));
         assert_eq!(world.templates()[0].market_type.as_deref(), Some(market));
         let found = world.provider.get(&machine.provider_id).await.unwrap();
-        assert_eq!(found.labels[labels::AWS_CAPACITY_RESERVATION_TYPE], kind, "EC2 tells the same later");
+        assert_eq!(found.labels[labels::AWS_CAPACITY_RESERVATION_TYPE], kind, "EC2 reports the same later");
         assert_eq!(found.labels[labels::AWS_CAPACITY_RESERVATION_INTERRUPTIBLE], is_interruptible);
     }
 }

@@ -133,9 +133,7 @@ async fn do_not_disrupt_annotations_are_reported_as_blocking() {
     api.patch(&pod, &PatchParams::default(), &Patch::Merge(keep)).await.expect("patched");
     let free = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": null}}});
     world.merge::<Node>(&node, free).await;
-    let words = format!(
-        "Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})"
-    );
+    let words = format!("Pod has \"karpenter.sh/do-not-disrupt\" annotation (Pod=default/{pod})");
     until_event_on_node_and_claim(&world, "DisruptionBlocked", &words).await;
     assert_eq!(world.decisions(), Vec::<String>::new());
     world.stop().await;
