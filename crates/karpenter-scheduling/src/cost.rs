@@ -6,21 +6,32 @@
 
 mod blocks;
 mod bound;
+#[cfg(test)]
+mod bound_properties;
+mod boxes;
+mod counted;
 mod dive;
+mod farley;
+mod fractional;
+mod generation;
 mod grid;
+mod groups;
 mod hosts;
 mod items;
 mod knapsack;
 mod limits;
 mod merged;
+mod orders;
 mod pack;
+mod pricing;
 mod realize;
 mod relaxation;
+mod resources;
 mod shapes;
 mod share;
 mod simplex;
 mod slots;
-mod tables;
+mod smoothing;
 
 use std::collections::BTreeMap;
 
@@ -39,7 +50,7 @@ use items::Demands;
 pub(crate) use items::pins;
 use knapsack::Scratch;
 use merged::MergedRelaxation;
-use relaxation::{Effort, Relaxation};
+use relaxation::{Effort, Hint, Relaxation};
 use shapes::{NodeKind, Row};
 use slots::ReservedNodes;
 
@@ -64,15 +75,19 @@ const PROOF_EFFORT_FACTOR: u64 = 10;
 /// The maximum number of attempts to prove the bound.
 const PROOFS_MAX: usize = 60;
 /// The effort of [`estimate`].
-const ESTIMATE_EFFORT: Effort = Effort {
-    rounds: 400,
-    search_nodes: 2_500,
-    deep_passes: 300,
-    rows_max: 600,
-    work_max: 6_000_000,
-    has_tables: true,
-    proofs: 0,
-};
+const ESTIMATE_EFFORT: Effort =
+    Effort { rounds: 400, search_nodes: 2_500, rows_max: 600, work_max: 6_000_000, box_work: 0, proofs: 0 };
+
+/// Limits of column generation at the default effort: rounds, search nodes per kind, work units.
+const ROUNDS: usize = 200;
+const SEARCH_NODES: u64 = 300;
+const FIRST_RELAXATION_WORK: u64 = 3_000_000;
+/// Work units of further relaxations, per multiple of the default effort.
+const RELAXATION_WORK: u64 = 6_000_000;
+/// Searches grow up to this multiple of the default effort; then a larger effort means more rounds.
+const SEARCH_NODES_SCALE_MAX: u64 = 16;
+/// The maximum work of the box relaxation per row and kind.
+const BOX_WORK: u64 = 400;
 
 /// Work units per unit of effort.
 const WORK_PER_EFFORT: u64 = 3_000;
@@ -345,9 +360,9 @@ fn pack_items(
             continue;
         }
         let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds);
-        let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(effort), scratch) else {
-            break;
-        };
+        let hint = first.hint();
+        let relaxed = blocks::relax_blocks_from(rows, kinds, relaxation_effort(effort), hint, scratch);
+        let Some(relaxed) = relaxed else { break };
         bound = bound.max(relaxed.lower_bound);
         if effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR
             && let Some(merged) = bound::merged_relaxation(rows, kinds, relaxation_effort(effort), scratch)
@@ -407,6 +422,18 @@ impl FirstRelaxation {
         relaxed.lower_bound = relaxed.lower_bound.max(lower_bound);
         Some(Self::ByRow(relaxed))
     }
+
+    /// A start for a relaxation of the same rows with more effort.
+    fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::MergedRelaxation(_) => None,
+            Self::ByRow(relaxed) if relaxed.columns.is_empty() => None,
+            Self::ByRow(relaxed) => {
+                let columns = relaxed.columns.iter().map(|(kind, pods, _)| (*kind, pods.clone()));
+                Some(Hint { duals: relaxed.center.clone(), columns: columns.collect() })
+            }
+        }
+    }
 }
 
 /// The packing problem, twice: without zones for the relaxation, with zones for the packing.
@@ -422,8 +449,18 @@ struct PackingTask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Quick,
-    /// Also dives.
     Thorough,
+}
+
+impl Stage {
+    /// A packing is not improved further within this factor of the objective of the relaxation, or of its bound
+    /// if it is not solved.
+    fn acceptable_ratio(self) -> f64 {
+        match self {
+            Self::Quick => 1.0003,
+            Self::Thorough => OPTIMAL_COST_RATIO,
+        }
+    }
 }
 
 impl PackingTask {
@@ -459,17 +496,12 @@ impl PackingTask {
             let weights = if is_one {
                 relaxed.resource_prices
             } else {
-                relaxation::resource_prices(&own_rows, &own_kinds)
+                resources::resource_prices(&own_rows, &own_kinds)
             };
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
             let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
-            packer.target_price = share
-                * relaxed.lower_bound
-                * match stage {
-                    Stage::Quick => 1.0025,
-                    Stage::Thorough => OPTIMAL_COST_RATIO,
-                };
-            packer.is_diving = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
+            packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
+            packer.is_diving = effort >= EFFORT_DEFAULT && rows.len() <= DIVE_ROWS_MAX;
             bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
                 pod_counts: block.widened(bin.pod_counts),
@@ -580,21 +612,19 @@ fn relaxation_effort(effort: u64) -> Effort {
         return Effort {
             rounds: share(120, 6) as usize,
             search_nodes: share(300, 20),
-            deep_passes: share(40, 1) as usize,
             rows_max: 250,
             work_max: share(2_500_000, 25_000),
-            has_tables: false,
+            box_work: 0,
             proofs: 0,
         };
     }
     let scale = effort / EFFORT_DEFAULT;
     Effort {
-        rounds: (120 * scale as usize).min(2_000),
-        search_nodes: (300 * scale).min(20_000),
-        deep_passes: (40 * scale as usize).min(400),
+        rounds: ROUNDS * scale as usize,
+        search_nodes: SEARCH_NODES * scale.min(SEARCH_NODES_SCALE_MAX),
         rows_max: if scale > 1 { 600 } else { 250 },
-        work_max: 2_500_000 * scale,
-        has_tables: scale >= PROOF_EFFORT_FACTOR,
+        work_max: if scale > 1 { RELAXATION_WORK * scale } else { FIRST_RELAXATION_WORK },
+        box_work: BOX_WORK,
         proofs: if scale >= PROOF_EFFORT_FACTOR { PROOFS_MAX } else { 0 },
     }
 }
