@@ -501,7 +501,10 @@ impl PackingTask {
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
             let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
             packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
-            packer.is_diving = effort >= EFFORT_DEFAULT && rows.len() <= DIVE_ROWS_MAX;
+            // The columns of a relaxation without zones are small fractions in every zone: a dive has little
+            // to start from.
+            packer.is_diving = (stage == Stage::Thorough || effort >= EFFORT_DEFAULT && !self.is_zoned)
+                && rows.len() <= DIVE_ROWS_MAX;
             bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
                 pod_counts: block.widened(bin.pod_counts),

@@ -112,7 +112,11 @@ impl<'a> Packer<'a> {
             let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
             let mut bins = match start {
                 Start::Dive(columns, nearly_whole) => {
-                    let Some(bins) = self.dive(columns, nearly_whole, self.work_max) else { continue };
+                    let started = self.scratch.work;
+                    let dived = self.dive(columns, nearly_whole, self.work_max);
+                    // The work of a dive is not deducted from that of the improvement.
+                    self.work_max += self.scratch.work - started;
+                    let Some(bins) = dived else { continue };
                     remaining.fill(0);
                     bins
                 }

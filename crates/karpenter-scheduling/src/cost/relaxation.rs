@@ -49,6 +49,9 @@ pub(crate) struct Effort {
     pub(crate) proofs: usize,
 }
 
+/// The box relaxation stops after this much work in any case: catalogs with linear prices have many nearly
+/// equal kinds, and its bound is hardly above that of the resource relaxation.
+const BOX_WORK_MAX: u64 = 6_000_000;
 /// A bound within this factor of the objective is not proved again.
 const PROVED_RATIO: f64 = 1.0002;
 /// Searches that prove a bound have this many times the search nodes of the effort.
@@ -113,7 +116,7 @@ pub(crate) fn relax_from(
     if let Some(hint) = hint {
         (center, known) = (hint.duals, hint.columns);
     } else if effort.box_work > 0 {
-        let work_max = effort.box_work * (rows.len() * kinds.len()) as u64;
+        let work_max = box_work(rows, kinds, effort);
         let boxed = boxes::relax(rows, kinds, &start, &center, work_max, scratch);
         if boxed.lower_bound > lower_bound {
             (lower_bound, center) = (boxed.lower_bound, boxed.duals);
@@ -146,6 +149,11 @@ pub(crate) fn relax_from(
     })
 }
 
+/// The maximum work for the box relaxation: it grows with rows and kinds, up to a limit.
+fn box_work(rows: &[Row], kinds: &[NodeKind], effort: Effort) -> u64 {
+    (effort.box_work * (rows.len() * kinds.len()) as u64).min(BOX_WORK_MAX)
+}
+
 /// Dual prices of many rows from the box relaxation of groups of similar rows.
 fn of_groups(
     rows: &[Row],
@@ -158,7 +166,7 @@ fn of_groups(
     let groups = Groups::new(rows, GROUPS_MAX);
     let Some(start) = start_columns(&groups.rows, kinds) else { return duals };
     let priced = groups.rows.iter().map(|row| knapsack::weigh(weights, &row.requests)).collect::<Vec<_>>();
-    let work_max = effort.box_work * (groups.rows.len() * kinds.len()) as u64;
+    let work_max = box_work(&groups.rows, kinds, effort);
     let boxed = boxes::relax(&groups.rows, kinds, &start, &priced, work_max, scratch);
     groups.duals_of_rows(rows, &boxed.duals, weights)
 }
