@@ -300,18 +300,18 @@ fn pack_items(
     let mut zone_free_demands = Demands::default();
     let zone_free = items::rows(ledger, &items, &mut zone_free_demands, tier, items::Purpose::Values);
     let mut zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, true);
+    let is_zoned = items.iter().any(|item| item.added != item.added_without_zone);
     let mut is_flexible = true;
-    let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
+    let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     if relaxed.is_none() {
         // Some pods fit only on spot instance types that have too few alternatives.
         is_flexible = false;
         zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, false);
-        relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
+        relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     }
     let Some(first) = relaxed else { return not_repacked(0.0) };
     let mut demands = Demands::default();
     let zoned_rows = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
-    let is_zoned = items.iter().any(|item| item.added != item.added_without_zone);
     let kinds = if is_zoned {
         items::kinds(ledger, tier, &demands.list, is_flexible)
     } else {
@@ -319,7 +319,7 @@ fn pack_items(
     };
     let task = PackingTask { zone_free, zone_free_kinds, zoned_rows, kinds, is_zoned, items: items.len() };
     let mut distributed = Vec::new();
-    let (mut packing, mut bound) = match &first {
+    let (packing, mut bound) = match &first {
         FirstRelaxation::MergedRelaxation(merged) => {
             distributed = task.distribute(merged);
             let packing =
@@ -330,18 +330,19 @@ fn pack_items(
             (task.pack(relaxed, &[], first_effort, Stage::Quick, scratch), relaxed.lower_bound)
         }
     };
-    let is_acceptable = |packing: &Option<Packing>, bound: f64, acceptable: f64| {
-        packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable)
+    let mut packings: Vec<Packing> = packing.into_iter().collect();
+    let is_acceptable = |packings: &[Packing], bound: f64, acceptable: f64| {
+        packings.iter().any(|(price, _)| *price <= bound * acceptable)
     };
     // An effort below the default is for many small simulations: one relaxation each.
     if matches!(first, FirstRelaxation::MergedRelaxation(_))
         && effort >= EFFORT_DEFAULT
-        && !is_acceptable(&packing, bound, ACCEPTABLE_COST_RATIO)
+        && !is_acceptable(&packings, bound, ACCEPTABLE_COST_RATIO)
         && let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds)
         && let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(first_effort), scratch)
     {
         bound = bound.max(relaxed.lower_bound);
-        packing = cheaper(packing, task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
+        packings.extend(task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
     }
     // A larger gap justifies solving the relaxation with more effort. More effort only adds relaxations, so
     // it never makes a plan more expensive.
@@ -356,7 +357,7 @@ fn pack_items(
         further_relaxations.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR);
     }
     for (effort, acceptable) in further_relaxations {
-        if is_acceptable(&packing, bound, acceptable) {
+        if is_acceptable(&packings, bound, acceptable) {
             continue;
         }
         let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds);
@@ -369,12 +370,21 @@ fn pack_items(
         {
             bound = bound.max(merged.relaxed.lower_bound);
         }
-        packing = cheaper(packing, task.pack(&relaxed, &distributed, effort, Stage::Thorough, scratch));
+        packings.extend(task.pack(&relaxed, &distributed, effort, Stage::Thorough, scratch));
+        if is_zoned && !distributed.is_empty() {
+            packings.extend(task.pack(&relaxed, &distributed, effort, Stage::WithoutDives, scratch));
+        }
     }
     let lower_bound = frozen_price + bound;
-    let Some((_, bins)) = packing else { return not_repacked(lower_bound) };
+    if packings.is_empty() {
+        return not_repacked(lower_bound);
+    }
+    packings.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    if !is_zoned {
+        packings.truncate(1);
+    }
     let PackingTask { zoned_rows, kinds, .. } = task;
-    let mut claims = realize::claims(ledger, &items, &zoned_rows, &kinds, &bins);
+    let mut claims = cheapest_claims(ledger, &items, &zoned_rows, &kinds, &packings);
     if tier.len() == ledger.prepared.templates.len() {
         // Nodes of other weights would count for hostname spreads too, so hosts are shared only if the tier
         // has all templates.
@@ -391,11 +401,24 @@ fn pack_items(
 /// The total price of the nodes, and the nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
-fn cheaper(known: Option<Packing>, other: Option<Packing>) -> Option<Packing> {
-    match (known, other) {
-        (Some(known), Some(other)) => Some(if other.0 < known.0 { other } else { known }),
-        (known, other) => known.or(other),
+/// The planned nodes of the packing with the cheapest ones. Pods that exclude others may not fit on the node
+/// they were packed on and need another, so the cheapest packing may not have the cheapest nodes.
+fn cheapest_claims(
+    ledger: &mut Ledger,
+    items: &[items::Item],
+    rows: &items::Rows,
+    kinds: &[NodeKind],
+    packings: &[Packing],
+) -> Option<Vec<Claim>> {
+    let mut cheapest: Option<(f64, Vec<Claim>)> = None;
+    for (_, bins) in packings {
+        let Some(claims) = realize::claims(ledger, items, rows, kinds, bins) else { continue };
+        let price = claims_price(ledger, &claims);
+        if cheapest.as_ref().is_none_or(|(least, _)| price < *least) {
+            cheapest = Some((price, claims));
+        }
     }
+    cheapest.map(|(_, claims)| claims)
 }
 
 /// The relaxation that guides the first packing.
@@ -406,7 +429,13 @@ enum FirstRelaxation {
 }
 
 impl FirstRelaxation {
-    fn relax(rows: &[Row], kinds: &[NodeKind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
+    fn relax(
+        rows: &[Row],
+        kinds: &[NodeKind],
+        effort: u64,
+        is_zoned: bool,
+        scratch: &mut Scratch,
+    ) -> Option<Self> {
         // Merged rows are few, and the packing depends on how well they are solved. Only small simulations
         // reduce the effort.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
@@ -414,7 +443,11 @@ impl FirstRelaxation {
             relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_EFFORT_FACTOR });
         let merged = bound::merged_relaxation(rows, kinds, merged_effort, scratch);
         let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
-        if let Some(merged) = merged.filter(|merged| merged.has_enough_nodes_for(rows)) {
+        // With zones the merged relaxation guides one of several packings. Even if its nodes are too few,
+        // nodes distributed by zone can be better than columns split over the zones.
+        let has_other_packings = is_zoned && effort >= EFFORT_DEFAULT;
+        let is_usable = |merged: &MergedRelaxation| has_other_packings || merged.has_enough_nodes_for(rows);
+        if let Some(merged) = merged.filter(is_usable) {
             return Some(Self::MergedRelaxation(merged));
         }
         let effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
@@ -450,6 +483,8 @@ struct PackingTask {
 enum Stage {
     Quick,
     Thorough,
+    /// As `Thorough`, without dives.
+    WithoutDives,
 }
 
 impl Stage {
@@ -458,7 +493,7 @@ impl Stage {
     fn acceptable_ratio(self) -> f64 {
         match self {
             Self::Quick => 1.0003,
-            Self::Thorough => OPTIMAL_COST_RATIO,
+            Self::Thorough | Self::WithoutDives => OPTIMAL_COST_RATIO,
         }
     }
 }
@@ -503,8 +538,12 @@ impl PackingTask {
             packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
             // The columns of a relaxation without zones are small fractions in every zone: a dive has little
             // to start from.
-            packer.is_diving = (stage == Stage::Thorough || effort >= EFFORT_DEFAULT && !self.is_zoned)
-                && rows.len() <= DIVE_ROWS_MAX;
+            let is_diving = match stage {
+                Stage::Quick => effort >= EFFORT_DEFAULT && !self.is_zoned,
+                Stage::Thorough => true,
+                Stage::WithoutDives => false,
+            };
+            packer.is_diving = is_diving && rows.len() <= DIVE_ROWS_MAX;
             bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
                 pod_counts: block.widened(bin.pod_counts),

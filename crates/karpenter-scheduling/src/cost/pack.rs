@@ -81,8 +81,9 @@ impl<'a> Packer<'a> {
     /// Packs all rows, starting from the columns of the relaxation and from distributed nodes.
     pub(crate) fn pack(&mut self, columns: &[ColumnUse], distributed: &[Vec<ColumnUse>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
-        // The first packing at the target price is taken. Several rounding thresholds are tried. A relaxation that is not solved to optimality can mislead,
-        // so one attempt uses only its values and one uses neither columns nor values.
+        // The first packing at the target price is taken. Several rounding thresholds are tried. A relaxation
+        // that is not solved to optimality can mislead, so one attempt uses only its values and one uses
+        // neither columns nor values.
         let resource_values: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
