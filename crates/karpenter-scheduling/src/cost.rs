@@ -6,22 +6,33 @@
 
 mod blocks;
 mod bound;
+#[cfg(test)]
+mod bound_properties;
+mod boxes;
+mod counted;
 mod dive;
+mod farley;
 mod fewer;
+mod fractional;
+mod generation;
 mod grid;
+mod groups;
 mod hosts;
 mod items;
 mod knapsack;
 mod limits;
 mod merged;
+mod orders;
 mod pack;
+mod pricing;
 mod realize;
 mod relaxation;
+mod resources;
 mod shapes;
 mod share;
 mod simplex;
 mod slots;
-mod tables;
+mod smoothing;
 
 use std::collections::BTreeMap;
 
@@ -40,7 +51,7 @@ pub(crate) use items::Demands;
 pub(crate) use items::{Demand, kinds, pins, vector};
 use knapsack::Scratch;
 use merged::MergedRelaxation;
-use relaxation::{Effort, Relaxation};
+use relaxation::{Effort, Hint, Relaxation};
 use shapes::{NodeKind, Row};
 use slots::ReservedNodes;
 
@@ -65,15 +76,19 @@ const PROOF_EFFORT_FACTOR: u64 = 10;
 /// The maximum number of attempts to prove the bound.
 const PROOFS_MAX: usize = 60;
 /// The effort of [`estimate`].
-const ESTIMATE_EFFORT: Effort = Effort {
-    rounds: 400,
-    search_nodes: 2_500,
-    deep_passes: 300,
-    rows_max: 600,
-    work_max: 6_000_000,
-    has_tables: true,
-    proofs: 0,
-};
+const ESTIMATE_EFFORT: Effort =
+    Effort { rounds: 400, search_nodes: 2_500, rows_max: 600, work_max: 6_000_000, box_work: 0, proofs: 0 };
+
+/// Limits of column generation at the default effort: rounds, search nodes per kind, work units.
+const ROUNDS: usize = 200;
+const SEARCH_NODES: u64 = 300;
+const FIRST_RELAXATION_WORK: u64 = 3_000_000;
+/// Work units of further relaxations, per multiple of the default effort.
+const RELAXATION_WORK: u64 = 6_000_000;
+/// Searches grow up to this multiple of the default effort; then a larger effort means more rounds.
+const SEARCH_NODES_SCALE_MAX: u64 = 16;
+/// The maximum work of the box relaxation per row and kind.
+const BOX_WORK: u64 = 400;
 
 /// Work units per unit of effort.
 const WORK_PER_EFFORT: u64 = 3_000;
@@ -345,18 +360,18 @@ fn pack_items(
     let mut zone_free_demands = Demands::default();
     let zone_free = items::rows(ledger, &items, &mut zone_free_demands, tier, items::Purpose::Values);
     let mut zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, true);
+    let is_zoned = items.iter().any(|item| item.added != item.added_without_zone);
     let mut is_flexible = true;
-    let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
+    let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     if relaxed.is_none() {
         // Some pods fit only on spot instance types that have too few alternatives.
         is_flexible = false;
         zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, false);
-        relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, scratch);
+        relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     }
     let Some(first) = relaxed else { return not_repacked(0.0) };
     let mut demands = Demands::default();
     let zoned_rows = items::rows(ledger, &items, &mut demands, tier, items::Purpose::Packing);
-    let is_zoned = items.iter().any(|item| item.added != item.added_without_zone);
     let kinds = if is_zoned {
         items::kinds(ledger, tier, &demands.list, is_flexible)
     } else {
@@ -364,7 +379,7 @@ fn pack_items(
     };
     let task = PackingTask { zone_free, zone_free_kinds, zoned_rows, kinds, is_zoned, items: items.len() };
     let mut distributed = Vec::new();
-    let (mut packing, mut bound) = match &first {
+    let (packing, mut bound) = match &first {
         FirstRelaxation::MergedRelaxation(merged) => {
             distributed = task.distribute(merged);
             let packing =
@@ -375,18 +390,19 @@ fn pack_items(
             (task.pack(relaxed, &[], first_effort, Stage::Quick, scratch), relaxed.lower_bound)
         }
     };
-    let is_acceptable = |packing: &Option<Packing>, bound: f64, acceptable: f64| {
-        packing.as_ref().is_some_and(|(price, _)| *price <= bound * acceptable)
+    let mut packings: Vec<Packing> = packing.into_iter().collect();
+    let is_acceptable = |packings: &[Packing], bound: f64, acceptable: f64| {
+        packings.iter().any(|(price, _)| *price <= bound * acceptable)
     };
     // An effort below the default is for many small simulations: one relaxation each.
     if matches!(first, FirstRelaxation::MergedRelaxation(_))
         && effort >= EFFORT_DEFAULT
-        && !is_acceptable(&packing, bound, ACCEPTABLE_COST_RATIO)
+        && !is_acceptable(&packings, bound, ACCEPTABLE_COST_RATIO)
         && let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds)
         && let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(first_effort), scratch)
     {
         bound = bound.max(relaxed.lower_bound);
-        packing = cheaper(packing, task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
+        packings.extend(task.pack(&relaxed, &[], first_effort, Stage::Quick, scratch));
     }
     // A larger gap justifies solving the relaxation with more effort. More effort only adds relaxations, so
     // it never makes a plan more expensive.
@@ -401,25 +417,34 @@ fn pack_items(
         further_relaxations.retain(|(effort, _)| *effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR);
     }
     for (effort, acceptable) in further_relaxations {
-        if is_acceptable(&packing, bound, acceptable) {
+        if is_acceptable(&packings, bound, acceptable) {
             continue;
         }
         let (rows, kinds) = (&task.zone_free.rows, &task.zone_free_kinds);
-        let Some(relaxed) = blocks::relax_blocks(rows, kinds, relaxation_effort(effort), scratch) else {
-            break;
-        };
+        let hint = first.hint();
+        let relaxed = blocks::relax_blocks_from(rows, kinds, relaxation_effort(effort), hint, scratch);
+        let Some(relaxed) = relaxed else { break };
         bound = bound.max(relaxed.lower_bound);
         if effort > EFFORT_DEFAULT * SECOND_RELAXATION_FACTOR
             && let Some(merged) = bound::merged_relaxation(rows, kinds, relaxation_effort(effort), scratch)
         {
             bound = bound.max(merged.relaxed.lower_bound);
         }
-        packing = cheaper(packing, task.pack(&relaxed, &distributed, effort, Stage::Thorough, scratch));
+        packings.extend(task.pack(&relaxed, &distributed, effort, Stage::Thorough, scratch));
+        if is_zoned && !distributed.is_empty() {
+            packings.extend(task.pack(&relaxed, &distributed, effort, Stage::WithoutDives, scratch));
+        }
     }
     let lower_bound = frozen_price + bound;
-    let Some((_, bins)) = packing else { return not_repacked(lower_bound) };
+    if packings.is_empty() {
+        return not_repacked(lower_bound);
+    }
+    packings.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    if !is_zoned {
+        packings.truncate(1);
+    }
     let PackingTask { zoned_rows, kinds, .. } = task;
-    let mut claims = realize::claims(ledger, &items, &zoned_rows, &kinds, &bins);
+    let mut claims = cheapest_claims(ledger, &items, &zoned_rows, &kinds, &packings);
     if tier.len() == ledger.prepared.templates.len() {
         // Nodes of other weights would count for hostname spreads too, so hosts are shared only if the tier
         // has all templates.
@@ -436,11 +461,24 @@ fn pack_items(
 /// The total price of the nodes, and the nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
-fn cheaper(known: Option<Packing>, other: Option<Packing>) -> Option<Packing> {
-    match (known, other) {
-        (Some(known), Some(other)) => Some(if other.0 < known.0 { other } else { known }),
-        (known, other) => known.or(other),
+/// The planned nodes of the packing with the cheapest ones. Pods that exclude others may not fit on the node
+/// they were packed on and need another, so the cheapest packing may not have the cheapest nodes.
+fn cheapest_claims(
+    ledger: &mut Ledger,
+    items: &[items::Item],
+    rows: &items::Rows,
+    kinds: &[NodeKind],
+    packings: &[Packing],
+) -> Option<Vec<Claim>> {
+    let mut cheapest: Option<(f64, Vec<Claim>)> = None;
+    for (_, bins) in packings {
+        let Some(claims) = realize::claims(ledger, items, rows, kinds, bins) else { continue };
+        let price = claims_price(ledger, &claims);
+        if cheapest.as_ref().is_none_or(|(least, _)| price < *least) {
+            cheapest = Some((price, claims));
+        }
     }
+    cheapest.map(|(_, claims)| claims)
 }
 
 /// The relaxation that guides the first packing.
@@ -451,7 +489,13 @@ enum FirstRelaxation {
 }
 
 impl FirstRelaxation {
-    fn relax(rows: &[Row], kinds: &[NodeKind], effort: u64, scratch: &mut Scratch) -> Option<Self> {
+    fn relax(
+        rows: &[Row],
+        kinds: &[NodeKind],
+        effort: u64,
+        is_zoned: bool,
+        scratch: &mut Scratch,
+    ) -> Option<Self> {
         // Merged rows are few, and the packing depends on how well they are solved. Only small simulations
         // reduce the effort.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
@@ -459,13 +503,29 @@ impl FirstRelaxation {
             relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_EFFORT_FACTOR });
         let merged = bound::merged_relaxation(rows, kinds, merged_effort, scratch);
         let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
-        if let Some(merged) = merged.filter(|merged| merged.has_enough_nodes_for(rows)) {
+        // With zones the merged relaxation guides one of several packings. Even if its nodes are too few,
+        // nodes distributed by zone can be better than columns split over the zones.
+        let has_other_packings = is_zoned && effort >= EFFORT_DEFAULT;
+        let is_usable = |merged: &MergedRelaxation| has_other_packings || merged.has_enough_nodes_for(rows);
+        if let Some(merged) = merged.filter(is_usable) {
             return Some(Self::MergedRelaxation(merged));
         }
         let effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
         let mut relaxed = blocks::relax_blocks(rows, kinds, effort, scratch)?;
         relaxed.lower_bound = relaxed.lower_bound.max(lower_bound);
         Some(Self::ByRow(relaxed))
+    }
+
+    /// A start for a relaxation of the same rows with more effort.
+    fn hint(&self) -> Option<Hint> {
+        match self {
+            Self::MergedRelaxation(_) => None,
+            Self::ByRow(relaxed) if relaxed.columns.is_empty() => None,
+            Self::ByRow(relaxed) => {
+                let columns = relaxed.columns.iter().map(|(kind, pods, _)| (*kind, pods.clone()));
+                Some(Hint { duals: relaxed.center.clone(), columns: columns.collect() })
+            }
+        }
     }
 }
 
@@ -482,8 +542,20 @@ struct PackingTask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Quick,
-    /// Also dives.
     Thorough,
+    /// As `Thorough`, without dives.
+    WithoutDives,
+}
+
+impl Stage {
+    /// A packing is not improved further within this factor of the objective of the relaxation, or of its bound
+    /// if it is not solved.
+    fn acceptable_ratio(self) -> f64 {
+        match self {
+            Self::Quick => 1.0003,
+            Self::Thorough | Self::WithoutDives => OPTIMAL_COST_RATIO,
+        }
+    }
 }
 
 impl PackingTask {
@@ -519,17 +591,19 @@ impl PackingTask {
             let weights = if is_one {
                 relaxed.resource_prices
             } else {
-                relaxation::resource_prices(&own_rows, &own_kinds)
+                resources::resource_prices(&own_rows, &own_kinds)
             };
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
             let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
-            packer.target_price = share
-                * relaxed.lower_bound
-                * match stage {
-                    Stage::Quick => 1.0025,
-                    Stage::Thorough => OPTIMAL_COST_RATIO,
-                };
-            packer.is_diving = stage == Stage::Thorough && own_rows.len() <= DIVE_ROWS_MAX;
+            packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
+            // The columns of a relaxation without zones are small fractions in every zone: a dive has little
+            // to start from.
+            let is_diving = match stage {
+                Stage::Quick => effort >= EFFORT_DEFAULT && !self.is_zoned,
+                Stage::Thorough => true,
+                Stage::WithoutDives => false,
+            };
+            packer.is_diving = is_diving && rows.len() <= DIVE_ROWS_MAX;
             bins.extend(packer.pack(&own_columns, &own_dealt)?.into_iter().map(|bin| pack::Bin {
                 kind: block.kinds[bin.kind],
                 pod_counts: block.widened(bin.pod_counts),
@@ -640,21 +714,19 @@ fn relaxation_effort(effort: u64) -> Effort {
         return Effort {
             rounds: share(120, 6) as usize,
             search_nodes: share(300, 20),
-            deep_passes: share(40, 1) as usize,
             rows_max: 250,
             work_max: share(2_500_000, 25_000),
-            has_tables: false,
+            box_work: 0,
             proofs: 0,
         };
     }
     let scale = effort / EFFORT_DEFAULT;
     Effort {
-        rounds: (120 * scale as usize).min(2_000),
-        search_nodes: (300 * scale).min(20_000),
-        deep_passes: (40 * scale as usize).min(400),
+        rounds: ROUNDS * scale as usize,
+        search_nodes: SEARCH_NODES * scale.min(SEARCH_NODES_SCALE_MAX),
         rows_max: if scale > 1 { 600 } else { 250 },
-        work_max: 2_500_000 * scale,
-        has_tables: scale >= PROOF_EFFORT_FACTOR,
+        work_max: if scale > 1 { RELAXATION_WORK * scale } else { FIRST_RELAXATION_WORK },
+        box_work: BOX_WORK,
         proofs: if scale >= PROOF_EFFORT_FACTOR { PROOFS_MAX } else { 0 },
     }
 }

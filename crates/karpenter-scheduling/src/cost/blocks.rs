@@ -6,7 +6,8 @@
 
 use super::knapsack::{PodCounts, Scratch};
 use super::pack::ColumnUse;
-use super::relaxation::{Effort, Hint, Relaxation, relax_from, resource_prices};
+use super::relaxation::{Effort, Hint, Relaxation, relax_from};
+use super::resources::resource_prices;
 use super::shapes::{NodeKind, Row};
 
 /// Indexes of rows and node kinds that share nothing with the other blocks.
@@ -76,6 +77,7 @@ pub(crate) fn relax_blocks_from(
     }
     let mut whole = Relaxation {
         duals: vec![0.0; rows.len()],
+        center: vec![0.0; rows.len()],
         lower_bound: 0.0,
         objective: 0.0,
         estimate: 0.0,
@@ -95,8 +97,8 @@ pub(crate) fn relax_blocks_from(
         whole.lower_bound += relaxed.lower_bound;
         whole.objective += relaxed.objective;
         whole.estimate += relaxed.estimate;
-        for (row, dual) in block.rows.iter().zip(relaxed.duals) {
-            whole.duals[*row] = dual;
+        for (row, (dual, center)) in block.rows.iter().zip(relaxed.duals.into_iter().zip(relaxed.center)) {
+            (whole.duals[*row], whole.center[*row]) = (dual, center);
         }
         let columns = relaxed.columns.into_iter();
         whole.columns.extend(
@@ -170,15 +172,8 @@ mod tests {
         NodeKind { template: 0, instance_type: 0, free, price, demands: bits, is_spot: false }
     }
 
-    const EFFORT: Effort = Effort {
-        rounds: 40,
-        search_nodes: 100,
-        deep_passes: 10,
-        rows_max: 2,
-        work_max: 1_000_000,
-        has_tables: false,
-        proofs: 0,
-    };
+    const EFFORT: Effort =
+        Effort { rounds: 40, search_nodes: 100, rows_max: 2, work_max: 1_000_000, box_work: 0, proofs: 0 };
 
     #[test]
     fn rows_connected_by_kinds_form_one_block() {

@@ -13,9 +13,9 @@ use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, PodCounts, Scratch};
 use super::limits::Counted;
 use super::merged::MergedRelaxation;
-use super::relaxation::{self, Effort, Hint, Relaxation};
+use super::relaxation::{Effort, Hint, Relaxation};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers};
-use super::{blocks, hosts};
+use super::{blocks, farley, hosts};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::states::ReqId;
@@ -66,7 +66,7 @@ fn with_existing_nodes(
         .into_iter()
         .map(|duals| {
             let order = Order::new(rows, duals, relaxed.resource_prices, |_| true);
-            let worst = relaxation::max_value_ratio(rows, kinds, duals, &relaxed.resource_prices, 0, scratch);
+            let worst = farley::max_value_ratio(rows, kinds, duals, &relaxed.resource_prices, 0, scratch);
             let total: f64 = rows.iter().zip(duals).map(|(row, dual)| dual * f64::from(row.count)).sum();
             let free: f64 = nodes.iter().map(|node| knapsack::upper_bound(rows, duals, &order, node)).sum();
             if worst > 0.0 { (total - free) / worst } else { 0.0 }
@@ -91,7 +91,7 @@ pub(crate) fn class_prices(
     let Some(relaxed) = relaxed(&rows, &kinds, effort, scratch) else { return (0.0, prices) };
     let nodes = effort.search_nodes;
     let worst =
-        relaxation::max_value_ratio(&rows, &kinds, &relaxed.duals, &relaxed.resource_prices, nodes, scratch);
+        farley::max_value_ratio(&rows, &kinds, &relaxed.duals, &relaxed.resource_prices, nodes, scratch);
     for (dual, members) in relaxed.duals.iter().zip(&behind).filter(|_| worst > 0.0) {
         for item in members {
             prices[ledger.classes.variants[items[*item].variant].class] = dual / worst;
@@ -196,7 +196,7 @@ fn merged(
     let first = blocks::relax_blocks(&merge_equal_rows, kinds, effort, scratch)?;
     let hint = hint(&first, &fewer, &of_fewer);
     // The proof ignores limits per node, so it has nothing to add here.
-    let effort = Effort { has_tables: false, proofs: 0, ..effort };
+    let effort = Effort { proofs: 0, ..effort };
     let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
     relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
     Some(MergedRelaxation { relaxed, of_row })
@@ -293,7 +293,7 @@ fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
         columns.extend(shares.map(|share| (*kind, split(pod_counts, share))));
     }
     columns.retain(|(_, pod_counts)| !pod_counts.is_empty());
-    Hint { duals: of_row.iter().map(|row| relaxed.duals[*row]).collect(), columns }
+    Hint { duals: of_row.iter().map(|row| relaxed.center[*row]).collect(), columns }
 }
 
 fn all_templates(ledger: &Ledger) -> Bits {

@@ -6,32 +6,30 @@
 
 use super::knapsack::PodCounts;
 use super::pack::{Bin, ColumnUse, Packer};
-use super::relaxation::{Effort, relax};
+use super::relaxation::{Effort, Hint, relax_from};
 use super::shapes::Row;
 
 /// The effort of one step; small, because few pods remain.
-const STEP: Effort = Effort {
-    rounds: 30,
-    search_nodes: 100,
-    deep_passes: 2,
-    rows_max: usize::MAX,
-    work_max: 200_000,
-    has_tables: false,
-    proofs: 0,
-};
-
-/// A column with at least this fraction is rounded up: that wastes less than another solution would save.
-const NEARLY_WHOLE: f64 = 0.85;
+const STEP: Effort =
+    Effort { rounds: 30, search_nodes: 100, rows_max: usize::MAX, work_max: 200_000, box_work: 0, proofs: 0 };
 
 impl Packer<'_> {
-    /// Packs all rows, starting from the columns of the relaxation. `None` if no packing is found.
-    pub(super) fn dive(&mut self, columns: &[ColumnUse], work_end: u64) -> Option<Vec<Bin>> {
+    /// Packs all rows, starting from the columns of the relaxation. Columns with at least the fraction
+    /// `nearly_whole` are rounded up: that wastes less than another solution would save. `None` if no packing
+    /// is found.
+    pub(super) fn dive(
+        &mut self,
+        columns: &[ColumnUse],
+        nearly_whole: f64,
+        work_end: u64,
+    ) -> Option<Vec<Bin>> {
         let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut bins: Vec<Bin> = Vec::new();
         let mut columns = columns.to_vec();
+        let mut duals = self.values.clone();
         loop {
             columns.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)).then_with(|| a.1.cmp(&b.1)));
-            let whole = self.take_whole(&columns, &mut remaining, &mut bins);
+            let whole = self.take_whole(&columns, nearly_whole, &mut remaining, &mut bins);
             if !whole {
                 // Every step fixes at least one node, so the dive ends.
                 let nearest = columns.iter().max_by(|a, b| a.2.fract().total_cmp(&b.2.fract()))?;
@@ -51,8 +49,12 @@ impl Packer<'_> {
             if self.scratch.work > work_end {
                 return self.greedy_rest(&mut remaining, &mut bins).then_some(bins);
             }
-            let relaxed = relax(&rows, self.kinds, STEP, self.scratch)?;
+            let hint = hint(&duals, &columns, &remaining, &numbers);
+            let relaxed = relax_from(&rows, self.kinds, STEP, Some(hint), self.scratch)?;
             columns = relaxed.columns;
+            for (row, dual) in numbers.iter().zip(&relaxed.center) {
+                duals[*row as usize] = *dual;
+            }
             for (_, pod_counts, _) in &mut columns {
                 pod_counts.iter_mut().for_each(|(row, _)| *row = numbers[*row as usize]);
             }
@@ -61,10 +63,16 @@ impl Packer<'_> {
 
     /// Fixes the whole part of every column, and one more node if it is nearly whole. Returns whether any
     /// node was fixed.
-    fn take_whole(&mut self, columns: &[ColumnUse], remaining: &mut [u32], bins: &mut Vec<Bin>) -> bool {
+    fn take_whole(
+        &mut self,
+        columns: &[ColumnUse],
+        nearly_whole: f64,
+        remaining: &mut [u32],
+        bins: &mut Vec<Bin>,
+    ) -> bool {
         let mut any = false;
         for (kind, pod_counts, amount) in columns {
-            let wanted = (amount + 1.0 - NEARLY_WHOLE).floor() as u32;
+            let wanted = (amount + 1.0 - nearly_whole).floor() as u32;
             let fitting = pod_counts.iter().map(|(row, count)| remaining[*row as usize] / count).min();
             let copies = fitting.unwrap_or(0).min(wanted);
             if copies > 0 {
@@ -100,5 +108,21 @@ impl Packer<'_> {
         if !filled.is_empty() {
             bins.push(Bin { kind, pod_counts: filled, copies: 1 });
         }
+    }
+}
+
+/// A start for the relaxation of the remaining pods: the dual prices so far, and the remaining pods of every
+/// column. `numbers` has the rows that remain.
+fn hint(duals: &[f64], columns: &[ColumnUse], remaining: &[u32], numbers: &[u32]) -> Hint {
+    let clipped = |(kind, pod_counts, _): &ColumnUse| {
+        let left = pod_counts.iter().filter_map(|(row, count)| {
+            let position = numbers.binary_search(row).ok()?;
+            Some((position as u32, (*count).min(remaining[*row as usize])))
+        });
+        (*kind, left.collect::<PodCounts>())
+    };
+    Hint {
+        duals: numbers.iter().map(|row| duals[*row as usize]).collect(),
+        columns: columns.iter().map(clipped).collect(),
     }
 }

@@ -6,7 +6,6 @@
 
 use super::knapsack::{PodCounts, take};
 use super::shapes::{NodeKind, Row};
-use super::tables::greatest_divisor;
 use crate::bits::Bits;
 
 /// The maximum number of steps of cpu and of memory.
@@ -180,6 +179,13 @@ impl Grid {
         }
         (value > kind.price).then_some(pod_counts)
     }
+}
+
+fn greatest_divisor(mut a: i64, mut b: i64) -> i64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 #[cfg(test)]

@@ -13,10 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use karpenter_model::instance_type::Offering;
 use karpenter_model::requirements::{Requirement, Requirements};
 
+use super::farley;
 use super::items::{self, Demands, Item};
 use super::knapsack::{self, Order, PodCounts, Scratch, Search};
 use super::limits::{self, Counted};
-use super::relaxation::{self, Effort, inverse_weights, shared_orders};
+use super::orders::{inverse_weights, shared_orders};
+use super::relaxation::Effort;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, representatives};
 use super::simplex::{Column, Master};
 use crate::bits::Bits;
@@ -32,7 +34,7 @@ const ROUNDS: usize = 80;
 /// The maximum number of columns that enter in one round.
 const COLUMNS_PER_ROUND_MAX: usize = 24;
 /// The work for all spreads is the work of the other bound divided by this.
-const WORK_SHARE: u64 = 2;
+const WORK_SHARE: u64 = 5;
 /// Up to this m every value is solved separately, above it several values together.
 const SINGLE_MINIMUM_MAX: u32 = 4;
 
@@ -479,7 +481,7 @@ impl SpreadBound<'_> {
                     pool.push(Column { price, entries: entries.into_iter().collect(), tag: 0 });
                 }
             }
-            if !any || relaxation::optimise(&mut master, &pool, scratch) == 0 {
+            if !any || master.optimise(&pool, &mut scratch.work) == 0 {
                 break;
             }
             if master.objective() <= known * MIN_IMPROVEMENT_RATIO || scratch.work > self.work_end {
@@ -585,15 +587,7 @@ impl SpreadBound<'_> {
             .map(|kind_set| {
                 let held = value_of(&kind_set.held, values);
                 let (rows, kinds) = (&kind_set.rows, &kind_set.kinds);
-                relaxation::max_value_ratio_with(
-                    held,
-                    rows,
-                    kinds,
-                    values,
-                    self.weights,
-                    exact_nodes,
-                    scratch,
-                )
+                farley::max_value_ratio_with(held, rows, kinds, values, self.weights, exact_nodes, scratch)
             })
             .fold(0.0, f64::max);
         let total: f64 = self.rows.iter().zip(values).map(|(row, value)| value * f64::from(row.count)).sum();
@@ -613,15 +607,8 @@ fn value_of(pod_counts: &PodCounts, values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    const EFFORT: Effort = Effort {
-        rounds: 40,
-        search_nodes: 300,
-        deep_passes: 0,
-        rows_max: 100,
-        work_max: 10_000_000,
-        has_tables: false,
-        proofs: 0,
-    };
+    const EFFORT: Effort =
+        Effort { rounds: 40, search_nodes: 300, rows_max: 100, work_max: 10_000_000, box_work: 0, proofs: 0 };
 
     fn amounts(cpu: i64) -> [i64; DIMENSIONS_MAX] {
         let mut amounts = [0; DIMENSIONS_MAX];
@@ -792,7 +779,12 @@ mod tests {
                 found <= exact * (1.0 + 1e-9),
                 "{found} above {exact}: {rows:?} {skew} {limits:?} {all:?} {others:?}"
             );
-            let without = relaxation::relax(&rows, &[all, others].concat(), EFFORT, &mut Scratch::default());
+            let without = super::super::relaxation::relax(
+                &rows,
+                &[all, others].concat(),
+                EFFORT,
+                &mut Scratch::default(),
+            );
             let without = without.map_or(0.0, |relaxed| relaxed.lower_bound);
             close += usize::from(found > exact * 0.8);
             higher += usize::from(found > without * 1.01);

@@ -129,6 +129,8 @@ impl Exclusions {
 pub(crate) struct Scratch {
     pub(crate) exclusions: Exclusions,
     candidates: Vec<u32>,
+    /// Tables of a search with counted resources (`counted`).
+    pub(super) tables: [Vec<f32>; 2],
     pub(crate) work: u64,
 }
 

@@ -30,8 +30,9 @@ pub(crate) struct MergedRelaxation {
 impl MergedRelaxation {
     /// The relaxation for the original rows: dual prices and bound, but no columns.
     pub(crate) fn for_original_rows(&self) -> Relaxation {
-        let duals = self.of_row.iter().map(|row| self.relaxed.duals[*row]).collect();
-        Relaxation { duals, columns: Vec::new(), ..self.relaxed }
+        let of_rows = |prices: &[f64]| self.of_row.iter().map(|row| prices[*row]).collect();
+        let (duals, center) = (of_rows(&self.relaxed.duals), of_rows(&self.relaxed.center));
+        Relaxation { duals, center, columns: Vec::new(), ..self.relaxed }
     }
 
     /// Whether the relaxation has enough nodes for the limits per node of every row.
@@ -179,6 +180,7 @@ mod tests {
     fn merged(columns: Vec<ColumnUse>) -> MergedRelaxation {
         let relaxed = Relaxation {
             duals: vec![2.0, 1.0],
+            center: vec![2.0, 1.0],
             lower_bound: 0.0,
             objective: 0.0,
             estimate: 0.0,

@@ -6,7 +6,7 @@
 //! clock.
 
 use super::knapsack::{self, Exclusions, Order, PodCounts, Scratch};
-use super::relaxation::{inverse_weights, shared_orders, shared_orders_of};
+use super::orders::{inverse_weights, shared_orders, shared_orders_of};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers, representatives};
 
 /// A column of the relaxation: kind, pods, how often.
@@ -23,9 +23,14 @@ pub(crate) struct Bin {
 /// If distributed nodes have at least this share of the target price, they are most of the fleet.
 const DISTRIBUTED_SHARE_MIN: f64 = 0.5;
 
+/// Dives round up columns from these fractions on.
+const DIVES: [f64; 3] = [0.95, 0.85, 0.6];
+
 /// The start of a packing.
 enum Start<'c> {
     Nothing,
+    /// Columns of the relaxation, rounded step by step, up from this fraction on.
+    Dive(&'c [ColumnUse], f64),
     /// Columns of the relaxation, rounded up from this fraction on.
     Rounded(&'c [ColumnUse], f64),
     /// Whole nodes from merged rows.
@@ -76,12 +81,16 @@ impl<'a> Packer<'a> {
     /// Packs all rows, starting from the columns of the relaxation and from distributed nodes.
     pub(crate) fn pack(&mut self, columns: &[ColumnUse], distributed: &[Vec<ColumnUse>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
-        // Several rounding thresholds are tried. A relaxation that is not solved to optimality can mislead,
-        // so one attempt uses only its values and one uses neither columns nor values.
+        // The first packing at the target price is taken. Several rounding thresholds are tried. A relaxation
+        // that is not solved to optimality can mislead, so one attempt uses only its values and one uses
+        // neither columns nor values.
         let resource_values: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
         let mut attempts: Vec<(Start<'_>, &Vec<f64>)> = Vec::new();
+        if self.is_diving && !columns.is_empty() {
+            attempts.extend(DIVES.map(|nearly_whole| (Start::Dive(columns, nearly_whole), &guided)));
+        }
         if !columns.is_empty() {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
@@ -97,9 +106,21 @@ impl<'a> Packer<'a> {
         attempts.push((Start::Nothing, &resource_values));
         let work_before = self.scratch.work;
         for (start, values) in attempts {
+            if best.as_ref().is_some_and(|(least, _, _)| *least <= self.target_price) {
+                break;
+            }
             self.values.clone_from(values);
             let mut remaining: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
             let mut bins = match start {
+                Start::Dive(columns, nearly_whole) => {
+                    let started = self.scratch.work;
+                    let dived = self.dive(columns, nearly_whole, self.work_max);
+                    // The work of a dive is not deducted from that of the improvement.
+                    self.work_max += self.scratch.work - started;
+                    let Some(bins) = dived else { continue };
+                    remaining.fill(0);
+                    bins
+                }
                 Start::Nothing => Vec::new(),
                 Start::Rounded(columns, threshold) => self.round(columns, threshold, &mut remaining),
                 Start::AssignedSlots(nodes) => self.fill_up(nodes, &mut remaining),
@@ -116,18 +137,6 @@ impl<'a> Packer<'a> {
             // Problems with distributed nodes have many rows: the attempts would use up the work for
             // improvement.
             self.work_max += self.scratch.work - work_before;
-        }
-        if self.is_diving && !columns.is_empty() {
-            self.values.clone_from(&guided);
-            let started = self.scratch.work;
-            if let Some(bins) = self.dive(columns, self.work_max) {
-                let cost = price(&bins, self.kinds);
-                if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
-                    best = Some((cost, bins, guided.clone()));
-                }
-            }
-            // The work of the dive is not deducted from that of the improvement.
-            self.work_max += self.scratch.work - started;
         }
         let (_, mut bins, values) = best?;
         self.values = values;

@@ -194,10 +194,9 @@ fn pack_others(rows: &[Row], kinds: &[NodeKind], scratch: &mut Scratch) -> Optio
     let effort = super::relaxation::Effort {
         rounds: ROUNDS,
         search_nodes: 100,
-        deep_passes: 0,
         rows_max: 200,
         work_max: WORK,
-        has_tables: false,
+        box_work: 0,
         proofs: 0,
     };
     let relaxed = super::relaxation::relax(rows, kinds, effort, scratch)?;

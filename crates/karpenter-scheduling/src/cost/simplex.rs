@@ -75,6 +75,29 @@ impl Master {
         self.pivot(column)
     }
 
+    /// Optimises over a pool of columns. Returns the number of pivots.
+    pub(crate) fn optimise(&mut self, pool: &[Column], work: &mut u64) -> usize {
+        const PIVOTS_MAX: usize = 400;
+        for pivots in 0..PIVOTS_MAX {
+            let mut best: Option<(f64, usize)> = None;
+            for (position, column) in pool.iter().enumerate() {
+                let gain = self.value_of(&column.entries) - column.price;
+                // Gain per price finds good columns of every size; by gain alone large nodes would win.
+                let gain = gain / column.price;
+                if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
+                    best = Some((gain, position));
+                }
+            }
+            *work += pool.len() as u64 / 2 + (self.rows * self.rows) as u64 / 16;
+            let entered = best.is_some_and(|(_, position)| self.enter(pool[position].clone()));
+            self.drop_negative_duals();
+            if !entered {
+                return pivots;
+            }
+        }
+        PIVOTS_MAX
+    }
+
     /// Enters surplus variables while some dual is negative, so that the duals stay feasible for
     /// over-covering.
     pub(crate) fn drop_negative_duals(&mut self) {

@@ -10,9 +10,10 @@ use karpenter_model::resources::CPU;
 
 use super::items::{self, Demand, Demands, Item, Repacking};
 use super::knapsack::{self, PodCounts, Scratch};
+use super::orders::shared_orders_of;
 use super::pack::Bin;
 use super::realize;
-use super::relaxation::{resource_prices, shared_orders_of};
+use super::resources::resource_prices;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, covers};
 use crate::bits::Bits;
 use crate::ledger::{Claim, Ledger};

@@ -29,7 +29,9 @@ impl Case {
 const CPU_MILLIS: [i64; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [i64; 6] = [100, 256, 512, 1024, 2048, 4096];
 const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-/// Upstream's benchmark has one seed.
+/// Pods of the cases with many shapes, before rounding.
+const MANY_SHAPES_PODS: u32 = 20_000;
+/// Upstream's benchmark has one fixed seed.
 const UPSTREAM_SEED: u64 = 42;
 
 /// All cases, ordered by workload and size.
@@ -105,6 +107,11 @@ fn inflate_cases(cases: &mut Vec<Case>) {
     for pods in [1_000, 10_000, 100_000, 1_000_000] {
         cases.push(case(5, format!("one shape {pods}"), 0, pods, None, move || {
             aws_problem(AwsPool::Default, vec![group("inflate", pod(1000, 1536), pods)])
+        }));
+    }
+    for shapes in [125, 250, 500, 1_000] {
+        cases.push(case(5, format!("{shapes} shapes"), 0, MANY_SHAPES_PODS, None, move || {
+            aws_problem(AwsPool::Default, many_shapes(MANY_SHAPES_PODS, shapes, 0))
         }));
     }
     for pods in [100_000, 1_000_000] {
@@ -198,6 +205,29 @@ pub(crate) fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup>
         .zip(counts)
         .filter(|(_, count)| *count > 0)
         .map(|((cpu, memory), count)| group(format!("svc-{cpu}m-{memory}mi"), pod(cpu, memory), count))
+        .collect()
+}
+
+/// Pods of sizes that nobody rounded: 20m to 16 cores, half to twelve GiB per core.
+fn many_shapes(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
+    let mut rng = SplitMix64::new(200 + seed);
+    let mut drawn = std::collections::BTreeSet::new();
+    while drawn.len() < shapes {
+        // A product of three uniform numbers: many small pods and a few large ones.
+        let share = rng.unit() * rng.unit() * rng.unit();
+        let cpu_millis = 20 + (share * 1_598.0) as i64 * 10;
+        let gib_per_core = 0.5 + 11.5 * rng.unit() * rng.unit();
+        let memory_mib = (cpu_millis as f64 * gib_per_core * 1.024) as i64;
+        drawn.insert((cpu_millis, (memory_mib / 32 * 32).max(64)));
+    }
+    let weights: Vec<f64> = drawn.iter().map(|_| rng.pareto(1.1)).collect();
+    let total: f64 = weights.iter().sum();
+    let of_share = |weight: &f64| ((f64::from(count) * weight / total) as u32).max(1);
+    let sizes = drawn.into_iter().zip(&weights);
+    sizes
+        .map(|((cpu, memory), weight)| {
+            group(format!("svc-{cpu}m-{memory}mi"), pod(cpu, memory), of_share(weight))
+        })
         .collect()
 }
 

@@ -1,0 +1,227 @@
+//! The pricing problem with whole pods, for nodes that few pods fill: a depth-first search with bounds that
+//! count one resource.
+//!
+//! A table has, for the rows from some position on and every amount of the counted resource (in steps), the
+//! most that whole pods are worth at the prices of the other resources. Where few pods fill a node, most waste
+//! is of one resource, which the bound of a fractional node cannot see. Cpu is counted while the others are
+//! priced, and memory likewise; the lower bound of both holds.
+
+use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
+use super::pricing::{Priced, Pricing};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
+
+/// The maximum number of steps of the counted resource.
+const STEPS_MAX: i64 = 512;
+/// A resource of which a node has at most this many units (GPUs) is counted too.
+const UNITS_MAX: i64 = 16;
+/// Resources from this dimension on may have few units; cpu, memory and pods come first.
+const FIRST_UNIT_DIMENSION: usize = 3;
+/// Above this many copies on one node, the number of copies is unbounded in the table.
+const COPIES_COUNTED_MAX: u32 = 3;
+/// Covers rounding errors of the tables.
+const ROUNDING: f64 = 1.0 + 1e-5;
+
+struct Candidate {
+    row: u32,
+    value: f64,
+    requests: Vector,
+    most: u32,
+}
+
+impl Pricing<'_> {
+    /// A depth-first search with counted resources.
+    pub(super) fn search_counted(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
+        let mut priced = self.unsearched();
+        let bound = priced.at_most;
+        if bound <= self.target {
+            return priced;
+        }
+        let prices = self.node.resource_prices(self.scaled);
+        let candidate = |(row, most, _): (u32, f64, f64)| {
+            let (requests, value) = (self.rows[row as usize].requests, self.values[row as usize]);
+            // A pod that loses more than the bound exceeds the target is in no column that is wanted.
+            let reduced = value - weigh(&prices, &requests);
+            let is_wanted = value > 0.0 && reduced >= self.target - bound;
+            is_wanted.then_some(Candidate { row, value, requests, most: most as u32 })
+        };
+        let mut candidates: Vec<Candidate> = self.node.boxes().filter_map(candidate).collect();
+        // Valuable pods first: small pods fill the gaps.
+        candidates.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row)));
+        let mut buffers = std::mem::take(&mut scratch.tables);
+        let mut tables: Vec<Table> = Vec::new();
+        for (counted, buffer) in buffers.iter_mut().enumerate() {
+            let buffer = std::mem::take(buffer);
+            let table = Table::new(&candidates, self.kind, counted, prices, buffer, &mut scratch.work);
+            priced.at_most = priced.at_most.min(table.bound(0, &self.kind.free));
+            tables.push(table);
+            if priced.at_most <= self.target {
+                break;
+            }
+        }
+        if priced.at_most > self.target {
+            scratch.exclusions.clear();
+            let mut search = Search {
+                rows: self.rows,
+                candidates: &candidates,
+                tables: &tables,
+                best: self.target,
+                pod_counts: PodCounts::new(),
+                current: PodCounts::new(),
+                exclusions: &mut scratch.exclusions,
+                nodes,
+            };
+            search.descend(0, self.kind.free, 0.0);
+            let nodes_left = search.nodes;
+            priced.value = search.best;
+            priced.pod_counts = search.pod_counts;
+            scratch.work += nodes - nodes_left;
+            priced.finish(nodes_left > 0);
+        }
+        buffers.iter_mut().zip(tables).for_each(|(buffer, table)| *buffer = table.best);
+        scratch.tables = buffers;
+        priced
+    }
+}
+
+struct Table {
+    counted: usize,
+    step: i64,
+    width: usize,
+    /// The resource with few units, and the units of the node.
+    units: Option<(usize, usize)>,
+    /// Entries per candidate.
+    size: usize,
+    /// The prices of the other resources.
+    prices: [f64; DIMENSIONS_MAX],
+    /// By position of the first candidate, then by units, then by steps.
+    best: Vec<f32>,
+}
+
+impl Table {
+    fn new(
+        candidates: &[Candidate],
+        kind: &NodeKind,
+        counted: usize,
+        mut prices: [f64; DIMENSIONS_MAX],
+        mut best: Vec<f32>,
+        work: &mut u64,
+    ) -> Self {
+        prices[counted] = 0.0;
+        let units = (FIRST_UNIT_DIMENSION..DIMENSIONS_MAX)
+            .filter(|dimension| (1..=UNITS_MAX).contains(&kind.free[*dimension]))
+            .min_by_key(|dimension| kind.free[*dimension])
+            .map(|dimension| (dimension, kind.free[dimension] as usize));
+        if let Some((dimension, _)) = units {
+            prices[dimension] = 0.0;
+        }
+        let free = kind.free[counted].max(0);
+        // Amounts are rounded down, so that a bound in steps is a bound.
+        let step = (free / STEPS_MAX).max(1);
+        let width = (free / step) as usize + 1;
+        let size = width * units.map_or(1, |(_, units)| units + 1);
+        best.clear();
+        best.resize((candidates.len() + 1) * size, 0.0);
+        for (position, candidate) in candidates.iter().enumerate().rev() {
+            let (head, tail) = best.split_at_mut((position + 1) * size);
+            let (here, behind) = (&mut head[position * size..], &tail[..size]);
+            here.copy_from_slice(behind);
+            let gain = (candidate.value - weigh(&prices, &candidate.requests)) as f32;
+            if gain <= 0.0 {
+                continue;
+            }
+            let steps = (candidate.requests[counted] / step) as usize;
+            let lines = units.map_or(0, |(dimension, _)| candidate.requests[dimension] as usize);
+            if steps == 0 && lines == 0 {
+                here.iter_mut().for_each(|best| *best += gain * candidate.most as f32);
+                continue;
+            }
+            let is_counted = candidate.most <= COPIES_COUNTED_MAX;
+            for count in 1..=if is_counted { candidate.most as usize } else { 1 } {
+                let (gain, lines, steps) = (gain * count as f32, lines * count, steps * count);
+                for line in lines..size / width {
+                    let from = (line - lines) * width;
+                    if is_counted {
+                        let onto = here[line * width..][..width].iter_mut().skip(steps);
+                        let from = &behind[from..from + width];
+                        onto.zip(from).for_each(|(onto, from)| *onto = onto.max(from + gain));
+                    } else {
+                        for left in steps..width {
+                            let more = here[from + left - steps] + gain;
+                            let onto = &mut here[line * width + left];
+                            *onto = onto.max(more);
+                        }
+                    }
+                }
+            }
+        }
+        *work += (candidates.len() * size) as u64 / 16;
+        Self { counted, step, width, units, size, prices, best }
+    }
+
+    fn bound(&self, position: usize, left: &Vector) -> f64 {
+        let steps = (left[self.counted].max(0) / self.step) as usize;
+        let line = self.units.map_or(0, |(dimension, _)| left[dimension].max(0) as usize);
+        let counted = f64::from(self.best[position * self.size + line * self.width + steps]);
+        (counted + weigh(&self.prices, left)) * ROUNDING
+    }
+}
+
+struct Search<'a> {
+    rows: &'a [Row],
+    candidates: &'a [Candidate],
+    tables: &'a [Table],
+    best: f64,
+    pod_counts: PodCounts,
+    current: PodCounts,
+    exclusions: &'a mut Exclusions,
+    nodes: u64,
+}
+
+impl Search<'_> {
+    /// An upper bound for the pods of the candidates from `position` on.
+    fn bound(&self, position: usize, left: &Vector) -> f64 {
+        self.tables.iter().map(|table| table.bound(position, left)).fold(f64::MAX, f64::min)
+    }
+
+    fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
+        // Skip rows that cannot be added, without using search nodes.
+        let most = loop {
+            let Some(candidate) = self.candidates.get(position) else {
+                if value > self.best * (1.0 + 1e-9) {
+                    self.best = value;
+                    self.pod_counts.clone_from(&self.current);
+                }
+                return;
+            };
+            let room = self.exclusions.room(&self.rows[candidate.row as usize]);
+            let most = copies(&left, &candidate.requests, candidate.most.min(room));
+            if most > 0 {
+                break most;
+            }
+            position += 1;
+        };
+        let candidate = &self.candidates[position];
+        let row = &self.rows[candidate.row as usize];
+        for count in (0..=most).rev() {
+            if self.nodes == 0 {
+                return;
+            }
+            self.nodes -= 1;
+            let mut rest = left;
+            take(&mut rest, &candidate.requests, count);
+            let here = value + candidate.value * f64::from(count);
+            if here + self.bound(position + 1, &rest) <= self.best * (1.0 + 1e-9) {
+                continue;
+            }
+            if count > 0 {
+                self.current.push((candidate.row, count));
+                self.exclusions.occupy(row, count);
+            }
+            self.descend(position + 1, rest, here);
+            if count > 0 {
+                self.current.pop();
+                self.exclusions.release(row, count);
+            }
+        }
+    }
+}

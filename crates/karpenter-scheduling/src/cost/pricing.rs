@@ -1,0 +1,200 @@
+//! The pricing problem with whole pods: a depth-first search around the fractional solution of a node.
+//!
+//! At the resource prices of the fractional solution every pod has a reduced value: its value minus the price
+//! of its requests. A column loses against the upper bound whatever it leaves empty, the reduced values of
+//! pods that it leaves out, and the negative ones of pods that it takes. The search prunes what loses too
+//! much, so that near the optimum of the relaxation few rows remain.
+
+use super::fractional::{FractionalNode, Scaled};
+use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
+use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
+
+/// Rounding inside a search may hide improvements of one part in 10^9.
+const EXHAUSTED: f64 = 1.0 + 1e-8;
+
+/// The result of a search.
+pub(crate) struct Priced {
+    /// No column of the kind is worth more.
+    pub(crate) at_most: f64,
+    /// The value of `pod_counts`.
+    pub(crate) value: f64,
+    /// The best column that is worth more than the target; empty if none was found.
+    pub(crate) pod_counts: PodCounts,
+}
+
+/// A row of the search.
+struct Candidate {
+    row: u32,
+    value: f64,
+    requests: Vector,
+    /// The price of the requests.
+    weight: f64,
+    most: u32,
+    /// The whole pods of the fractional solution, if they are neither none nor all.
+    whole: Option<u32>,
+    /// The largest ratio of value to weight from here on.
+    density: f64,
+    /// The sum of positive reduced values from here on.
+    surplus: f64,
+}
+
+/// One pricing problem: whether a column of the kind is worth more than `target`.
+#[derive(Clone, Copy)]
+pub(crate) struct Pricing<'a> {
+    /// The fractional node of the kind, solved at these values.
+    pub(crate) node: &'a FractionalNode,
+    pub(crate) scaled: &'a Scaled,
+    pub(crate) rows: &'a [Row],
+    pub(crate) values: &'a [f64],
+    pub(crate) kind: &'a NodeKind,
+    pub(crate) target: f64,
+}
+
+impl Pricing<'_> {
+    /// Searches within a number of search nodes, first around the fractional solution; if that neither finds
+    /// a column nor proves that there is none, with counted resources.
+    pub(crate) fn most_valuable(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
+        let priced = self.search(nodes, scratch);
+        if priced.at_most <= self.target * EXHAUSTED || !priced.pod_counts.is_empty() {
+            return priced;
+        }
+        let exact = self.search_counted(nodes, scratch);
+        Priced { at_most: exact.at_most.min(priced.at_most), ..exact }
+    }
+
+    /// What is known before a search.
+    pub(super) fn unsearched(&self) -> Priced {
+        let at_most = self.node.bound(self.scaled, self.values);
+        Priced { at_most, value: self.target, pod_counts: PodCounts::new() }
+    }
+
+    /// A depth-first search around the fractional solution.
+    pub(crate) fn search(&self, nodes: u64, scratch: &mut Scratch) -> Priced {
+        let mut priced = self.unsearched();
+        let bound = priced.at_most;
+        if bound <= self.target {
+            return priced;
+        }
+        let prices = self.node.resource_prices(self.scaled);
+        let candidate = |(row, most, amount): (u32, f64, f64)| {
+            let value = self.values[row as usize];
+            let requests = self.rows[row as usize].requests;
+            let weight = weigh(&prices, &requests);
+            // A pod that loses more than the bound exceeds the target is in no column that is wanted.
+            (value > 0.0 && value - weight >= self.target - bound).then(|| Candidate {
+                row,
+                value,
+                requests,
+                weight,
+                most: most as u32,
+                whole: (amount > 0.0 && amount < most).then_some(amount as u32),
+                density: if weight > 0.0 { value / weight } else { f64::MAX },
+                surplus: (value - weight).max(0.0) * most,
+            })
+        };
+        let mut candidates: Vec<Candidate> = self.node.boxes().filter_map(candidate).collect();
+        candidates.sort_by(|a, b| {
+            b.density.total_cmp(&a.density).then(b.weight.total_cmp(&a.weight)).then(a.row.cmp(&b.row))
+        });
+        for position in (1..candidates.len()).rev() {
+            candidates[position - 1].surplus += candidates[position].surplus;
+        }
+        scratch.exclusions.clear();
+        let mut search = Search {
+            rows: self.rows,
+            candidates: &candidates,
+            prices,
+            best: self.target,
+            pod_counts: PodCounts::new(),
+            current: PodCounts::new(),
+            exclusions: &mut scratch.exclusions,
+            nodes,
+        };
+        search.descend(0, self.kind.free, 0.0);
+        let nodes_left = search.nodes;
+        priced.value = search.best;
+        priced.pod_counts = search.pod_counts;
+        scratch.work += candidates.len() as u64 * 2 + (nodes - nodes_left) * 2;
+        priced.finish(nodes_left > 0);
+        priced
+    }
+}
+
+impl Priced {
+    /// After an exhaustive search no column is worth more than the best one.
+    pub(super) fn finish(&mut self, is_exhaustive: bool) {
+        if is_exhaustive {
+            self.at_most = self.at_most.min(self.value * EXHAUSTED);
+        }
+    }
+}
+
+struct Search<'a> {
+    rows: &'a [Row],
+    candidates: &'a [Candidate],
+    prices: [f64; DIMENSIONS_MAX],
+    best: f64,
+    pod_counts: PodCounts,
+    current: PodCounts,
+    exclusions: &'a mut Exclusions,
+    nodes: u64,
+}
+
+impl Search<'_> {
+    /// An upper bound for the pods of the candidates from `position` on.
+    fn bound(&self, position: usize, left: &Vector) -> f64 {
+        let Some(next) = self.candidates.get(position) else { return 0.0 };
+        let room = weigh(&self.prices, left);
+        (next.surplus + room).min(if next.density < f64::MAX { next.density * room } else { f64::MAX })
+    }
+
+    fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
+        // Skip rows that cannot be added, without using search nodes.
+        let most = loop {
+            let Some(candidate) = self.candidates.get(position) else {
+                if value > self.best * (1.0 + 1e-9) {
+                    self.best = value;
+                    self.pod_counts.clone_from(&self.current);
+                }
+                return;
+            };
+            let room = self.exclusions.room(&self.rows[candidate.row as usize]);
+            let most = copies(&left, &candidate.requests, candidate.most.min(room));
+            if most > 0 {
+                break most;
+            }
+            position += 1;
+        };
+        let whole = self.candidates[position].whole.map_or(most, |whole| whole.min(most));
+        // From the whole pods of the fractional solution downwards, then upwards.
+        for count in (0..=whole).rev().chain(whole + 1..=most) {
+            if self.nodes == 0 {
+                return;
+            }
+            self.nodes -= 1;
+            self.try_count(position, count, &left, value);
+        }
+    }
+
+    /// Searches with this many pods of a candidate.
+    fn try_count(&mut self, position: usize, count: u32, left: &Vector, value: f64) {
+        let candidate = &self.candidates[position];
+        let row = candidate.row;
+        let mut rest = *left;
+        take(&mut rest, &candidate.requests, count);
+        let here = value + candidate.value * f64::from(count);
+        if here + self.bound(position + 1, &rest) <= self.best * (1.0 + 1e-9) {
+            return;
+        }
+        let data = &self.rows[row as usize];
+        if count > 0 {
+            self.current.push((row, count));
+            self.exclusions.occupy(data, count);
+        }
+        self.descend(position + 1, rest, here);
+        if count > 0 {
+            self.current.pop();
+            self.exclusions.release(data, count);
+        }
+    }
+}
