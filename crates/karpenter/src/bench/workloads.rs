@@ -208,7 +208,7 @@ pub(crate) fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup>
         .collect()
 }
 
-/// Pods of sizes that nobody rounded: 20m to 16 cores, half to twelve GiB per core.
+/// Pods of sizes that are not rounded: 20m to 16 cores, half to twelve GiB per core.
 fn many_shapes(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(200 + seed);
     let mut drawn = std::collections::BTreeSet::new();
