@@ -1,4 +1,5 @@
-//! What moving pods is worth: a move may cost a share of what the pods of its NodePool cost on average.
+//! The price of moving pods: the saving ratio times what the pods of the NodePool cost on average, weighted by
+//! disruption cost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::command::Candidate;
 
 /// Prices of disruption, by NodePool.
 pub(crate) struct DisruptionPrices {
-    /// Dollars per hour and unit of disruption cost, and whether the node itself counts.
+    /// Dollars per hour and unit of disruption cost, and whether the disruption cost of the node itself counts.
     by_pool: BTreeMap<Arc<str>, (f64, bool)>,
 }
 
@@ -37,7 +38,7 @@ impl DisruptionPrices {
         Self { by_pool: totals.iter().filter_map(of_pool).collect() }
     }
 
-    /// What removing a node costs for the pods that have to move.
+    /// The price of moving the pods of a candidate.
     pub(crate) fn of(&self, candidate: &Candidate) -> f64 {
         let (price, counts_nodes) = self.by_pool.get(&candidate.pool).copied().unwrap_or_default();
         let of_node = if counts_nodes { 0.0 } else { NODE_COST };

@@ -1,8 +1,8 @@
-//! Consolidation of the whole cluster: one linear program decides which nodes are removed, at the least price of all
-//! nodes plus the price of moving their pods. Every removal is then simulated and becomes a command of its own.
+//! Consolidation of the whole cluster. One linear program decides which nodes are removed: it minimises the price of all
+//! nodes plus the price of moving pods. Every removal is then simulated and becomes a command of its own.
 //!
-//! A command saves more than its moves are priced at, by itself; no pod is moved twice; and every command can be executed
-//! without the others. Removals for which that does not hold are merged, cut up, or dropped.
+//! Each command saves more than its own moves are priced at, and can be executed without the others. A plan moves no pod
+//! twice. Removals for which that does not hold are merged, split, or dropped.
 
 mod draft;
 mod order;
@@ -27,7 +27,7 @@ use draft::{Draft, Found, Move};
 use order::Zones;
 use rules::Rules;
 
-/// A point on the way: what the fleet costs after so many pods were moved.
+/// The price of all nodes after the first commands of the plan, and the number of pods that these commands move.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     pub pods_moved: usize,
@@ -39,20 +39,20 @@ pub struct Rebalancing {
     /// Commands that may be executed now, highest saving per disruption first.
     pub commands: Vec<Command>,
     pub price_now_per_hour: f64,
-    /// With everything that was found carried out, budgets aside.
+    /// The price of all nodes after all commands are executed. Budgets are ignored.
     pub price_after_all_per_hour: f64,
-    /// No fleet for the same pods costs less.
+    /// The lower bound of the price of any fleet for the same pods.
     pub lower_bound_per_hour: f64,
-    /// The way to `price_after_all_per_hour`, in the order of the commands.
+    /// One step per command, in order; the last has `price_after_all_per_hour`.
     pub steps: Vec<Step>,
-    /// Candidates, by position, that would be part of a move if owners of pools asked for less.
+    /// By position: candidates that no command removes, with the reason.
     pub refused: BTreeMap<usize, Verdict>,
 }
 
-/// Nodes that one command removes at most; about as many as upstream takes.
+/// The maximum number of nodes that one command removes; upstream's multi-node consolidation has the same limit.
 const NODES_PER_COMMAND_MAX: usize = 100;
 
-/// Simulations of commands that launch nodes get this part of the effort, those of fewer than [`FULL_EFFORT_NODES`] less.
+/// The simulation of a command has the effort divided by this; less if it removes fewer than [`FULL_EFFORT_NODES`] nodes.
 const EFFORT_SHARE: u64 = 9;
 const FULL_EFFORT_NODES: u64 = 16;
 
@@ -108,7 +108,7 @@ pub fn plan(
     plan
 }
 
-/// What a command saves for the price of its moves.
+/// The saving of a command divided by the price of its moves.
 fn saving_ratio(prices: &DisruptionPrices, candidates: &[Candidate], one: &Move) -> f64 {
     one.saving_per_hour() / disruption_price(prices, candidates, &one.sources).max(1e-9)
 }
@@ -164,7 +164,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The best saving for the disruption first.
+    /// Orders by saving per price of the moves, highest first.
     fn compare(&self, a: &Removal, b: &Removal) -> Ordering {
         let ratio = |removal: &Removal| {
             let price: f64 =
@@ -176,7 +176,7 @@ impl Planner<'_> {
         ratio(b).total_cmp(&ratio(a)).then_with(|| a.candidates.cmp(&b.candidates))
     }
 
-    /// Whether budgets could ever let so many nodes of their NodePools go at once.
+    /// Whether one command may remove these nodes: neither the budgets nor the limit per command are exceeded.
     fn is_within_budgets(&self, sources: &[usize]) -> bool {
         let mut nodes: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
         for source in sources {
@@ -187,13 +187,13 @@ impl Planner<'_> {
         sources.len() <= NODES_PER_COMMAND_MAX && nodes.into_iter().all(is_within)
     }
 
-    /// What few nodes could become is soon found out.
+    /// The effort of one simulation, in proportion to the number of removed nodes: fewer nodes need less search.
     fn effort_for(&self, sources: &[usize]) -> u64 {
         let nodes = (sources.len() as u64).min(FULL_EFFORT_NODES);
         (self.effort * nodes / FULL_EFFORT_NODES).max(1)
     }
 
-    /// Simulates a removal as it was planned, and takes it into the plan if it is accepted.
+    /// Simulates a removal as it was planned, and adds it to the plan if it is accepted.
     fn execute(&mut self, removal: &Removal, receivers: &[usize]) -> bool {
         if !self.is_within_budgets(&removal.candidates) {
             return false;
@@ -204,9 +204,9 @@ impl Planner<'_> {
         found.is_some_and(|found| self.take(&found))
     }
 
-    /// Takes a command into the plan if it saves enough, owners of NodePools accept it, and it does not depend on others.
+    /// Adds a command to the plan if it saves enough, the NodePools' settings allow it, and it depends on no other command.
     fn take(&mut self, found: &Found) -> bool {
-        // Several nodes whose pods may not be moved together are planned again one by one.
+        // If the pods of these nodes may not be evicted together, `retry` plans smaller sets of the nodes.
         if found.one.sources.len() > 1 && !self.rules.may_go_together(&self.draft, &found.one) {
             return false;
         }
@@ -228,7 +228,7 @@ impl Planner<'_> {
 
     fn is_worth(&mut self, one: &Move) -> bool {
         let disruption = disruption_price(&self.prices, self.draft.candidates, &one.sources);
-        // Deleting a node of unknown price saves nothing on paper, and never costs anything.
+        // A node of unknown price counts as 0 $/h. Its deletion is accepted, because it cannot raise the price.
         let is_saving = one.saving_per_hour() > disruption + 1e-9
             || one.replacements.is_empty() && one.saving_per_hour() >= disruption;
         if !is_saving {
@@ -245,8 +245,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Deletes nodes where pods are counted across nodes: all are simulated together, and those that depend on each other
-    /// become one command.
+    /// Plans deletions if some pods have constraints across nodes (spreads, affinities). All deletions are simulated
+    /// together; those that depend on each other become one command.
     fn delete_together(
         &mut self,
         mut single: Vec<Removal>,
@@ -269,7 +269,7 @@ impl Planner<'_> {
                 let without_target = found.one.moves.iter().filter(|(_, to)| is_new(to));
                 failed.extend(without_target.filter_map(|(pod, _)| of_source.get(&(pod.node as usize))));
             } else {
-                // Some pod has no place at all: the last one is tried by itself.
+                // Some pod is unschedulable: the deletion with the lowest saving ratio is planned by itself.
                 failed.extend(single.last().into_iter().flat_map(|one| &one.candidates));
             }
             if let Some(found) = found.filter(|_| failed.is_empty()) {
@@ -302,8 +302,8 @@ impl Planner<'_> {
         left.extend(dropped.into_iter().map(|source| (vec![source], false)));
     }
 
-    /// Plans nodes again whose removal could not be executed as planned: pods go wherever there is free capacity left.
-    /// Halves the set until that saves enough.
+    /// Plans the removal of nodes again whose planned removal was not accepted; pods may use any remaining free capacity.
+    /// If the set is not accepted, each half of it is tried.
     fn retry(&mut self, sources: &[usize], is_launching: bool) {
         let mut sources: Vec<usize> =
             sources.iter().copied().filter(|source| self.draft.is_open[*source]).collect();

@@ -1,8 +1,8 @@
 //! Prices of EBS volumes and public addresses, which are billed with the nodes that use them.
 //!
 //! The table is embedded for the main regions; the running provider replaces it by the AWS Price List. Only what a node
-//! class states is priced: the size of a volume that comes from a snapshot or from an AMI is unknown and costs nothing here,
-//! and I/O requests of magnetic volumes are not known either. So a node costs at least what these functions say.
+//! class states is priced. The size of a volume from a snapshot or an AMI and the I/O requests of magnetic volumes are
+//! unknown and count as zero. So a node costs at least what these functions return.
 //!
 //! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. gp3 storage in eu-west-2, ap-northeast-1 and
 //! ap-southeast-1 was compared with figures of 2026 and had not changed; other prices were not compared.
@@ -13,10 +13,10 @@ use super::node_class::{AwsNodeClass, BlockDevice};
 use super::partition;
 use crate::aws::{AwsZone, DEFAULT_REGION, Market};
 
-/// As AWS converts prices per month in its examples.
+/// Hours per month, as in the examples of AWS's pricing pages.
 const HOURS_PER_MONTH: f64 = 730.0;
 
-/// The type that is assumed for a volume without one: EC2 takes the type of the AMI's volume, which is gp3 for EKS's AMIs.
+/// The assumed type of a volume without `volumeType`: EC2 uses the type in the AMI, which is gp3 for EKS's AMIs.
 const ASSUMED_TYPE: &str = "gp3";
 
 /// IOPS and MiB/s that a gp3 volume includes.
@@ -32,16 +32,16 @@ const IO2_TIER_SHARES: [f64; 3] = [1.0, 0.7, 0.49];
 /// The price of magnetic volumes, of which only that of us-east-1 is embedded.
 const STANDARD_PER_GIB: f64 = 0.05;
 
-/// Since February 2024, in every region but those in China.
+/// The price since February 2024, in every region except those in China.
 const PUBLIC_IPV4_PER_HOUR: f64 = 0.005;
 
 /// Prices per month of one volume type, in the currency of the region.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct VolumePrices {
     pub per_gib: f64,
-    /// Per provisioned IOPS above the free ones: up to 32,000, up to 64,000, and above.
+    /// Per provisioned IOPS above the included ones, by tier: up to 32,000, up to 64,000, and above.
     pub per_iops: [f64; 3],
-    /// Per provisioned MiB/s above the free ones.
+    /// Per provisioned MiB/s above the included ones.
     pub per_mibps: f64,
 }
 
@@ -57,7 +57,7 @@ struct Row {
     gp3: f64,
     gp3_iops: f64,
     gp2: f64,
-    /// io1 and io2.
+    /// Storage of io1 and io2.
     io: f64,
     io_iops: f64,
     st1: f64,
@@ -259,7 +259,7 @@ mod tests {
             (AmiFamily::Al2023, vec![], 1.6),
             (AmiFamily::Bottlerocket, vec![], 1.92),
             (AmiFamily::Windows2022, vec![], 4.0),
-            // The AMI decides.
+            // The AMI defines the volumes.
             (AmiFamily::Custom, vec![], 0.0),
             (AmiFamily::Al2023, vec![volume("gp3", "100Gi", 0, 0)], 8.0),
             (

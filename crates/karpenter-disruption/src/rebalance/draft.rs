@@ -1,7 +1,7 @@
-//! The cluster as it would be with the moves found so far carried out, and what further moves would look like there.
+//! The simulated cluster after the moves that the plan already has, and the simulation of further moves.
 //!
-//! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
-//! node that was given pods is not taken away by the same plan, so no pod moves twice.
+//! Pods of a move are placed on existing nodes or on replacements of the same move, never on replacements of another
+//! move. A node that receives pods is not removed by the same plan, so no pod is moved twice.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simula
 use crate::cluster::Cluster;
 use crate::command::{Candidate, Destination};
 
-/// A set of nodes that could go, and what would take their place. Nothing is said about whether it should be done.
+/// A set of nodes that could be removed, their replacements, and the targets of their pods. Whether this is worth it is
+/// decided elsewhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
     /// Positions among the candidates, ascending.
@@ -28,7 +29,7 @@ impl Move {
         self.price_before_per_hour - self.price_after_per_hour
     }
 
-    /// Both as one. They share no nodes.
+    /// Merges two moves that share no nodes.
     pub(crate) fn with(&self, other: &Self) -> Self {
         let mut sources = [&self.sources[..], &other.sources].concat();
         sources.sort_unstable();
@@ -47,7 +48,7 @@ impl Move {
         }
     }
 
-    /// A node that is deleted without a replacement.
+    /// The deletion of a node without a replacement.
     pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Self {
         Self {
             sources: vec![source],
@@ -59,7 +60,7 @@ impl Move {
     }
 }
 
-/// A move together with the simulator's answer that it was read from.
+/// A move, and the outcome of the simulation that it was read from.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
@@ -72,17 +73,17 @@ pub(crate) struct Draft<'a> {
     /// The node of each candidate.
     pub(crate) node_of: Vec<usize>,
     pub(crate) simulator: Simulator<'a>,
-    /// Candidates that may still be sources: neither gone nor given pods by this draft.
+    /// Candidates that may still be removed: this draft neither removes them nor places pods on them.
     pub(crate) is_open: Vec<bool>,
     candidate_at: BTreeMap<usize, usize>,
-    /// How many nodes exist; those behind are planned.
+    /// The number of existing nodes; higher positions are planned nodes.
     nodes: usize,
-    /// Groups of pods that wait; they have been given places, and only those without one are left in them.
+    /// The number of groups of pending pods. Pods of these groups are placed already, except unschedulable ones.
     waiting: usize,
 }
 
 impl<'a> Draft<'a> {
-    /// Waiting pods are put where they will go anyway.
+    /// Places pending pods first, so that moves cannot use the capacity that these pods need.
     pub(crate) fn new(cluster: &Cluster, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
         let mut simulator = simulator.fork();
         let waiting = cluster.problem.pods.len();
@@ -108,7 +109,7 @@ impl<'a> Draft<'a> {
         Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
     }
 
-    /// Nodes that may be given pods: those that exist and stay.
+    /// Nodes that may receive pods: existing, initialized, and not settling.
     pub(crate) fn receivers(&self) -> Vec<usize> {
         (0..self.nodes)
             .filter(|node| {
@@ -117,8 +118,8 @@ impl<'a> Draft<'a> {
             .collect()
     }
 
-    /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
-    /// ones. `None` if a pod would have no place.
+    /// Simulates the removal of these candidates, with their pods on the nodes `onto` (ascending) or on new ones. `None`
+    /// if a pod would be unschedulable.
     pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         removed_nodes.sort_unstable();
@@ -126,7 +127,7 @@ impl<'a> Draft<'a> {
         let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
         let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
         if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
-            // Somewhere else there may be room.
+            // Other domains than those that the pods leave may have free capacity.
             outcome = self.simulator.simulate_onto(
                 &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
                 onto,
@@ -136,8 +137,8 @@ impl<'a> Draft<'a> {
         Some(Found { one, removed_nodes, outcome })
     }
 
-    /// What would happen if these candidates were removed, with some of their pods on the given nodes and all others on
-    /// new ones. `None` if a pod would have no place.
+    /// Simulates the removal of these candidates, with some of their pods on the given targets and all others on new
+    /// nodes. `None` if a pod would be unschedulable.
     pub(crate) fn ask_targets(
         &self,
         sources: &[usize],
@@ -171,7 +172,7 @@ impl<'a> Draft<'a> {
             );
         };
         for placement in &outcome.plan.existing {
-            // What another move launches is not there yet.
+            // The node is a replacement of another move, which may not be launched yet.
             if placement.node >= self.nodes {
                 return None;
             }
@@ -200,7 +201,7 @@ impl<'a> Draft<'a> {
         node.map_or(0, |node| node.pods.iter().filter(|pod| pod.mobility == Mobility::Moves).count())
     }
 
-    /// Takes a move for carried out.
+    /// Applies a move to the simulated cluster.
     pub(crate) fn commit(&mut self, found: &Found) {
         let reservation_credits = BTreeMap::new();
         self.simulator.commit(

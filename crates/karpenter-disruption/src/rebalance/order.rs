@@ -204,7 +204,7 @@ impl Zones {
         Self { counted, keys, asked_on, together: Together { tallies, ..Together::default() } }
     }
 
-    /// Whether nothing counts across nodes.
+    /// Whether no pod has a constraint across nodes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counted.is_empty()
     }
@@ -261,7 +261,7 @@ impl Zones {
         (joining.groups.into_iter().flatten().map(|(one, _)| one).collect(), waiting)
     }
 
-    /// Takes a move for made. Nodes whose pods ask for what it spreads otherwise wait for another plan.
+    /// Adds a move to the noted ones. A node whose pods have a term that the move may violate is left to the next plan.
     pub(crate) fn note(&mut self, draft: &mut Draft<'_>, one: &Move) {
         let touched = self.touched_by(draft, one);
         let shifted = touched.shifted.clone();
@@ -326,8 +326,8 @@ impl Zones {
     }
 }
 
-/// Terms of a pod that hold across nodes. On one node nothing comes between moves but the wish to be where others are:
-/// no node that receives pods goes.
+/// Terms of a pod that count pods across nodes. Of those over hostnames only affinities are relevant: a node that
+/// receives pods is not removed, and if another move is not executed, the node has fewer pods.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
     let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);

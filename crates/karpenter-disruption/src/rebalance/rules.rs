@@ -1,6 +1,6 @@
-//! Which moves are worth being made.
+//! Whether NodePools' settings, PodDisruptionBudgets and move limits allow a move.
 //!
-//! Budgets are not looked at here: a move that has to wait for them is still part of the plan.
+//! Budgets of NodePools are not checked here: a move that awaits a budget is still part of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl<'a> Rules<'a> {
         self.cluster.pools.get(pool).is_none_or(|pool| pool.pool_policy.is_many_to_many_enabled)
     }
 
-    /// Whether owners of pools accept the command, and it does not launch its own nodes again.
+    /// Whether the NodePools' settings allow the command, and it does not launch all of its own nodes again.
     pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Option<Verdict>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
@@ -51,12 +51,13 @@ impl<'a> Rules<'a> {
         self.is_agreed(draft, one).map_err(Some)
     }
 
-    /// Whether owners let the node go if its pods find room elsewhere.
+    /// Whether the NodePool's settings allow the deletion of the node if its pods fit elsewhere.
     pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Verdict> {
         self.is_agreed(draft, &Move::deletion(draft, source, Vec::new()))
     }
 
-    /// Whether all pods of the move may be evicted together, and are not more than their pools' owners let move.
+    /// Whether PodDisruptionBudgets allow the eviction of all pods of the move at once, and `max-moves-per-hour` allows
+    /// that many.
     pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
         let command = command(draft.candidates, one.clone());
         let mut evicted = self.evicted_anyway.clone();
@@ -64,14 +65,14 @@ impl<'a> Rules<'a> {
             && self.moves_left.clone().admit(self.cluster, &command).is_ok()
     }
 
-    /// What owners of pools ask for.
+    /// Checks the minimum savings of the NodePools, and `Balanced`.
     fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
         let command = command(draft.candidates, one.clone());
         check_saving(self.cluster, &command)?;
         balanced::approve(self.cluster, &self.totals, &command)
     }
 
-    /// Sources of which the move would launch the like again, one for each of those, the fullest first.
+    /// Sources that the move would launch again; see [`launched_again`].
     pub(crate) fn launched_again(&self, draft: &Draft<'_>, one: &Move) -> Vec<usize> {
         let going: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
         let again = launched_again(self.cluster, &going, &one.replacements);
@@ -79,8 +80,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Nodes that go, by position, of which the like would be launched: same pool, same type, bought the same way. One for
-/// each that is launched, the fullest first.
+/// Removed nodes that a replacement equals in NodePool, instance type and capacity type, by position. Each replacement
+/// matches at most one node, that with the highest disruption cost first.
 pub(crate) fn launched_again(
     cluster: &Cluster,
     going: &[&Candidate],

@@ -1,8 +1,9 @@
-//! Of fleets that cost almost the same, the one with the fewest nodes.
+//! Selects the fleet with the fewest nodes among fleets of almost the same price.
 //!
 //! Each planning run adds a charge to the price of every node; the larger the charge, the fewer the nodes. A fleet is
 //! kept if its price without the charge is within the tolerance. With the charge `tolerance × price / nodes`, the
-//! cheapest charged fleet always is: it saves at most all charges. Larger charges are tried as long as fleets stay within.
+//! cheapest charged fleet always is: the charges it can avoid add up to the tolerance at most. Larger charges are tried
+//! as long as the fleets found are within the tolerance.
 
 use karpenter_model::problem::EFFORT_DEFAULT;
 
@@ -10,7 +11,7 @@ use super::{Fleet, Scratch, claims_price, feasible, repack_tiers};
 use crate::bits::Bits;
 use crate::ledger::Ledger;
 
-/// The first charge, as a multiple of the one whose cheapest fleet is within the tolerance.
+/// The first charge, as a multiple of `tolerance × price / nodes`.
 const FIRST_CHARGE: f64 = 4.0;
 /// Later charges are multiplied or divided by this.
 const CHARGE_STEP: f64 = 4.0;
@@ -20,7 +21,7 @@ const RUNS_MAX: usize = 3;
 const CLASSES_MAX: usize = 64;
 /// Runs have less than the default effort, so that each is one relaxation and one quick packing.
 const EFFORT: u64 = EFFORT_DEFAULT - 1;
-/// A fleet within this factor of the lower bound stays within it.
+/// If the incumbent is within this factor of the lower bound, so is the fleet that replaces it.
 const NEAR_BOUND: f64 = 1.01;
 /// Sums of the same prices in another order differ by less.
 const ROUNDING: f64 = 1.0 + 1e-12;
@@ -76,7 +77,7 @@ pub(super) fn find(
         }
         match (is_within, is_shrinking) {
             (true, false) => charge *= CHARGE_STEP,
-            // Between this charge and the next larger one, which was too much, little is left to find.
+            // The next larger charge was too large; a charge in between would rarely find fewer nodes.
             (true, true) => break,
             (false, _) if best.is_some() => break,
             (false, _) => {

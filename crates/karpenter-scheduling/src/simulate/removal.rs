@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! minimise    Σ stay_i · price_i  +  Σ launch · price  +  Σ (1 - stay_i) · disruption price_i
-//! subject to  for each class of pods: what nodes that stay take on + what launched nodes hold
-//!                 ≥  the pods of nodes that are removed
-//!             what a node takes on fits its free capacity
+//! subject to  for each class of pods: pods placed on nodes that stay + pods placed on launched nodes
+//!                 ≥  pods of nodes that are removed
+//!             the pods placed on a node fit its free capacity
 //! ```
 //!
 //! The program is solved by column generation and rounded to whole nodes. Constraints over zones are decided
@@ -41,7 +41,7 @@ pub struct RemovalCandidate {
 #[derive(Debug, Clone, Copy)]
 pub struct RemovalRequest<'a> {
     pub candidates: &'a [RemovalCandidate],
-    /// Existing nodes that take pods while they stay.
+    /// Existing nodes that may receive pods, unless they are removed.
     pub onto: &'a [usize],
     pub effort: u64,
 }
@@ -53,7 +53,7 @@ pub struct Removal {
     pub candidates: Vec<usize>,
     /// Targets of the pods that go to existing nodes.
     pub onto: Vec<(BoundAt, usize)>,
-    /// Nodes that take the other pods.
+    /// Launched nodes, which receive the other pods.
     pub launches: Vec<Launch>,
 }
 
@@ -63,7 +63,8 @@ pub struct Launch {
     pub pods: u32,
 }
 
-/// The terms of the objective for one candidate: it should stay if it costs less than the others together.
+/// Two terms of the objective for one candidate. A candidate should stay if its price is at most the sum of these terms
+/// and the price of moving its pods.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Terms {
     /// What its pods would cost elsewhere.
@@ -112,8 +113,8 @@ impl Simulator<'_> {
             all.removals = parts.iter().flat_map(Part::removals).collect();
             return all;
         }
-        // Which nodes are removed decides which zones the pods have to go to; with these the program is solved again,
-        // for the nodes that it removed.
+        // The zones of the pods depend on which nodes are removed. So zones are assigned now, and the program is solved
+        // again for the nodes that it removed.
         let mut removed: BTreeSet<usize> = BTreeSet::new();
         for part in &parts {
             let of_part = part.instance.places.iter().zip(&part.placement.is_removed);
@@ -138,7 +139,7 @@ impl Simulator<'_> {
     }
 }
 
-/// A part of the cluster whose pods go nowhere else, solved.
+/// The solution for a part of the cluster whose pods cannot run on nodes of other parts.
 struct Part {
     instance: instance::Instance,
     solution: columns::Solution,

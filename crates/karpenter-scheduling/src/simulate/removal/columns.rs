@@ -1,5 +1,5 @@
-//! Column generation for the consolidation program: which nodes are removed, what the others take on, and what is
-//! launched, at the least price + price of moving pods.
+//! Column generation for the consolidation program. It decides which nodes are removed, which pods the other nodes
+//! receive, and which nodes are launched, and minimises the price of all nodes plus the price of moving pods.
 
 use rayon::prelude::*;
 
@@ -9,21 +9,22 @@ use super::pricing::{Content, Pricing, Scratch};
 
 /// The program is solved when its objective is within this share of its lower bound.
 const GAP: f64 = 0.001;
-/// Rounds of column generation at most.
+/// The maximum number of rounds of column generation.
 const ROUNDS_MAX: usize = 80;
-/// Pivots per class of pods between two rounds, and after the last one.
+/// The maximum number of simplex pivots per class of pods between two rounds; below, after the last round.
 const PIVOTS_PER_ROW: usize = 4;
 const PIVOTS_PER_ROW_AT_END: usize = 20;
-/// Steps of the search for a column.
+/// The maximum number of steps of the search for one column.
 const SEARCH_NODES: u64 = 300;
-/// Weight of the best dual prices so far in those at which columns are sought.
+/// Dual price smoothing: columns are sought at a mean of the current dual prices and those of the best bound so far.
+/// This is the weight of the latter.
 const SMOOTHING: f64 = 0.6;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Solution {
     /// What hosting one more pod of each class costs.
     pub(super) duals: Vec<f64>,
-    /// By place: how much of it stays.
+    /// By place: the fraction of the node that stays, 0 to 1.
     pub(super) stays: Vec<f64>,
     /// By place: what the best content of its free capacity is worth.
     pub(super) free_values: Vec<f64>,
@@ -48,7 +49,7 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
     let scale = instance.scale();
     let mut meanings: Vec<(Meaning, Content)> = Vec::new();
     let start = (0..rows).map(|class| start_column(instance, class, &mut meanings)).collect();
-    // A little less than all pods, by class: with exact sums most pivots would change nothing.
+    // Demands are lowered slightly, differently for each class: with exact sums most pivots would be degenerate.
     let demand = instance
         .demand
         .iter()
@@ -145,7 +146,7 @@ fn start_column(instance: &Instance, class: usize, meanings: &mut Vec<(Meaning, 
         }
         None => {
             meanings.push((Meaning::Nowhere, Content::new()));
-            // More than any node costs, so that the nodes of these pods stay unless others have room.
+            // More than any node costs, so that nodes with such pods stay unless other nodes have free capacity for them.
             let cost = 1.0 + 2.0 * instance.places.iter().map(|place| place.price).fold(0.0, f64::max);
             Column { set: None, cost, entries: vec![(class as u32, 1.0)] }
         }
@@ -198,7 +199,7 @@ fn contents(instance: &Instance, pricing: &Pricing<'_>) -> (Vec<Priced>, Vec<Pri
     (of_places, all.collect(), work)
 }
 
-/// What every plan costs at least, pods moved included, and the dual prices that show it.
+/// The lower bound of the objective, and the dual prices that prove it.
 fn bound(
     instance: &Instance,
     pricing: &Pricing<'_>,

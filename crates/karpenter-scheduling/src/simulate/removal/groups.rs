@@ -1,7 +1,8 @@
 //! Commands that do not depend on each other: sets of removed nodes with the launched nodes that take their pods.
 //!
-//! A launched node belongs to one command, whose own nodes supply all pods that it holds. What is left of their pods
-//! goes to free capacity, and all commands together fit there; so any of them can be executed without the others.
+//! Each launched node belongs to one command, and all of its pods come from nodes that this command removes. The other
+//! pods of these nodes go to free capacity of existing nodes. That capacity suffices for all commands together, so each
+//! can be executed without the others.
 
 use super::instance::Instance;
 use super::rounding::Placement;
@@ -53,7 +54,7 @@ pub(super) fn removals(instance: &Instance, placement: &Placement, values: &[f64
                 group.sources.push(place);
                 count
             } else {
-                // Only another group has such pods: both become one.
+                // Only another group has pods of these classes: the two groups are merged.
                 let best = groups
                     .iter()
                     .enumerate()

@@ -15,18 +15,18 @@ use crate::simulate::{BoundAt, Simulator};
 use crate::templates::Amounts;
 use crate::topology::{Kind as GroupKind, Slot};
 
-/// Problems with more resources are not solved.
+/// The maximum number of resources; a problem with more is not solved.
 pub(super) const DIMENSIONS: usize = 6;
 
 pub(super) type Vector = [i64; DIMENSIONS];
 
-/// Movable pods that are alike.
+/// Movable pods with the same requests and constraints; see [`ClassKey`].
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub(super) requests: Vector,
     /// The maximum number of its pods on a new node.
     pub(super) cap: u32,
-    /// Index into the demands that node kinds serve.
+    /// Index of the pods' requirements on a new node; [`Kind`] lists those that it meets.
     demand: usize,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Place {
     pub(super) disruption_price: f64,
     /// By class: its pods that would move.
     pub(super) pods: Vec<(u32, Vec<BoundAt>)>,
-    /// By class: how many pods the node accepts, resources aside.
+    /// By class: how many pods the constraints of the node allow; resources are checked separately.
     pub(super) limits: Vec<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Instance {
         self.kinds[kind].serves.contains(self.classes[class].demand)
     }
 
-    /// What a typical node has of each resource.
+    /// The typical amount of each resource on a node.
     pub(super) fn scale(&self) -> [f64; DIMENSIONS] {
         let mut scale = [0.0; DIMENSIONS];
         let all = self.kinds.iter().map(|kind| &kind.free).chain(self.places.iter().map(|one| &one.capacity));
@@ -88,7 +88,7 @@ impl Instance {
         scale.map(|one: f64| one.max(1.0))
     }
 
-    /// Splits the instance where no pod may go from one part to the other.
+    /// Splits the instance into parts between which no pod can move.
     pub(super) fn parts(self) -> Vec<Self> {
         let count = self.classes.len();
         let mut group: Vec<usize> = (0..count).collect();
@@ -152,8 +152,8 @@ impl Instance {
     }
 }
 
-/// What makes pods alike: requests, demand, nodes that match, cap on a new node, and the class of the ledger if its
-/// constraints are its own.
+/// Pods with equal keys are one class: requests, demand, existing nodes that match, maximum number on a new node, and
+/// the class in the ledger if the pods have constraints with other pods.
 type ClassKey = (Amounts, usize, Bits, u32, Option<usize>);
 
 /// The ledger of a simulator with all pods of the candidates in its queue.
@@ -185,7 +185,7 @@ pub(super) fn extract(
     let mut instance = Instance::default();
     let mut known: BTreeMap<ClassKey, u32> = BTreeMap::new();
     let mut class_of_ledger: BTreeMap<(usize, Option<Zone>), u32> = BTreeMap::new();
-    // One class of the ledger behind each class, and its zone.
+    // By class: one of its classes in the ledger, and the zone.
     let mut behind: Vec<(usize, Option<Zone>)> = Vec::new();
     let mut class_of_pod: BTreeMap<BoundAt, u32> = BTreeMap::new();
     for of_spec in &moving {
@@ -246,7 +246,7 @@ pub(super) fn extract(
         };
         if let Some(number) = candidate_at.get(&node) {
             let mut pods: BTreeMap<u32, Vec<BoundAt>> = BTreeMap::new();
-            // A node with a pod that has no class cannot be planned without.
+            // A node stays if one of its pods has no class.
             let mut is_known = true;
             for pod in simulator.pod_index.movable(node) {
                 match class_of_pod.get(&pod) {
@@ -323,7 +323,7 @@ fn class_key(
     (requests, demand, matching, cap, (!is_plain).then_some(class))
 }
 
-/// How many pods of a class a node accepts, resources aside.
+/// How many pods of a class the constraints of a node allow; resources are checked separately.
 fn accepted(ledger: &mut Ledger, (class, zone): (usize, Option<Zone>), position: usize) -> u32 {
     if zone.is_some_and(|zone| ledger.nodes[position].facts.domains[zone.key] != Some(zone.domain)) {
         return 0;

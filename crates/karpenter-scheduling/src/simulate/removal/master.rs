@@ -9,9 +9,9 @@
 
 /// Values below this count as zero.
 const EPSILON: f64 = 1e-9;
-/// Reduced costs above minus this do not improve the objective.
+/// A column with a reduced cost above minus this value does not improve the objective.
 const TOLERANCE: f64 = 1e-7;
-/// Pivots between two factorisations; more for large programs.
+/// The minimum number of pivots between two factorisations; more for large programs.
 const REFACTOR_PIVOTS: usize = 150;
 /// Columns that enter between two passes over all columns.
 const ENTER_MAX: usize = 64;
@@ -102,7 +102,7 @@ impl Master {
         })
     }
 
-    /// The dual price of a set: what one more node of it would change.
+    /// The dual price of a set: the change of the objective if the set had one more node.
     pub(super) fn dual_of_set(&self, set: usize) -> f64 {
         let key = self.key[set];
         self.cost(key) - self.value(key)
@@ -236,7 +236,7 @@ impl Master {
         let rows = self.demand.len();
         let mut direction = self.direction(variable);
         self.work += rows as u64 / 4;
-        // Which basic variable becomes zero first.
+        // Ratio test: the basic variable that becomes zero first leaves the basis.
         let mut least: Option<(f64, f64, Leaving)> = None;
         let mut offer = |ratio: f64, pivot: f64, leaving: Leaving| {
             let is_better = least.as_ref().is_none_or(|(best, of_best, _)| {

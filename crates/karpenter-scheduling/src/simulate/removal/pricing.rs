@@ -2,10 +2,10 @@
 
 use super::instance::{Class, DIMENSIONS, Vector};
 
-/// Mixtures of cpu and memory by whose density classes are ordered.
+/// The number of weightings of cpu and memory; each orders the classes by value per weighted resource.
 const MIXTURES: usize = 12;
 
-/// A step may look at so many classes on average.
+/// The maximum number of classes that a step of the search tries, on average.
 const CLASSES_PER_STEP: u64 = 30;
 
 /// Dual prices with classes ordered by value per weighted resource, for several weightings.
@@ -139,7 +139,7 @@ impl<'a> Pricing<'a> {
         let mut is_complete = true;
         loop {
             let from = position;
-            // Down: as many as fit of each class, densest first.
+            // Descend: as many pods of each class as fit, in order of density.
             while position < count {
                 let (density, class, most) = usable[position];
                 if value + density * weigh(&order.weights, &left) <= best_value * (1.0 + 1e-6) + 1e-12 {
@@ -163,7 +163,7 @@ impl<'a> Pricing<'a> {
                 is_complete = false;
                 break;
             }
-            // Back: one pod fewer of the last class that has any.
+            // Backtrack: one pod fewer of the last class that has any.
             current[position..].iter_mut().for_each(|one| *one = 0);
             let Some(last) = (0..position).rev().find(|position| current[*position] > 0) else { break };
             current[last] -= 1;

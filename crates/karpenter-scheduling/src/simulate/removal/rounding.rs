@@ -1,20 +1,20 @@
-//! Whole nodes from the solution of the program: which nodes are removed, and where every pod of them goes.
+//! Rounds the solution of the program to whole nodes: which nodes are removed, and the target of each of their pods.
 
 use super::columns::Solution;
 use super::instance::{Instance, Vector};
 use super::pricing::{Content, Pricing, Scratch, copies, take};
 use super::search;
 
-/// Steps of the search for a content.
+/// The maximum number of steps of the search for the content of one node.
 const SEARCH_NODES: u64 = 300;
-/// The same while a placement is improved.
+/// The same for one round of `search`.
 const SEARCH_NODES_OF_ROUND: u64 = 40;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Placement {
     /// By place.
     pub(super) is_removed: Vec<bool>,
-    /// By place: pods of removed nodes that it takes.
+    /// By place: pods of removed nodes that it receives.
     pub(super) taken: Vec<Content>,
     /// (kind, content)
     pub(super) launches: Vec<(usize, Content)>,
@@ -42,7 +42,7 @@ pub(super) fn round(instance: &Instance, solution: &Solution, is_final: bool) ->
         .map(|(place, stays)| place.is_candidate() && *stays < 0.5)
         .collect();
     let scale = instance.scale();
-    // No pod is worth nothing: a hundredth of what it costs on new nodes full of its kind.
+    // Every pod has a positive value: at least 1 % of its price on a new node that is full of pods of its class.
     let values = (0..instance.classes.len())
         .map(|class| solution.duals[class].max(0.01 * alone(instance, class)).max(1e-6))
         .collect();
@@ -81,7 +81,7 @@ pub(super) fn round(instance: &Instance, solution: &Solution, is_final: bool) ->
     builder.placement
 }
 
-/// What a pod costs on new nodes full of its class.
+/// The price of a pod on new nodes that are full of pods of its class.
 fn alone(instance: &Instance, class: usize) -> f64 {
     let per_pod =
         (0..instance.kinds.len()).filter(|kind| instance.accepts(*kind, class)).filter_map(|kind| {
@@ -116,7 +116,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Moves pods to a place, as many of a content as there are.
+    /// Assigns pods of a content to a place, as many as are still without a target.
     pub(super) fn put(&mut self, place: usize, content: &[(u32, u32)]) {
         for (class, count) in content {
             let class = *class as usize;
@@ -149,7 +149,7 @@ impl Builder<'_> {
         cheapest.unwrap_or(kind)
     }
 
-    /// Pods that are left go to free capacity, fullest nodes first.
+    /// Assigns pods without a target to free capacity, fullest nodes first.
     fn fill_places(&mut self) {
         let fullness = |place: usize| {
             let data = &self.instance.places[place];
@@ -183,8 +183,9 @@ impl Builder<'_> {
         self.pricing.fill(&instance.kinds[kind].free, limit, self.search_nodes, &mut self.scratch, content).0
     }
 
-    /// Pods that are still left: the node that holds most value for its price is launched, or one of the given removed
-    /// nodes stays after all. Returns the cost; `None` if that is above the limit, or no node holds some pod.
+    /// Places the pods without a target: as long as there are any, launches the node whose pods have the highest value per
+    /// price, or keeps one of the given removed nodes. Returns the cost; `None` if it is above the limit, or if a pod fits
+    /// on no node.
     pub(super) fn launch_or_keep(&mut self, removed: &[usize], cost_max: f64) -> Option<f64> {
         let mut content = Content::new();
         let mut cost = 0.0;
@@ -233,7 +234,7 @@ impl Builder<'_> {
         Some(cost)
     }
 
-    /// Adds the pods of a place to those that are left, or takes them out.
+    /// Adds the pods of a place to those without a target (`sign` 1), or subtracts them (`sign` -1).
     pub(super) fn leave(&mut self, place: usize, sign: i32) {
         for (class, pods) in &self.instance.places[place].pods {
             let left = &mut self.left[*class as usize];
@@ -248,7 +249,7 @@ impl Builder<'_> {
         self.instance.places[place].price - self.instance.places[place].disruption_price
     }
 
-    /// A removed node with pods that are left stays; pods of it that have a target lose it.
+    /// Keeps one removed node that has pods without a target. Its other pods lose their targets.
     fn keep_one_with_left(&mut self) -> bool {
         let Some(class) = self.left.iter().position(|left| *left > 0) else { return false };
         let has_class = |place: &usize| {

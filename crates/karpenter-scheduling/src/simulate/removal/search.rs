@@ -1,6 +1,7 @@
-//! Improves a placement by taking a few nodes apart and placing their pods again, as long as price and disruption fall.
+//! Ruin-and-recreate search: in each round the pods of a few nodes lose their targets and are placed again. The result
+//! is kept if price plus price of moves is not higher.
 //!
-//! Nodes are drawn by a fixed sequence, so the same placement is improved in the same way.
+//! Nodes are drawn with a fixed seed, so the same placement gives the same result.
 
 use super::instance::Vector;
 use super::pricing::{Content, Pricing};
@@ -9,11 +10,11 @@ use super::rounding::Builder;
 /// Rounds per node that may be removed.
 const ROUNDS_PER_NODE: usize = 12;
 const ROUNDS_MAX: usize = 1_500;
-/// A round takes time in proportion to the classes of pods.
+/// The maximum number of rounds times classes of pods, because the time of a round is proportional to the classes.
 const ROUNDS_BY_CLASSES_MAX: usize = 60_000;
-/// By how much the values of pods vary between rounds.
+/// The relative amount by which the values of pods are varied at random in each round.
 const NOISE: f64 = 0.15;
-/// Nodes that take part in a round without being taken apart.
+/// Nodes that may receive pods in a round and keep those that they have; below, removed nodes that may be kept.
 const OPEN_MAX: usize = 4;
 const REMOVED_MAX: usize = 6;
 
@@ -36,7 +37,7 @@ impl Draws {
     }
 }
 
-/// A place before a round.
+/// The state of a place before a round, to restore it.
 struct Before {
     place: usize,
     is_removed: bool,
@@ -100,7 +101,7 @@ pub(super) fn improve(builder: &mut Builder<'_>) {
                 taken: builder.taken[*place].clone(),
             })
             .collect();
-        // Taken apart.
+        // Ruin.
         let mut refund = 0.0;
         let mut apart: Vec<(usize, Content)> = Vec::new();
         for _ in 0..launches {
@@ -122,7 +123,7 @@ pub(super) fn improve(builder: &mut Builder<'_>) {
         for at in (1..ruined.len()).rev() {
             ruined.swap(at, draws.below(at + 1));
         }
-        // Placed again.
+        // Recreate.
         let kept = builder.placement.launches.len();
         let mut content = Content::new();
         for place in &ruined {
@@ -145,7 +146,8 @@ pub(super) fn improve(builder: &mut Builder<'_>) {
     }
 }
 
-/// What speaks for taking a place apart: it costs more than its pods are worth, or has much free capacity.
+/// How promising a place is for a round: with `is_closing`, what it costs beyond the value of its own pods; otherwise the
+/// share of its free capacity that is still unused.
 fn merit(builder: &Builder<'_>, place: usize, is_closing: bool) -> f64 {
     if builder.placement.is_removed[place] {
         return f64::MIN;
@@ -160,7 +162,7 @@ fn merit(builder: &Builder<'_>, place: usize, is_closing: bool) -> f64 {
 }
 
 impl Builder<'_> {
-    /// Takes all pods of removed nodes off a place.
+    /// Unassigns all pods of removed nodes from a place.
     fn empty(&mut self, place: usize) {
         for (class, count) in self.taken[place].iter_mut().enumerate().filter(|(_, count)| **count > 0) {
             self.left[class] += std::mem::take(count);

@@ -1,7 +1,7 @@
-//! Zones for pods that constraints count by zone, once it is known which nodes are removed.
+//! Assigns zones to pods with zonal constraints, after it is known which nodes are removed.
 //!
-//! Spread pods fill the domains with the fewest pods, as kube-scheduler would place them; where several have as few, a
-//! domain that pods of the spread leave comes first, because that leaves the counts as they are. Pods of other zonal
+//! Pods of a spread go to the domain with the fewest pods, as kube-scheduler would place them. Among domains with equal
+//! counts, one that pods of the spread leave comes first, because then the counts stay as they are. Pods with other zonal
 //! constraints stay in their domain.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub(super) fn is_zonal(ledger: &Ledger, class: usize) -> bool {
     variant.owned.iter().any(|owned| !owned.is_hostname) || !variant.repelled_by.is_empty()
 }
 
-/// The zone of every pod of these that needs one. `ledger` is in a simulation with the pods in its queue.
+/// The zones of those pods that need one. `ledger` must be in a simulation with the pods in its queue.
 pub(super) fn assign(
     ledger: &Ledger,
     simulator: &Simulator<'_>,
@@ -94,7 +94,7 @@ pub(super) fn assign(
             *counts.entry(domain).or_insert(0) += 1;
             *quota.entry(domain).or_insert(0) += 1;
         }
-        // Pods that fit on existing nodes of few zones choose first, and stay in their zone where they can.
+        // Pods that fit on existing nodes of the fewest zones are assigned first. A pod stays in its zone if possible.
         let mut order: Vec<(usize, BoundAt, Option<usize>, BTreeSet<usize>)> = pods
             .iter()
             .map(|(pod, own)| {
