@@ -15,7 +15,7 @@ pub fn lower_bound_per_hour(cluster: &Cluster, effort: u64) -> Option<f64> {
     Some(bound).filter(|bound| *bound > 0.0)
 }
 
-/// All pods that could be elsewhere.
+/// All pods that could run on other nodes, with their number by spec.
 fn specs(problem: &Problem) -> Vec<(Arc<PodSpec>, u32)> {
     let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
     for pod in problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)

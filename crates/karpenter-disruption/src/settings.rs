@@ -22,7 +22,7 @@ pub struct Settings {
     pub terminate_first_repair: bool,
     /// Work units of a search; equal numbers give equal commands on every machine.
     pub effort: u64,
-    /// Moving all pods of a NodePool has to save this share of its price.
+    /// The share of a NodePool's price that moving all its pods has to save.
     pub saving_ratio: f64,
 }
 

@@ -161,8 +161,8 @@ pub enum Verdict {
     },
     /// Another command has priority in this evaluation.
     NotNow,
-    /// It costs less than what its removal would: what its pods would cost elsewhere, what its free capacity is worth for
-    /// pods of other nodes, and the price of moving its pods.
+    /// Its price is below the sum of what its pods would cost elsewhere, what its free capacity is worth for pods of other
+    /// nodes, and the price of moving its pods.
     Stays {
         price_per_hour: f64,
         pods_elsewhere_per_hour: f64,
@@ -183,7 +183,7 @@ pub enum EventKind {
 }
 
 impl Verdict {
-    /// Whether nothing but the objective keeps the node.
+    /// Whether the node stays only because of the objective, not because of a rule or setting.
     pub fn is_unexplained(&self) -> bool {
         matches!(self, Self::Fine | Self::Stays { .. })
     }

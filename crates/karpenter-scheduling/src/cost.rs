@@ -461,8 +461,8 @@ fn pack_items(
 /// The total price of the nodes, and the nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
-/// The planned nodes of the packing with the cheapest ones. Pods that exclude others may not fit on the node
-/// they were packed on and need another, so the cheapest packing may not have the cheapest nodes.
+/// The planned nodes with the lowest price among several packings. A pod that excludes others may not fit on the node
+/// that it was packed on and then needs another node, so the cheapest packing may not have the cheapest planned nodes.
 fn cheapest_claims(
     ledger: &mut Ledger,
     items: &[items::Item],

@@ -63,14 +63,14 @@ fn free_capacity_is_used_for_highest_saving() {
 #[test]
 fn node_is_removed_if_it_saves_more_than_its_moves_are_priced_at() {
     let mut cluster = cluster();
-    // A hundred pods for a fifth of the price; there is free capacity for them.
+    // Removing `a` saves a fifth of the price and moves 100 pods to free capacity of `b`.
     add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
     add(&mut cluster, "b", "large", &[pod("app", 6500)]);
     let with_ratio = |saving_ratio| Settings { saving_ratio, ..cost() };
     assert_eq!(claims(&evaluate(&cluster, &with_ratio(0.05)).commands), [["a"]]);
     let evaluation = evaluate(&cluster, &with_ratio(0.3));
     assert!(evaluation.commands.is_empty());
-    // 0.3 of what 101 pods cost on average, 0.5 $/h together, for each of a hundred pods.
+    // 101 pods cost 0.5 $/h together; moving one of 100 pods is priced at 0.3 of their average.
     let Verdict::Stays { disruption_price_per_hour, pods, .. } = verdict(&evaluation, "a") else {
         panic!("{:?}", verdict(&evaluation, "a"))
     };

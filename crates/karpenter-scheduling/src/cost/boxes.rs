@@ -1,8 +1,8 @@
-//! The box relaxation: nodes may be fractional and pods divisible, but a node holds no more pods of a row
-//! than whole ones fit, counted separately for every row and node kind.
+//! The box relaxation: nodes may be fractional and pods divisible, but a node holds at most as many pods of a
+//! row as whole pods of this row alone would fit.
 //!
 //! It accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs of
-//! which a node has few, and ignores only the waste of combinations of pods. So its bound is far above that
+//! which a node has few. It ignores only the waste of combinations of pods. So its bound is far above that
 //! of the resource relaxation where node kinds differ in more than size, and its dual prices are near those
 //! of the program with whole pods. It is solved by column generation; its pricing problem is solved exactly
 //! (`fractional`), so that every round proves a bound.

@@ -1,10 +1,10 @@
-//! The pricing problem with whole pods, for nodes that few pods fill: a depth-first search with bounds that
-//! count one resource.
+//! The pricing problem with whole pods, for nodes that are full with few pods: a depth-first search with bounds
+//! from tables that count one resource exactly.
 //!
-//! A table has, for the rows from some position on and every amount of the counted resource (in steps), the
-//! most that whole pods are worth at the prices of the other resources. Where few pods fill a node, most waste
-//! is of one resource, which the bound of a fractional node cannot see. Cpu is counted while the others are
-//! priced, and memory likewise; the lower bound of both holds.
+//! An entry of the table belongs to a position in the rows and an amount of the counted resource (in steps). It
+//! is the highest value of whole pods of the rows from that position on, at the prices of the other resources.
+//! If few pods fill a node, most of the waste is of one resource, and the bound of a fractional node does not
+//! account for it. One table counts cpu and another memory; the lower of the two bounds is used.
 
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
 use super::pricing::{Priced, Pricing};
@@ -39,7 +39,7 @@ impl Pricing<'_> {
         let prices = self.node.resource_prices(self.scaled);
         let candidate = |(row, most, _): (u32, f64, f64)| {
             let (requests, value) = (self.rows[row as usize].requests, self.values[row as usize]);
-            // A pod that loses more than the bound exceeds the target is in no column that is wanted.
+            // With a pod whose reduced value is lower, the bound is below the target.
             let reduced = value - weigh(&prices, &requests);
             let is_wanted = value > 0.0 && reduced >= self.target - bound;
             is_wanted.then_some(Candidate { row, value, requests, most: most as u32 })

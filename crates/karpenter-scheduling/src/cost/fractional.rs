@@ -1,5 +1,5 @@
 //! The fractional pricing problem of one node kind: the most valuable pods of one node if pods are divisible,
-//! but no row has more pods on the node than whole ones fit (its box).
+//! but each row has at most as many pods on the node as whole pods of this row alone would fit (its box).
 //!
 //! It is a linear program with as many rows as resources and is solved by the simplex method for bounded
 //! variables, starting from the basis of the last call. Its dual prices give an upper bound for every column

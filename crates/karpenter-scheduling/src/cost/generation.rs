@@ -177,7 +177,7 @@ impl<'a> Generation<'a> {
             let priced = self.price_kinds(&values, PAYS_RATIO, scratch);
             let total = self.total(&values);
             bound = bound.max(total / priced.at_most.max(PAYS_RATIO));
-            // The center moves by what was found, not by what is proved, which few rounds improve.
+            // The center of the smoothing follows the best column found. The proved bound improves in few rounds only.
             let found_ratio = priced.best.max(1.0);
             let has_improved = total / found_ratio > center_total;
             if has_improved {

@@ -1,9 +1,9 @@
 //! The pricing problem with whole pods: a depth-first search around the fractional solution of a node.
 //!
 //! At the resource prices of the fractional solution every pod has a reduced value: its value minus the price
-//! of its requests. A column loses against the upper bound whatever it leaves empty, the reduced values of
-//! pods that it leaves out, and the negative ones of pods that it takes. The search prunes what loses too
-//! much, so that near the optimum of the relaxation few rows remain.
+//! of its requests. The value of a column is the upper bound minus its losses: the price of unused resources,
+//! the positive reduced values of pods that it leaves out, and the negative ones of pods that it has. The
+//! search prunes columns whose losses are too high; near the optimum of the relaxation few rows remain.
 
 use super::fractional::{FractionalNode, Scaled};
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
@@ -80,7 +80,7 @@ impl Pricing<'_> {
             let value = self.values[row as usize];
             let requests = self.rows[row as usize].requests;
             let weight = weigh(&prices, &requests);
-            // A pod that loses more than the bound exceeds the target is in no column that is wanted.
+            // With a pod whose reduced value is lower, the bound is below the target.
             (value > 0.0 && value - weight >= self.target - bound).then(|| Candidate {
                 row,
                 value,
