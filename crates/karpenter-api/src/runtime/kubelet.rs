@@ -99,8 +99,11 @@ impl<'a> Check<'a> {
             if field == "maxPods" && value.is_string() {
                 if !self.expressions_enabled {
                     let error = runtime_error(path(field), "maxPods is an expression, which is not enabled");
-                    self.errors
-                        .push(error.with_valid(format!("a number, or feature gate {EXPRESSION_GATE}")));
+                    self.errors.push(
+                        error.with_valid(format!(
+                            "a number; an expression needs feature gate {EXPRESSION_GATE}"
+                        )),
+                    );
                 }
             } else {
                 self.shape(path(field), field, kind, value);

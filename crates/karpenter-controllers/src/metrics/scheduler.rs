@@ -37,7 +37,7 @@ impl Plans {
     pub fn begin(&self, controller: &'static str, pods: usize, now: Timestamp) {
         let mut plans = self.plans();
         let plan = plans.entry(controller).or_default();
-        *plan = LastPlan { id: plan.id + 1, pods: pods, began: Some(now), zones: PodsByZone::new() };
+        *plan = LastPlan { id: plan.id + 1, pods, began: Some(now), zones: PodsByZone::new() };
     }
 
     /// Records that the plan is finished.

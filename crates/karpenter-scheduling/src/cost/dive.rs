@@ -1,8 +1,8 @@
 //! Diving: rounds the relaxation step by step. Each step fixes the whole part of every column, rounds up
 //! columns that are nearly whole, and solves the relaxation again for the remaining pods.
 //!
-//! Rounding all columns at once would leave pods over that the relaxation combined with fractions of other
-//! nodes; solving again combines them with each other. A dive stops when its work units are used up.
+//! Rounding all columns at once leaves pods without a node: the relaxation had placed them on fractions of nodes.
+//! Solving again packs these pods together. A dive stops when its work units are used up.
 
 use super::knapsack::PodCounts;
 use super::pack::{Bin, ColumnUse, Packer};

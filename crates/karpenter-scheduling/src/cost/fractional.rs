@@ -71,10 +71,8 @@ impl FractionalNode {
         let rows: Vec<(u32, f64)> = usable.collect();
         let mut levels = vec![Level::Lower; rows.len()];
         levels.extend([Level::Basic; DIMENSIONS_MAX]);
-        let mut free = [0.0; DIMENSIONS_MAX];
-        for dimension in 0..DIMENSIONS_MAX {
-            free[dimension] = kind.free[dimension].max(0) as f64 * scaled.scale[dimension];
-        }
+        let free: [f64; DIMENSIONS_MAX] =
+            std::array::from_fn(|dimension| kind.free[dimension].max(0) as f64 * scaled.scale[dimension]);
         let mut node = Self {
             levels,
             free,
@@ -133,11 +131,7 @@ impl FractionalNode {
 
     /// The price of one unit of each resource.
     pub(crate) fn resource_prices(&self, scaled: &Scaled) -> [f64; DIMENSIONS_MAX] {
-        let mut prices = [0.0; DIMENSIONS_MAX];
-        for dimension in 0..DIMENSIONS_MAX {
-            prices[dimension] = self.prices[dimension].max(0.0) * scaled.scale[dimension];
-        }
-        prices
+        std::array::from_fn(|dimension| self.prices[dimension].max(0.0) * scaled.scale[dimension])
     }
 
     /// The rows that fit: (row, most pods, pods of the solution).

@@ -1,4 +1,4 @@
-//! The properties of each pod on a node for disruption, and whether the pod has to move with it.
+//! The properties of each pod on a node for disruption, and whether the pod must be rescheduled if the node is removed.
 
 use std::sync::Arc;
 

@@ -62,13 +62,9 @@ pub(super) fn solve(instance: &Instance, work_max: u64) -> Solution {
         .map(|place| place.pods.iter().map(|(class, pods)| (*class, pods.len() as f64)).collect())
         .collect();
     let cost_of = |place: usize| instance.places[place].price - instance.places[place].disruption_price;
-    for place in 0..instance.places.len() {
+    for (place, entries) in residents.iter().enumerate() {
         if instance.places[place].is_candidate() {
-            master.add(Column {
-                set: Some(place as u32),
-                cost: cost_of(place),
-                entries: residents[place].clone(),
-            });
+            master.add(Column { set: Some(place as u32), cost: cost_of(place), entries: entries.clone() });
             meanings.push((Meaning::Place(place), Content::new()));
         }
     }

@@ -24,6 +24,14 @@ pub(super) fn is_zonal(ledger: &Ledger, class: usize) -> bool {
     variant.owned.iter().any(|owned| !owned.is_hostname) || !variant.repelled_by.is_empty()
 }
 
+/// The pods of removed nodes that count for one spread over zones.
+struct SpreadPods {
+    variant: usize,
+    key: usize,
+    /// Each with the domain of its node.
+    pods: Vec<(BoundAt, Option<usize>)>,
+}
+
 /// The zones of those pods that need one. `ledger` must be in a simulation with the pods in its queue.
 pub(super) fn assign(
     ledger: &Ledger,
@@ -40,8 +48,7 @@ pub(super) fn assign(
         nodes: stays.map(|position| (position, ledger.free_before_plan(position))).collect(),
         known: BTreeMap::new(),
     };
-    // By spread: variant, key, pods.
-    let mut spreads: BTreeMap<GroupId, (usize, usize, Vec<(BoundAt, Option<usize>)>)> = BTreeMap::new();
+    let mut spreads: BTreeMap<GroupId, SpreadPods> = BTreeMap::new();
     for pod in pods {
         let Some(spec) = simulator.pod_index.spec_at(*pod) else { continue };
         let class = simulator.pod_index.class_of(spec);
@@ -54,8 +61,9 @@ pub(super) fn assign(
             Some(owned)
                 if is_only && owned.selects_itself && matches!(owned.kind, GroupKind::Spread { .. }) =>
             {
-                let spread = spreads.entry(owned.group).or_insert_with(|| (variant, owned.key, Vec::new()));
-                spread.2.push((*pod, facts.domains[owned.key]));
+                let of_spread = || SpreadPods { variant, key: owned.key, pods: Vec::new() };
+                let spread = spreads.entry(owned.group).or_insert_with(of_spread);
+                spread.pods.push((*pod, facts.domains[owned.key]));
             }
             owned => {
                 let of_owner = || data.repelled_by.first().map(|group| ledger.topology.group(*group).id.key);
@@ -66,7 +74,7 @@ pub(super) fn assign(
             }
         }
     }
-    for (group, (variant, key, pods)) in spreads {
+    for (group, SpreadPods { variant, key, pods }) in spreads {
         let allows = ledger.classes.variants[variant].owned.iter().find(|owned| owned.group == group);
         let domains: Vec<usize> = (0..ledger.topology.domains[key].len())
             .filter(|domain| {
