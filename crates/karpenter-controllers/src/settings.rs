@@ -12,8 +12,6 @@ use karpenter_model::problem;
 pub struct Settings {
     /// Options of the planner, for provisioning and for the simulations of disruption.
     pub planner: problem::Options,
-    /// The share of a NodePool's price that moving all its pods has to save, unless the NodePool says otherwise.
-    pub saving_ratio: f64,
     /// A batch closes if no pod was added for this long.
     pub batch_idle: Duration,
     /// A batch closes at the latest after this long.
@@ -28,7 +26,6 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             planner: problem::Options::default(),
-            saving_ratio: 0.05,
             batch_idle: Duration::from_secs(1),
             batch_max: Duration::from_secs(10),
             scheduler_config: Arc::default(),

@@ -109,6 +109,7 @@ pub(crate) fn consolidate(
         static_pool: None,
         moves,
         termination_grace_period_secs: None,
+        is_low_yield: false,
     };
     check_saving(context.cluster, &command)?;
     Ok(command)

@@ -171,5 +171,6 @@ pub(crate) fn command(
         price_before_per_hour: candidate.price_per_hour,
         price_after_per_hour,
         termination_grace_period_secs: None,
+        is_low_yield: false,
     })
 }

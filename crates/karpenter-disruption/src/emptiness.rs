@@ -130,5 +130,6 @@ pub(crate) fn command(candidates: Vec<Candidate>) -> Command {
         static_pool: None,
         moves: Vec::new(),
         termination_grace_period_secs: None,
+        is_low_yield: false,
     }
 }

@@ -71,5 +71,6 @@ fn command(context: &EvaluationContext<'_>, candidate: Candidate) -> Command {
         static_pool: None,
         moves: placement.moves,
         termination_grace_period_secs: None,
+        is_low_yield: false,
     }
 }

@@ -22,7 +22,7 @@ use crate::verdict::Verdict;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Underutilized);
-    // With `plan_beyond_budgets`, nodes that are already being disrupted do not reduce what budgets allow.
+    // With `plan_beyond_budgets`, the limit is what budgets allow without nodes in disruption.
     let plannable = if context.cluster.plan_beyond_budgets {
         allowed(context.cluster, Reason::Underutilized)
     } else {
@@ -84,6 +84,7 @@ pub(crate) fn replan(
         price_before_per_hour: price_of(candidates),
         price_after_per_hour,
         termination_grace_period_secs: None,
+        is_low_yield: false,
     };
     restrict_to_cheaper_options(context, &mut command)?;
     check_saving(context.cluster, &command)?;
@@ -132,7 +133,7 @@ fn restrict_to_cheaper_options(
             let is_other = |option: &usize| {
                 catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
             };
-            // A replacement of the same instance type is cheaper only with another capacity type.
+            // Replacing a node by one of the same instance type pays only with another capacity type.
             if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(context, &command.candidates, node) {
                 node.instance_type_options.retain(is_other);
                 needed_for_min_values(problem, node).map_err(too_few)?;

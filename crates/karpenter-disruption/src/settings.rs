@@ -11,7 +11,7 @@ pub enum Mode {
     Compat,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub mode: Mode,
     /// Feature gate `SpotToSpotConsolidation`.
@@ -22,8 +22,6 @@ pub struct Settings {
     pub terminate_first_repair: bool,
     /// Work units of a search; equal numbers give equal commands on every machine.
     pub effort: u64,
-    /// The share of a NodePool's price that moving all its pods has to save.
-    pub saving_ratio: f64,
 }
 
 impl Default for Settings {
@@ -34,7 +32,6 @@ impl Default for Settings {
             terminate_first_drift: false,
             terminate_first_repair: false,
             effort: karpenter_model::problem::EFFORT_DEFAULT,
-            saving_ratio: 0.05,
         }
     }
 }

@@ -143,6 +143,7 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
         // The replacement is assumed to have the same price.
         price_after_per_hour: price,
         termination_grace_period_secs: None,
+        is_low_yield: false,
     }
 }
 

@@ -13,13 +13,15 @@ use crate::budgets::{remaining_excluding, take};
 use crate::cluster::Cluster;
 use crate::command::{Candidate, Command, Method};
 use crate::context::EvaluationContext;
-use crate::disruption_price::DisruptionPrices;
 use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::MoveAllowance;
-use crate::rebalance::rules::launched_again;
+use crate::rebalance::accept::{launched_again, pays_for_launches};
 use crate::settings::{Mode, Settings};
 use crate::verdict::{UnschedulablePod, Verdict};
 use crate::{emptiness, evaluate, multi_node, rebalance_commands, single_node};
+
+/// The share of the original saving that has to remain.
+const SAVING_KEPT: f64 = 0.5;
 
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +99,7 @@ impl fmt::Display for Rejection {
 ///
 /// Nodes that are no longer empty are removed from a command of Emptiness; other commands need all of their candidates.
 /// Replacements are planned again: in mode Compat they have to be as many as before, of the proposed instance types; in
-/// mode Cost the command has to save more than its moves are priced at.
+/// mode Cost the command has to save at least half of the original saving.
 ///
 /// For methods without validation only the indexes are updated.
 pub fn revalidate(command: &Command, cluster: &Cluster, settings: &Settings) -> Result<Command, Rejection> {
@@ -234,7 +236,8 @@ fn rebalanced(
     mode: EngineMode,
 ) -> Result<Command, Rejection> {
     let fresh = rebalance_commands::replan(context, context.simulator(), candidates, mode);
-    let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
+    let mut fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
+    fresh.is_low_yield = command.is_low_yield;
     let is_single = |candidate: &Candidate| !context.pool(candidate).pool_policy.is_many_to_many_enabled;
     let launches_max = match (command.replacements.len(), candidates.iter().any(is_single)) {
         (0, _) => 0,
@@ -244,13 +247,12 @@ fn rebalanced(
     if fresh.replacements.len() > launches_max {
         return Err(Rejection::NewResults);
     }
-    let prices = DisruptionPrices::new(context.cluster, &context.totals, context.settings.saving_ratio);
-    let disruption: f64 = candidates.iter().map(|candidate| prices.of(candidate)).sum();
-    let is_enough = fresh.replacements.is_empty() || fresh.saving_per_hour() > disruption;
+    let is_enough = fresh.saving_per_hour() >= SAVING_KEPT * command.saving_per_hour();
     let going: Vec<&Candidate> = candidates.iter().collect();
     let is_other = fresh.replacements.is_empty()
         || launched_again(context.cluster, &going, &fresh.replacements).len() < candidates.len();
-    if is_enough && is_other { Ok(fresh) } else { Err(Rejection::NotCheaper) }
+    let is_good = is_enough && is_other && pays_for_launches(&fresh);
+    if is_good { Ok(fresh) } else { Err(Rejection::NotCheaper) }
 }
 
 fn rejection(verdict: Verdict, context: &EvaluationContext<'_>) -> Rejection {

@@ -1,19 +1,19 @@
-//! The simulated cluster after the moves that the plan already has, and the simulation of further moves.
+//! The fleet as it would be with the moves found so far carried out, and what further moves would look like there.
 //!
-//! Pods of a move are placed on existing nodes or on replacements of the same move, never on replacements of another
-//! move. A node that receives pods is not removed by the same plan, so no pod is moved twice.
+//! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
+//! node that was given pods is not taken away by the same plan, so no pod moves twice.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use karpenter_model::plan::{PlannedNode, PodRun};
-use karpenter_model::problem::{Mobility, Mode, ReservedMode};
+use karpenter_model::problem::{Mode, ReservedMode};
 use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simulator};
 
 use crate::cluster::Cluster;
 use crate::command::{Candidate, Destination};
 
-/// A set of nodes that could be removed, their replacements, and the targets of their pods. Whether this is worth it is
-/// decided elsewhere.
+/// A set of nodes that could go, and what would take their place. Nothing is said about whether it should be done.
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
     /// Positions among the candidates, ascending.
@@ -22,6 +22,8 @@ pub(crate) struct Move {
     pub(crate) moves: Vec<(BoundAt, Destination)>,
     pub(crate) price_before_per_hour: f64,
     pub(crate) price_after_per_hour: f64,
+    /// Sum of the candidates' reschedule costs.
+    pub(crate) trouble: f64,
 }
 
 impl Move {
@@ -29,7 +31,7 @@ impl Move {
         self.price_before_per_hour - self.price_after_per_hour
     }
 
-    /// Merges two moves that share no nodes.
+    /// Both as one. They share no nodes.
     pub(crate) fn with(&self, other: &Self) -> Self {
         let mut sources = [&self.sources[..], &other.sources].concat();
         sources.sort_unstable();
@@ -45,25 +47,21 @@ impl Move {
             moves,
             price_before_per_hour: self.price_before_per_hour + other.price_before_per_hour,
             price_after_per_hour: self.price_after_per_hour + other.price_after_per_hour,
+            trouble: self.trouble + other.trouble,
         }
     }
 
-    /// The deletion of a node without a replacement.
-    pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Self {
-        Self {
-            sources: vec![source],
-            replacements: Vec::new(),
-            moves,
-            price_before_per_hour: draft.candidates[source].price_per_hour,
-            price_after_per_hour: 0.0,
-        }
+    pub(crate) fn saving_per_trouble(&self) -> f64 {
+        self.saving_per_hour() / self.trouble.max(1e-9)
     }
 }
 
-/// A move, and the outcome of the simulation that it was read from.
+/// A move together with the simulator's answer that it was read from.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
+    /// Nodes it was allowed to use.
+    pub(crate) onto: Vec<usize>,
     removed_nodes: Vec<usize>,
     outcome: Outcome,
 }
@@ -73,17 +71,22 @@ pub(crate) struct Draft<'a> {
     /// The node of each candidate.
     pub(crate) node_of: Vec<usize>,
     pub(crate) simulator: Simulator<'a>,
-    /// Candidates that may still be removed: this draft neither removes them nor places pods on them.
+    /// Candidates that may still be sources: neither gone nor given pods by this draft.
     pub(crate) is_open: Vec<bool>,
     candidate_at: BTreeMap<usize, usize>,
-    /// The number of existing nodes; higher positions are planned nodes.
+    /// How many nodes exist; those behind are planned.
     nodes: usize,
-    /// The number of groups of pending pods. Pods of these groups are placed already, except unschedulable ones.
+    /// Groups of pods that wait; they have been given places, and only those without one are left in them.
     waiting: usize,
+    /// Answers since the last move that was committed: the same is asked for again when less will do.
+    answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
 
+/// Sources, receivers, effort.
+type Asked = (Vec<usize>, Vec<usize>, u64);
+
 impl<'a> Draft<'a> {
-    /// Places pending pods first, so that moves cannot use the capacity that these pods need.
+    /// Waiting pods are put where they will go anyway.
     pub(crate) fn new(cluster: &Cluster, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
         let mut simulator = simulator.fork();
         let waiting = cluster.problem.pods.len();
@@ -106,10 +109,33 @@ impl<'a> Draft<'a> {
             .collect();
         let is_open = node_of.iter().map(|node| *node < nodes).collect();
         let candidate_at = node_of.iter().enumerate().map(|(candidate, node)| (*node, candidate)).collect();
-        Self { candidates, node_of, simulator, is_open, candidate_at, nodes, waiting }
+        Self {
+            candidates,
+            node_of,
+            simulator,
+            is_open,
+            candidate_at,
+            nodes,
+            waiting,
+            answered: Mutex::default(),
+        }
     }
 
-    /// Nodes that may receive pods: existing, initialized, and not settling.
+    /// A draft of its own that starts from the present one.
+    pub(crate) fn fork(&self) -> Self {
+        Self {
+            candidates: self.candidates,
+            node_of: self.node_of.clone(),
+            simulator: self.simulator.fork(),
+            is_open: self.is_open.clone(),
+            candidate_at: self.candidate_at.clone(),
+            nodes: self.nodes,
+            waiting: self.waiting,
+            answered: Mutex::default(),
+        }
+    }
+
+    /// Nodes that may be given pods: those that exist and stay.
     pub(crate) fn receivers(&self) -> Vec<usize> {
         (0..self.nodes)
             .filter(|node| {
@@ -118,42 +144,40 @@ impl<'a> Draft<'a> {
             .collect()
     }
 
-    /// Simulates the removal of these candidates, with their pods on the nodes `onto` (ascending) or on new ones. `None`
-    /// if a pod would be unschedulable.
+    /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
+    /// ones. `None` if a pod would have no place.
     pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
+        if mode != Mode::Cost {
+            return self.ask_anew(sources, onto, mode, effort);
+        }
+        let asked: Asked = (sources.to_vec(), onto.to_vec(), effort);
+        if let Some(known) = self.answered().get(&asked) {
+            return known.clone();
+        }
+        let found = self.ask_anew(sources, onto, mode, effort);
+        self.answered().insert(asked, found.clone());
+        found
+    }
+
+    fn answered(&self) -> MutexGuard<'_, BTreeMap<Asked, Option<Found>>> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask_anew(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         removed_nodes.sort_unstable();
         let reservation_credits = BTreeMap::new();
         let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
         let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
         if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
-            // Other domains than those that the pods leave may have free capacity.
+            // Somewhere else there may be room.
             outcome = self.simulator.simulate_onto(
                 &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
                 onto,
             );
         }
         let one = self.read(sources, &outcome)?;
-        Some(Found { one, removed_nodes, outcome })
-    }
-
-    /// Simulates the removal of these candidates, with some of their pods on the given targets and all others on new
-    /// nodes. `None` if a pod would be unschedulable.
-    pub(crate) fn ask_targets(
-        &self,
-        sources: &[usize],
-        targets: &[(BoundAt, usize)],
-        onto: &[usize],
-        mode: Mode,
-        effort: u64,
-    ) -> Option<Found> {
-        let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
-        removed_nodes.sort_unstable();
-        let reservation_credits = BTreeMap::new();
-        let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
-        let outcome = self.simulator.simulate_targets(&simulation_request, onto, targets);
-        let one = self.read(sources, &outcome)?;
-        Some(Found { one, removed_nodes, outcome })
+        Some(Found { one, onto: onto.to_vec(), removed_nodes, outcome })
     }
 
     fn read(&self, sources: &[usize], outcome: &Outcome) -> Option<Move> {
@@ -172,7 +196,7 @@ impl<'a> Draft<'a> {
             );
         };
         for placement in &outcome.plan.existing {
-            // The node is a replacement of another move, which may not be launched yet.
+            // What another move launches is not there yet.
             if placement.node >= self.nodes {
                 return None;
             }
@@ -191,18 +215,14 @@ impl<'a> Draft<'a> {
             moves,
             price_before_per_hour: sum(|candidate| candidate.price_per_hour),
             price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
+            trouble: sum(|candidate| candidate.reschedule_cost),
             replacements,
         })
     }
 
-    /// The number of pods that have to move if a candidate is removed.
-    pub(crate) fn movable_pods(&self, candidate: usize) -> usize {
-        let node = self.simulator.problem().nodes.get(self.node_of[candidate]);
-        node.map_or(0, |node| node.pods.iter().filter(|pod| pod.mobility == Mobility::Moves).count())
-    }
-
-    /// Applies a move to the simulated cluster.
+    /// Takes a move for carried out.
     pub(crate) fn commit(&mut self, found: &Found) {
+        self.answered().clear();
         let reservation_credits = BTreeMap::new();
         self.simulator.commit(
             &simulation_request(&found.removed_nodes, Mode::Compat, 0, &reservation_credits),

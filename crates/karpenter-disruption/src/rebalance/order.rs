@@ -8,9 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use karpenter_model::instance_type::InstanceType;
 use karpenter_model::labels;
+use karpenter_model::plan::PlannedNode;
 use karpenter_model::pod::{PodSpec, TopologySpread};
 use karpenter_model::problem::{Mobility, Problem};
+use karpenter_model::resources::{NODES, ResourceList};
 use karpenter_model::selector::LabelSelector;
 
 use super::draft::{Draft, Move};
@@ -145,6 +148,7 @@ impl Joining<'_> {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Zones {
     /// Pods that have a term, or that a term counts.
     counted: BTreeMap<Arc<PodSpec>, Counted>,
@@ -154,6 +158,13 @@ pub(crate) struct Zones {
     asked_on: Vec<BTreeSet<usize>>,
     /// All noted moves.
     together: Together,
+    /// What limits of pools leave, with everything that was noted so far; by pool.
+    left: BTreeMap<usize, BTreeMap<Arc<str>, i64>>,
+    /// Whether a move of this round took from a reservation.
+    is_reserved_taken: bool,
+    has_closed: bool,
+    /// What moves would save that wait for another plan because they do not stand with those of this one.
+    waiting_per_hour: f64,
 }
 
 impl Zones {
@@ -201,10 +212,34 @@ impl Zones {
             }
         }
         let asked_on = draft.node_of.iter().map(|node| asked_on(problem, *node, &counted)).collect();
-        Self { counted, keys, asked_on, together: Together { tallies, ..Together::default() } }
+        let mut left = limits_left(problem);
+        // Pods that wait get nodes of their own.
+        for planned in
+            (problem.nodes.len()..draft.simulator.node_count()).filter_map(|at| draft.simulator.node(at))
+        {
+            let pool = problem.pools.iter().position(|pool| Some(&pool.name) == planned.pool.as_ref());
+            let known = pool.and_then(|pool| {
+                let name = planned.labels.get(labels::INSTANCE_TYPE)?;
+                problem.catalogs.get(problem.pools[pool].catalog)?.iter().find(|one| one.name == *name)
+            });
+            let capacity = known.map_or(&planned.allocatable, |one| &one.capacity);
+            if let Some(left) = pool.and_then(|pool| left.get_mut(&pool)) {
+                left.iter_mut().for_each(|(name, left)| *left -= amount(capacity, name));
+            }
+        }
+        Self {
+            counted,
+            keys,
+            asked_on,
+            together: Together { tallies, ..Together::default() },
+            left,
+            is_reserved_taken: false,
+            has_closed: false,
+            waiting_per_hour: 0.0,
+        }
     }
 
-    /// Whether no pod has a constraint across nodes.
+    /// Whether nothing counts across nodes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counted.is_empty()
     }
@@ -261,8 +296,49 @@ impl Zones {
         (joining.groups.into_iter().flatten().map(|(one, _)| one).collect(), waiting)
     }
 
-    /// Adds a move to the noted ones. A node whose pods have a term that the move may violate is left to the next plan.
+    /// Whether some candidates are no longer as free to move as they were before all that was noted.
+    pub(crate) fn has_closed(&self) -> bool {
+        self.has_closed
+    }
+
+    /// A move that is worth so much waits for another plan.
+    pub(crate) fn wait(&mut self, saving_per_hour: f64) {
+        self.waiting_per_hour += saving_per_hour;
+    }
+
+    /// Moves that are worth so much wait no longer.
+    pub(crate) fn go_on(&mut self, saving_per_hour: f64) {
+        self.waiting_per_hour -= saving_per_hour;
+    }
+
+    /// What moves that wait would save.
+    pub(crate) fn waiting_per_hour(&self) -> f64 {
+        self.waiting_per_hour
+    }
+
+    /// A round begins.
+    pub(crate) fn begin(&mut self) {
+        self.is_reserved_taken = false;
+    }
+
+    /// Whether the move is as good as it was when the round began.
+    pub(crate) fn may_follow(&self, draft: &Draft<'_>, one: &Move) -> bool {
+        let problem = draft.simulator.problem();
+        if self.is_reserved_taken && takes_reserved(problem, one) {
+            return false;
+        }
+        let needed = self.taken(problem, one, Taken::AtMost);
+        let is_left = |(pool, needed): (&usize, &BTreeMap<Arc<str>, i64>)| {
+            let left = self.left.get(pool);
+            needed.iter().all(|(name, needed)| left.and_then(|left| left.get(name)) >= Some(needed))
+        };
+        needed.iter().all(is_left)
+    }
+
+    /// Takes a move for made. Nodes whose pods ask for what it spreads otherwise wait for another plan.
     pub(crate) fn note(&mut self, draft: &mut Draft<'_>, one: &Move) {
+        let problem = draft.simulator.problem();
+        self.is_reserved_taken |= takes_reserved(problem, one);
         let touched = self.touched_by(draft, one);
         let shifted = touched.shifted.clone();
         self.together.add(touched);
@@ -270,9 +346,42 @@ impl Zones {
             shifted.iter().copied().filter(|term| self.together.is_closed(*term)).collect();
         if !shifted.is_empty() {
             for (is_open, asked) in draft.is_open.iter_mut().zip(&self.asked_on).filter(|(open, _)| **open) {
+                self.has_closed |= !asked.is_disjoint(&shifted);
                 *is_open &= asked.is_disjoint(&closed);
             }
         }
+        for (pool, taken) in self.taken(problem, one, Taken::AsPlanned) {
+            let Some(left) = self.left.get_mut(&pool) else { continue };
+            for (name, taken) in taken {
+                left.entry(name).and_modify(|left| *left -= taken);
+            }
+        }
+        // Nodes that go give back what is known of them.
+        for node in one.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
+            let pool = problem.pools.iter().position(|pool| Some(&pool.name) == node.pool.as_ref());
+            let Some(left) = pool.and_then(|pool| self.left.get_mut(&pool)) else { continue };
+            left.iter_mut().for_each(|(name, left)| *left += amount(&node.allocatable, name));
+        }
+    }
+
+    /// What the move's launches take from limits, by pool.
+    fn taken(&self, problem: &Problem, one: &Move, how: Taken) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
+        let mut taken: BTreeMap<usize, BTreeMap<Arc<str>, i64>> = BTreeMap::new();
+        for planned in &one.replacements {
+            let Some(left) = self.left.get(&planned.pool) else { continue };
+            let of_pool = taken.entry(planned.pool).or_default();
+            for name in left.keys() {
+                let options = match how {
+                    Taken::AtMost => &planned.instance_type_options[..],
+                    Taken::AsPlanned => &[],
+                };
+                let types = options.iter().chain([&planned.instance_type]);
+                let amounts = types.filter_map(|one| type_of(problem, planned, *one));
+                let most = amounts.map(|one| amount(&one.capacity, name)).max().unwrap_or(0);
+                *of_pool.entry(name.clone()).or_insert(0) += most;
+            }
+        }
+        taken
     }
 
     fn touched_by(&self, draft: &Draft<'_>, one: &Move) -> Touched {
@@ -326,8 +435,15 @@ impl Zones {
     }
 }
 
-/// Terms of a pod that count pods across nodes. Of those over hostnames only affinities are relevant: a node that
-/// receives pods is not removed, and if another move is not executed, the node has fewer pods.
+#[derive(Debug, Clone, Copy)]
+enum Taken {
+    /// Whichever of a node's options is launched.
+    AtMost,
+    AsPlanned,
+}
+
+/// Terms of a pod that hold across nodes. On one node nothing comes between moves but the wish to be where others are:
+/// no node that receives pods goes.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
     let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);
@@ -373,4 +489,32 @@ fn asked_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, Cou
     let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
     let moving = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
     moving.filter_map(|pod| counted.get(&pod.spec)).flat_map(|counted| counted.asks.iter().copied()).collect()
+}
+
+fn limits_left(problem: &Problem) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
+    let limited = problem.pools.iter().enumerate().filter(|(_, pool)| !pool.limits.is_empty());
+    limited
+        .map(|(index, pool)| {
+            let left = |(name, limit): (&Arc<str>, i64)| (name.clone(), limit - pool.usage.get(name));
+            (index, pool.limits.iter().map(left).collect())
+        })
+        .collect()
+}
+
+/// What a node of this capacity counts for.
+fn amount(capacity: &ResourceList, name: &str) -> i64 {
+    if name == NODES { 1 } else { capacity.get(name) }
+}
+
+fn type_of<'p>(problem: &'p Problem, planned: &PlannedNode, index: usize) -> Option<&'p InstanceType> {
+    let pool = problem.pools.get(planned.pool)?;
+    problem.catalogs.get(pool.catalog)?.get(index)
+}
+
+fn takes_reserved(problem: &Problem, one: &Move) -> bool {
+    one.replacements.iter().any(|planned| {
+        let offering = type_of(problem, planned, planned.instance_type)
+            .and_then(|one| one.offerings.get(planned.offering));
+        offering.is_none_or(|offering| offering.is_reserved())
+    })
 }

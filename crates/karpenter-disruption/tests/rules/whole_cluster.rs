@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use karpenter_disruption::apply;
-use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, Reason};
+use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LowYieldWindow, Reason};
 use karpenter_disruption::command::Command;
 use karpenter_disruption::evaluate::evaluate;
-use karpenter_disruption::settings::Settings;
 use karpenter_disruption::validate::{Rejection, revalidate};
 use karpenter_disruption::verdict::Verdict;
 
@@ -61,21 +60,16 @@ fn free_capacity_is_used_for_highest_saving() {
 }
 
 #[test]
-fn node_is_removed_if_it_saves_more_than_its_moves_are_priced_at() {
+fn deletion_defers_to_higher_saving_per_disruption() {
     let mut cluster = cluster();
-    // Removing `a` saves a fifth of the price and moves 100 pods to free capacity of `b`.
+    // A hundred pods for a ninth of the price, to b if that stays; one pod for a third, if b is replaced by a small one.
     add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
-    add(&mut cluster, "b", "large", &[pod("app", 6500)]);
-    let with_ratio = |saving_ratio| Settings { saving_ratio, ..cost() };
-    assert_eq!(claims(&evaluate(&cluster, &with_ratio(0.05)).commands), [["a"]]);
-    let evaluation = evaluate(&cluster, &with_ratio(0.3));
-    assert!(evaluation.commands.is_empty());
-    // 101 pods cost 0.5 $/h together; moving one of 100 pods is priced at 0.3 of their average.
-    let Verdict::Stays { disruption_price_per_hour, pods, .. } = verdict(&evaluation, "a") else {
-        panic!("{:?}", verdict(&evaluation, "a"))
-    };
-    assert!((disruption_price_per_hour - 100.0 * 0.3 * 0.5 / 101.0).abs() < 1e-9);
-    assert_eq!(*pods, 100);
+    add(&mut cluster, "b", "large", &[pod("app", 1500)]);
+    add(&mut cluster, "c", "large", &[pod("app", 7500)]);
+    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["b"]]);
+    // With a small budget nothing is deferred to the next evaluation.
+    allow(&mut cluster, "general", Reason::Underutilized, 1);
+    assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
 }
 
 /// One spread pod per zone, each on its own node. Only c, in the second zone, has capacity for the pod of a, which may move
@@ -171,9 +165,19 @@ fn validation_rejects_replacements_equal_to_candidates() {
 fn applied_commands_are_recorded_in_move_history() {
     let mut cluster = cluster();
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
-    let commands = evaluate(&cluster, &cost()).commands;
+    let mut commands = evaluate(&cluster, &cost()).commands;
+    commands[0].is_low_yield = true;
     let next = apply::after(&cluster, &commands);
     assert!(next.now_secs > NOW_SECS);
     assert_eq!(next.state_nodes[0].moved_onto_at_secs, Some(NOW_SECS));
     assert_eq!(next.state_nodes[0].pods[0].moved_at_secs, Some(NOW_SECS));
+    let low_yield = next.low_yield.expect("the command has a low yield");
+    assert_eq!((low_yield.began_secs, low_yield.last_secs), (NOW_SECS, NOW_SECS));
+    // Within the same low-yield period, and after a pause.
+    for (ago_secs, began_secs) in [(299, NOW_SECS - 400), (300, NOW_SECS)] {
+        cluster.low_yield =
+            Some(LowYieldWindow { began_secs: NOW_SECS - 400, last_secs: NOW_SECS - ago_secs });
+        let low_yield = apply::after(&cluster, &commands).low_yield.expect("the command has a low yield");
+        assert_eq!((low_yield.began_secs, low_yield.last_secs), (began_secs, NOW_SECS));
+    }
 }

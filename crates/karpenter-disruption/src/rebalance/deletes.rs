@@ -1,0 +1,245 @@
+//! Nodes that can go without anything launched: their pods fit into room that others have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use karpenter_model::problem::Mode;
+use karpenter_scheduling::simulate::BoundAt;
+use rayon::prelude::*;
+
+use super::accept::Yield;
+use super::draft::{Draft, Found, Move};
+use super::order::Zones;
+use super::replacing::Means;
+use crate::command::Destination;
+use crate::verdict::Verdict;
+
+/// Nodes tried together at first.
+const BATCH_START: usize = 16;
+
+/// Nodes that go together at most because they depend on each other; about as many as upstream takes.
+const TOGETHER_MAX: usize = 100;
+
+/// Where pods are spread over more than nodes, so many nodes or a tenth of them go at a look: nodes that were given pods stay,
+/// so who goes next is better chosen when these are gone.
+const AT_ONCE_SHARE: usize = 10;
+
+/// While deletions save no more than this share of the price, one order of them is as good as another.
+const MANY: f64 = 0.02;
+
+/// Deletions of one look. Room only becomes less in its course, so what was tried once is not tried again.
+pub(crate) struct Deletions {
+    /// By candidate: what its pods are worth.
+    worth: Vec<f64>,
+    price_per_hour: f64,
+    is_tried: Vec<bool>,
+}
+
+impl Deletions {
+    pub(crate) fn new(worth: Vec<f64>, price_per_hour: f64) -> Self {
+        let is_tried = vec![false; worth.len()];
+        Self { worth, price_per_hour, is_tried }
+    }
+
+    /// As [`run`] for what yields at least so much, in the best of several orders; the first by itself where there is little
+    /// to delete.
+    ///
+    /// Which nodes can go depends on who takes the room first: those that save most for the trouble, or those that save most
+    /// for the room, which is what their pods are worth.
+    pub(crate) fn best(
+        &mut self,
+        draft: &mut Draft<'_>,
+        zones: &mut Zones,
+        means: &Means<'_>,
+        least: Option<Yield>,
+        moves: &mut Vec<Move>,
+    ) -> BTreeMap<usize, Verdict> {
+        let rules = means.rules;
+        let wanted = self.wanted(draft, means, least);
+        wanted.iter().for_each(|candidate| self.is_tried[*candidate] = true);
+        let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
+        let for_price = |candidate: usize| draft.candidates[candidate].savings_ratio();
+        let per_worth = |candidate: usize| price(candidate) / self.worth[candidate].max(1e-9);
+        let for_trouble = in_order(draft, &wanted, for_price);
+        let for_room = in_order(draft, &wanted, per_worth);
+        let both = in_order(draft, &wanted, |candidate| for_price(candidate) * per_worth(candidate));
+        let attempt = |order: &Vec<usize>| {
+            let (mut draft, mut zones, mut moves) = (draft.fork(), zones.clone(), Vec::new());
+            let refused = run(&mut draft, &mut zones, means, order, &mut moves);
+            (draft, zones, moves, refused)
+        };
+        let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
+        let first = attempt(&for_trouble);
+        let found = if saved(&first.2) <= MANY * self.price_per_hour {
+            first
+        } else {
+            // More trouble only for a great yield.
+            let gain = |moves: &[Move]| {
+                let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
+                saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
+            };
+            let others: Vec<_> = [for_room, both].par_iter().map(attempt).collect();
+            others
+                .into_iter()
+                .fold(first, |best, next| if gain(&next.2) > gain(&best.2) { next } else { best })
+        };
+        let (more, refused);
+        (*draft, *zones, more, refused) = found;
+        moves.extend(more);
+        refused
+    }
+
+    /// Candidates that nobody has tried, and that yield enough if they go for nothing.
+    fn wanted(&self, draft: &Draft<'_>, means: &Means<'_>, least: Option<Yield>) -> Vec<usize> {
+        let yields_enough = |candidate: &usize| {
+            let one = &draft.candidates[*candidate];
+            least.is_none_or(|least| {
+                one.price_per_hour >= means.rules.least_saving_per_hour(one.reschedule_cost, least)
+            })
+        };
+        let open = (0..draft.candidates.len()).filter(|candidate| draft.is_open[*candidate]);
+        open.filter(|candidate| !self.is_tried[*candidate]).filter(yields_enough).collect()
+    }
+}
+
+/// Candidates, those of which most is expected first.
+fn in_order(draft: &Draft<'_>, candidates: &[usize], expected: impl Fn(usize) -> f64) -> Vec<usize> {
+    let mut order = candidates.to_vec();
+    order.sort_by(|a, b| {
+        let claim = |candidate: usize| &draft.candidates[candidate].claim;
+        expected(*b).total_cmp(&expected(*a)).then_with(|| claim(*a).cmp(claim(*b)))
+    });
+    order
+}
+
+/// Commits deletions that fit and that owners agree to, in the given order, each as a move of its own unless it depends on
+/// others; returns those that owners do not agree to.
+fn run(
+    draft: &mut Draft<'_>,
+    zones: &mut Zones,
+    means: &Means<'_>,
+    order: &[usize],
+    moves: &mut Vec<Move>,
+) -> BTreeMap<usize, Verdict> {
+    let mut refused = BTreeMap::new();
+    let mut rest: Vec<usize> = Vec::new();
+    for candidate in order {
+        match means.rules.may_be_deleted(draft, *candidate) {
+            Ok(()) => rest.push(*candidate),
+            Err(why) => {
+                refused.insert(*candidate, why);
+            }
+        }
+    }
+    let mut batch = BATCH_START;
+    let gone_max = if zones.is_empty() {
+        usize::MAX
+    } else {
+        (draft.candidates.len() / AT_ONCE_SHARE).max(TOGETHER_MAX)
+    };
+    // Nodes that go when others have gone: what they were given now would be moved twice.
+    let mut go_later: BTreeSet<usize> = BTreeSet::new();
+    let mut waiting: Vec<usize> = Vec::new();
+    loop {
+        rest.retain(|candidate| draft.is_open[*candidate]);
+        let mut onto = draft.receivers();
+        onto.retain(|node| !go_later.contains(node));
+        if batch == 1 {
+            // Most do not fit any more: find those that do, and go on with them.
+            let fits: Vec<bool> =
+                rest.par_iter().map(|candidate| delete(draft, &[*candidate], &onto).is_some()).collect();
+            rest = rest
+                .into_iter()
+                .zip(fits)
+                .filter(|(_, fits)| *fits)
+                .map(|(candidate, _)| candidate)
+                .collect();
+        }
+        if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
+            // Those they waited for stay: some of them may go without.
+            zones.go_on(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            go_later.clear();
+            rest = std::mem::take(&mut waiting);
+            batch = BATCH_START;
+            continue;
+        }
+        if rest.is_empty() {
+            return refused;
+        }
+        let gone: usize = moves.iter().map(|one| one.sources.len()).sum();
+        if gone >= gone_max {
+            zones.wait(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            return refused;
+        }
+        // The longest beginning of the list that fits together, found by growing and halving.
+        let mut fitting: Option<(Found, Vec<Move>)> = None;
+        let mut length = 0;
+        let mut step = batch.min(rest.len());
+        let mut most = rest.len().min(gone_max - gone);
+        while step > 0 && length < most {
+            let end = (length + step).min(most);
+            let mut sources = rest[..end].to_vec();
+            sources.sort_unstable();
+            match delete(draft, &sources, &onto) {
+                Some(found) => {
+                    let parts = split(draft, &found.one, &rest[..end]);
+                    let may_go_together =
+                        |one: &Move| one.sources.len() <= TOGETHER_MAX && means.may_go_together(draft, one);
+                    let (joined, apart) = zones.joined(draft, &parts, may_go_together);
+                    let apart: BTreeSet<usize> = apart.iter().flat_map(|one| &one.sources).copied().collect();
+                    if apart.is_empty() {
+                        fitting = Some((found, joined));
+                        length = end;
+                        step *= 2;
+                    } else if !rest[..length].iter().any(|one| apart.contains(one)) {
+                        // What needs others to go has to wait for them.
+                        zones.wait(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+                        go_later.extend(apart.iter().map(|one| draft.node_of[*one]));
+                        waiting.extend(rest.iter().filter(|one| apart.contains(one)));
+                        rest.retain(|one| !apart.contains(one));
+                        most = rest.len().min(gone_max - gone);
+                        step = step.min(rest.len() - length);
+                    } else {
+                        step /= 2;
+                    }
+                }
+                None => step /= 2,
+            }
+        }
+        if let Some((found, parts)) = fitting {
+            draft.commit(&found);
+            parts.iter().for_each(|one| zones.note(draft, one));
+            moves.extend(parts);
+        }
+        // The next one does not fit with them.
+        let is_enough = gone + length >= gone_max;
+        rest.drain(..(length + usize::from(!is_enough)).min(rest.len()));
+        batch = (length / 2).max(1);
+    }
+}
+
+fn delete(draft: &Draft<'_>, sources: &[usize], onto: &[usize]) -> Option<Found> {
+    draft.ask(sources, onto, Mode::Compat, 0).filter(|found| found.one.replacements.is_empty())
+}
+
+/// One move per node, in the order given.
+fn split(draft: &Draft<'_>, found: &Move, sources: &[usize]) -> Vec<Move> {
+    let of = |source: &usize| {
+        let node = draft.node_of[*source] as u32;
+        let moves = found.moves.iter().filter(|(from, _)| from.node == node).copied().collect();
+        deletion(draft, *source, moves)
+    };
+    sources.iter().map(of).collect()
+}
+
+/// A node gone for nothing.
+pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Move {
+    let candidate = &draft.candidates[source];
+    Move {
+        sources: vec![source],
+        replacements: Vec::new(),
+        moves,
+        price_before_per_hour: candidate.price_per_hour,
+        price_after_per_hour: 0.0,
+        trouble: candidate.reschedule_cost,
+    }
+}

@@ -1,0 +1,222 @@
+//! Which nodes are looked at together: sets in which much could be saved for little trouble.
+//!
+//! Only a choice of questions; whether anything is saved is for the answers to say.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use karpenter_model::problem::Problem;
+
+use super::fluid::{Amount, Fluid};
+use crate::cluster::Cluster;
+use crate::command::Candidate;
+use crate::pod_budgets::{JointEvictions, PodBudgetUse};
+
+/// How sets are put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Choice {
+    /// Nodes that complement each other.
+    Complementary,
+    /// The most wasteful ones, as they come.
+    Wasteful,
+}
+
+/// No packing is without waste: where less than this share of the price could be saved at best, none will be.
+const PROMISED_SHARE_MIN: f64 = 0.01;
+
+/// How many nodes are taken as whole ones where a single node is looked at.
+const WHOLE_NODES: usize = 2;
+
+/// Sets, and which candidates were open when they were put together.
+struct Known {
+    is_open: Vec<bool>,
+    sets: Vec<(Arc<str>, Vec<usize>)>,
+}
+
+pub(crate) struct Windows<'a> {
+    cluster: &'a Cluster,
+    candidates: &'a [Candidate],
+    /// What could be saved at most by packing a candidate's pods elsewhere.
+    waste: Vec<f64>,
+    amounts: Vec<Amount>,
+    /// What a candidate by itself promises to save per trouble.
+    alone: Vec<f64>,
+    /// What each pool may launch, and its candidates.
+    pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)>,
+    /// Whether pods are spread over zones: then questions take long, and fewer are worth being asked.
+    is_spread: bool,
+    /// By choice and largest size: the same is asked for with one yield after the other, mostly of the same candidates.
+    known: Mutex<BTreeMap<(Choice, usize), Known>>,
+}
+
+impl<'a> Windows<'a> {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        problem: &Problem,
+        candidates: &'a [Candidate],
+        node_of: &[usize],
+        waste: Vec<f64>,
+        is_spread: bool,
+    ) -> Self {
+        let mut pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)> = BTreeMap::new();
+        for (index, pool) in problem.pools.iter().enumerate() {
+            pools.insert(pool.name.clone(), (Fluid::of_pool(problem, index), Vec::new()));
+        }
+        for (number, candidate) in candidates.iter().enumerate() {
+            if let Some((_, members)) = pools.get_mut(&candidate.pool) {
+                members.push(number);
+            }
+        }
+        let amounts: Vec<Amount> = node_of.iter().map(|node| Amount::of_node(problem, *node)).collect();
+        let mut alone = vec![0.0; candidates.len()];
+        for (fluid, members) in pools.values() {
+            for number in members {
+                let data = &candidates[*number];
+                let gain = data.price_per_hour - fluid.price(amounts[*number]);
+                alone[*number] = gain / data.reschedule_cost.max(1e-9);
+            }
+        }
+        let known = Mutex::default();
+        Self { cluster, candidates, waste, amounts, alone, pools, is_spread, known }
+    }
+
+    /// Sets of open candidates of one pool each, of at most `most` or as many as `size` says for the pool; most promising
+    /// first. `least` says what a move of so much trouble has to save.
+    pub(crate) fn choose(
+        &self,
+        (choice, most): (Choice, usize),
+        is_open: &[bool],
+        size: impl Fn(&Arc<str>) -> usize,
+        least: impl Fn(f64) -> f64,
+    ) -> Vec<Vec<usize>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = known.get(&(choice, most)).is_some_and(|known| known.is_open == is_open);
+        if !is_known {
+            let sets = self.put_together(choice, is_open, size);
+            known.insert((choice, most), Known { is_open: is_open.to_vec(), sets });
+        }
+        let sets = known[&(choice, most)].sets.iter();
+        let promising = sets.filter(|(pool, set)| self.is_promising(set, &self.pools[pool].0, &least));
+        promising.map(|(_, set)| set.clone()).collect()
+    }
+
+    fn put_together(
+        &self,
+        choice: Choice,
+        is_open: &[bool],
+        size: impl Fn(&Arc<str>) -> usize,
+    ) -> Vec<(Arc<str>, Vec<usize>)> {
+        let mut all = Vec::new();
+        for (pool, (fluid, members)) in &self.pools {
+            let open: Vec<usize> = members.iter().copied().filter(|candidate| is_open[*candidate]).collect();
+            let mut sets = match choice {
+                Choice::Complementary => self.complementary(open, fluid, size(pool)),
+                Choice::Wasteful => self.wasteful(open, size(pool)),
+            };
+            sets.iter_mut().for_each(|set| set.sort_unstable());
+            all.extend(sets.into_iter().map(|set| (pool.clone(), set)));
+        }
+        all
+    }
+
+    fn complementary(&self, mut open: Vec<usize>, fluid: &Fluid, size: usize) -> Vec<Vec<usize>> {
+        let mut sets = Vec::new();
+        let evicted_anyway = PodBudgetUse::new(self.cluster);
+        while !open.is_empty() {
+            let mut set: Vec<usize> = Vec::new();
+            let mut evicted = evicted_anyway.clone();
+            let mut amount: Option<Amount> = None;
+            let mut refused: Vec<usize> = Vec::new();
+            while set.len() < size.max(1) && !open.is_empty() {
+                let Some((at, gain)) = self.most_gain(&open, fluid, amount) else { break };
+                if set.is_empty() && gain <= 0.0 {
+                    return sets;
+                }
+                let candidate = open.remove(at);
+                if !self.may_join(candidate, &mut evicted) {
+                    refused.push(candidate);
+                    continue;
+                }
+                amount = Some(amount.unwrap_or_default().plus(self.amounts[candidate]));
+                set.push(candidate);
+            }
+            if set.is_empty() {
+                break;
+            }
+            sets.push(set);
+            open.extend(refused);
+            open.sort_unstable();
+        }
+        sets
+    }
+
+    /// The one of the open candidates that adds most, per trouble, to what a set of this amount promises.
+    fn most_gain(&self, open: &[usize], fluid: &Fluid, amount: Option<Amount>) -> Option<(usize, f64)> {
+        let Some(amount) = amount else {
+            let alone = open.iter().enumerate().map(|(at, candidate)| (at, self.alone[*candidate]));
+            return alone.reduce(|best, next| if next.1 > best.1 { next } else { best });
+        };
+        let (cost_now, prices_now) = fluid.price_and_prices(amount);
+        let mut best: Option<(usize, f64)> = None;
+        for (at, candidate) in open.iter().enumerate() {
+            let data = &self.candidates[*candidate];
+            let trouble = data.reschedule_cost.max(1e-9);
+            // At the prices of the set as it is a candidate costs no more than it would at its own: few have to be
+            // looked at closely.
+            let at_most = (data.price_per_hour - prices_now.of(self.amounts[*candidate])) / trouble;
+            if best.is_some_and(|(_, gain)| at_most + 1e-12 <= gain) {
+                continue;
+            }
+            let cost = fluid.price(amount.plus(self.amounts[*candidate]));
+            let gain = (data.price_per_hour - (cost - cost_now)) / trouble;
+            if best.is_none_or(|(_, known)| gain > known) {
+                best = Some((at, gain));
+            }
+        }
+        best
+    }
+
+    fn wasteful(&self, mut open: Vec<usize>, size: usize) -> Vec<Vec<usize>> {
+        let mut sets = Vec::new();
+        open.retain(|candidate| self.waste[*candidate] > 0.0);
+        let per_trouble =
+            |candidate: usize| self.waste[candidate] / self.candidates[candidate].reschedule_cost.max(1e-9);
+        open.sort_by(|a, b| per_trouble(*b).total_cmp(&per_trouble(*a)).then(a.cmp(b)));
+        let evicted_anyway = PodBudgetUse::new(self.cluster);
+        while !open.is_empty() {
+            let mut evicted = evicted_anyway.clone();
+            let mut set: Vec<usize> = Vec::new();
+            open.retain(|candidate| {
+                let joins = set.len() < size.max(1) && self.may_join(*candidate, &mut evicted);
+                if joins {
+                    set.push(*candidate);
+                }
+                !joins
+            });
+            if set.is_empty() {
+                break;
+            }
+            sets.push(set);
+        }
+        sets
+    }
+
+    /// Whether enough could be saved for a question to be worth asking.
+    fn is_promising(&self, set: &[usize], fluid: &Fluid, least: impl Fn(f64) -> f64) -> bool {
+        let price: f64 = set.iter().map(|candidate| self.candidates[*candidate].price_per_hour).sum();
+        let waste: f64 = set.iter().map(|candidate| self.waste[*candidate]).sum();
+        let trouble: f64 = set.iter().map(|candidate| self.candidates[*candidate].reschedule_cost).sum();
+        let amount = set.iter().fold(Amount::default(), |sum, candidate| sum.plus(self.amounts[*candidate]));
+        let least_price = match set {
+            [_] if self.is_spread => fluid.price_of_nodes(amount, WHOLE_NODES),
+            _ => fluid.price(amount),
+        };
+        waste.min(price - least_price) > (PROMISED_SHARE_MIN * price).max(least(trouble))
+    }
+
+    /// Whether its pods can be evicted together with those of the set.
+    fn may_join(&self, candidate: usize, evicted: &mut PodBudgetUse) -> bool {
+        self.cluster.pod_budgets.is_empty()
+            || evicted.admit(self.cluster, [&self.candidates[candidate]], JointEvictions::AllNow).is_ok()
+    }
+}

@@ -1,0 +1,58 @@
+//! What nodes are worth: the least that any other fleet would pay for their pods.
+//!
+//! A node's price minus its worth is its waste: as much could be saved at most by packing its pods anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use karpenter_model::pod::PodSpec;
+use karpenter_model::problem::{Mobility, Problem};
+use karpenter_scheduling::simulate::{dual_prices, estimated_optimum_per_hour};
+
+pub(crate) struct Worths {
+    pub(crate) lower_bound_per_hour: f64,
+    by_spec: BTreeMap<Arc<PodSpec>, f64>,
+}
+
+impl Worths {
+    pub(crate) fn of(problem: &Problem, effort: u64) -> Self {
+        let specs = specs(problem);
+        let worth = dual_prices(problem, &specs, effort);
+        let total: f64 = specs
+            .iter()
+            .zip(&worth.dual_price_per_spec)
+            .map(|((_, count), price)| price * f64::from(*count))
+            .sum();
+        // The prices add up to less than the bound where the bound comes from elsewhere.
+        let scale = if total > 0.0 { worth.lower_bound_per_hour / total } else { 1.0 };
+        let by_spec = specs
+            .into_iter()
+            .zip(worth.dual_price_per_spec)
+            .map(|((spec, _), price)| (spec, price * scale))
+            .collect();
+        Self { lower_bound_per_hour: worth.lower_bound_per_hour, by_spec }
+    }
+
+    /// What a fleet for the same pods costs at about the least. The bound does not know that pods fill no node to the last
+    /// bit; this does, and is not proved.
+    pub(crate) fn estimated_optimum_per_hour(&self, problem: &Problem) -> f64 {
+        estimated_optimum_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
+    }
+
+    /// Of everything on a node that would have to move.
+    pub(crate) fn node(&self, problem: &Problem, node: usize) -> f64 {
+        let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
+        let worths = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
+        worths.map(|pod| self.by_spec.get(&pod.spec).copied().unwrap_or(0.0)).sum()
+    }
+}
+
+/// All pods that could be elsewhere.
+fn specs(problem: &Problem) -> Vec<(Arc<PodSpec>, u32)> {
+    let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
+    for pod in problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)
+    {
+        *counts.entry(pod.spec.clone()).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
