@@ -1,8 +1,8 @@
-//! Savings for the whole fleet at once: which nodes go, what takes their place, in which order, and how far it leads.
+//! Consolidation of the whole cluster in cost mode: which nodes are removed, what replaces them, and in which order.
 //!
-//! The plan is made for all candidates on one snapshot: every move sees those before it. It is paid in instalments:
-//! each command can be carried out by itself and makes the fleet cheaper by itself, no pod is moved twice, and only
-//! what budgets allow now is returned as commands.
+//! The plan covers all candidates of one snapshot; every move is simulated after those before it. Each command can be
+//! executed without the others and lowers the price. No pod is moved twice, and only commands that budgets allow now are
+//! returned.
 
 pub(crate) mod accept;
 mod deletes;
@@ -36,7 +36,7 @@ use replacing::Means;
 use windows::Windows;
 use worth::Worths;
 
-/// A point on the way: what the fleet costs after so many pods were moved.
+/// The price of the fleet after this number of pods was moved.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     pub pods_moved: usize,
@@ -48,64 +48,62 @@ pub struct Rebalancing {
     /// Commands that may be executed now, highest saving per disruption first.
     pub commands: Vec<Command>,
     pub price_now_per_hour: f64,
-    /// With everything that was found carried out, budgets aside.
+    /// The price after all commands that were found. Budgets are ignored.
     pub price_after_all_per_hour: f64,
-    /// No fleet for the same pods costs less.
+    /// The lower bound of the price of any fleet for the same pods.
     pub lower_bound_per_hour: f64,
-    /// The way to `price_after_all_per_hour`, in the order of the commands.
+    /// One step per command, in order; the last has `price_after_all_per_hour`.
     pub steps: Vec<Step>,
-    /// Candidates, by position, that would be part of a move if owners of pools asked for less.
+    /// By position: candidates that only the settings of NodePools keep from being disrupted.
     pub refused: BTreeMap<usize, Verdict>,
 }
 
-/// Many small questions are asked; none of them gets the effort that one for a whole fleet would get.
+/// A simulation of one set of nodes gets this fraction of the effort of a plan for the whole fleet.
 const EFFORT_SHARE: u64 = 9;
 
-/// A fleet that costs no more than this many times the least possible is left in peace, unless much is to be had for
-/// little trouble.
-const DEAR: f64 = 1.02;
+/// At or below this ratio of the price to the lower bound, only commands with the full saving per disruption are planned.
+const COST_RATIO_GOOD: f64 = 1.02;
 
-/// The same where the least possible is known but for its proof.
-const LIKELY_DEAR: f64 = 1.016;
+/// The same for the estimated optimum instead of the lower bound.
+const COST_RATIO_GOOD_UNPROVEN: f64 = 1.016;
 
-/// The same where pods are kept apart: their program is solved less far, and guesses were up to 0.4 % too high.
-const LIKELY_DEAR_APART: f64 = 1.015;
+/// The same if pods exclude each other on nodes: their relaxation is less exact, and estimates were up to 0.4 % too high.
+const COST_RATIO_GOOD_UNPROVEN_APART: f64 = 1.015;
 
-/// So is one that costs no more than this many times what the same pods would cost if all of them were planned anew: some
-/// pods fill no node, and no bound knows that.
-const NEAR: f64 = 1.005;
+/// The same for the price of a full repack: some pods fill no node, which no lower bound accounts for.
+const COST_RATIO_VS_REPACK: f64 = 1.005;
 
-/// And where such a plan is known, a fleet may be dearer than it by three fifths of what it may be dearer than the least possible:
-/// the guess at that is too high where pods are few, and a plan is no guess.
-const DEARER_THAN_ANEW: f64 = 1.012;
+/// If a full repack is known, the price may exceed it by this ratio at most: for few pods the estimated optimum is too high,
+/// and a repack is not an estimate.
+const COST_RATIO_GOOD_VS_REPACK: f64 = 1.012;
 
-/// So many pools, if they are equal, are planned anew with all the effort there is.
-const ANEW_POOLS: u64 = 3;
+/// This number of NodePools of equal size is repacked with the full effort each.
+const REPACK_POOLS: u64 = 3;
 
-/// As long as a fleet costs more than this many times what would be good enough, nobody asks what it would cost anew.
-const NEARLY_DEAR: f64 = 1.015;
+/// Above this ratio of the price to the target price, no full repack is computed.
+const COST_RATIO_SKIP_REPACK: f64 = 1.015;
 
-/// However much can be saved is wanted.
+/// No limit to the saving of a pass.
 const ALL: f64 = f64::INFINITY;
 
-/// While so much of the price is being saved, what brings less has to wait: it looks different afterwards.
-const MUCH: f64 = 0.02;
+/// If a pass saves more than this share of the price, commands with a lower saving per disruption wait for a later pass.
+const SAVING_SHARE_DEFERS_REST: f64 = 0.02;
 
-/// A pass that saves less than this share of the price has next to nothing to do.
-const LITTLE: f64 = 0.002;
+/// A saving below this share of the price is negligible.
+const SAVING_SHARE_NEGLIGIBLE: f64 = 0.002;
 
-/// A pass that saves more than this share of the price leaves what brings less for the trouble to the next one, where budgets
-/// let all of it go at once.
-const ENOUGH: f64 = 0.004;
+/// If a pass saves more than this share of the price and budgets allow all of it at once, commands with a lower saving per
+/// disruption wait for the next pass.
+const SAVING_SHARE_PASS_TARGET: f64 = 0.004;
 
-/// How long after pods were moved for a poor yield nothing is moved for one again.
-const REST_SECS: i64 = 600;
+/// The pause after pods were moved with a low saving per disruption, in seconds.
+const LOW_YIELD_REST_SECS: i64 = 600;
 
-/// Where fewer nodes may go at once, packing them anew only breaks them up.
-const THOROUGH_NODES_LEAST: u32 = 16;
+/// The number of nodes that a budget must allow at once for repacks of large sets.
+const REPACK_NODES_MIN: u32 = 16;
 
-/// How long that may take: it is done in instalments, and not everything lands where it was planned.
-const THOROUGH_SECS: i64 = 300;
+/// How long repacks of large sets may go on, in seconds: they take several passes.
+const LOW_YIELD_PERIOD_SECS: i64 = 300;
 
 pub fn plan(
     cluster: &Cluster,
@@ -120,7 +118,7 @@ pub fn plan(
     let worth: Vec<f64> = draft.node_of.iter().map(|node| worths.node(&cluster.problem, *node)).collect();
     let waste = candidates.iter().zip(&worth).map(|(one, worth)| one.price_per_hour - worth).collect();
     let mut moves: Vec<Move> = Vec::new();
-    // What is on its way out is paid for no longer, and what takes its place is.
+    // Nodes that are being deleted are not counted; their replacements are.
     let staying = cluster.state_nodes.iter().filter(|state_node| !state_node.is_marked_for_deletion);
     let price_now: f64 = staying.map(|state_node| state_node.price_per_hour).sum();
     let mut zones = Zones::new(&draft);
@@ -129,32 +127,33 @@ pub fn plan(
         Windows::new(cluster, simulator.problem(), candidates, &draft.node_of, waste, !zones.is_empty());
     let means = Means { windows: &windows, rules: &rules, budget_left };
     let effort = (settings.effort / EFFORT_SHARE).max(1);
-    let least_possible = worths.lower_bound_per_hour * DEAR;
-    let may_be_thorough = may_be_thorough(candidates, budget_left);
-    // What waits for others to move first saves more for the trouble than what would come next, and may need its nodes.
-    // So does what was found, where budgets let it go at once: the rest looks different afterwards.
+    let price_near_bound = worths.lower_bound_per_hour * COST_RATIO_GOOD;
+    let may_repack = may_repack(candidates, budget_left);
+    // Commands that wait for others have a higher saving per disruption than those that would be found next, and may need
+    // the same nodes. If budgets allow all found commands at once, the rest is planned after them.
     let is_enough = |zones: &Zones, moves: &[Move]| {
-        zones.waiting_per_hour() > LITTLE * price_now
-            || may_be_thorough && saving_per_hour(moves) > ENOUGH * price_now
+        zones.waiting_per_hour() > SAVING_SHARE_NEGLIGIBLE * price_now
+            || may_repack && saving_per_hour(moves) > SAVING_SHARE_PASS_TARGET * price_now
     };
-    // Where pods are spread, what was found in a round keeps others waiting: then all rounds have their turn.
-    let is_divided = may_be_thorough && zones.is_empty();
+    // With zonal spreads, commands of one round block others, so all rounds are run.
+    let is_divided = may_repack && zones.is_empty();
     let mut deletions = Deletions::new(worth, price_now);
     if !is_divided {
-        // Nodes go for nothing wherever they can.
+        // All deletions without a replacement first.
         merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
     }
-    let easy = if may_be_thorough { &replacing::EASY[..] } else { &replacing::EASY_OF_FEW };
+    let easy = if may_repack { &replacing::HIGH_YIELD[..] } else { &replacing::HIGH_YIELD_SMALL_BUDGET };
     for manner in easy {
         if is_divided && !is_enough(&zones, &moves) {
-            // Those that go for nothing need room, which others may need more: they have to yield as much as others.
+            // Deletions use free capacity that others may need, so they must reach the same saving per disruption.
             let least = Some(manner.least);
             merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, least, &mut moves));
         }
         if is_enough(&zones, &moves) {
             break;
         }
-        let wanted = if is_divided { ENOUGH * price_now - saving_per_hour(&moves) } else { ALL };
+        let wanted =
+            if is_divided { SAVING_SHARE_PASS_TARGET * price_now - saving_per_hour(&moves) } else { ALL };
         let easy = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut moves);
         merge(&mut refused, easy);
     }
@@ -162,67 +161,73 @@ pub fn plan(
         merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
     }
     let price_then = price_now - saving_per_hour(&moves);
-    // Where pods are spread, questions take long: then one look does either this or that.
-    let under_way_most = if zones.is_empty() { MUCH } else { LITTLE };
-    let is_over = !is_enough(&zones, &moves) && price_now - price_then <= under_way_most * price_now;
-    // From here on little is had for the trouble: only as far as the fleet would still be dear, and not while much is
-    // under way.
-    let is_dear = |price: f64, good_enough: f64| is_over && price > good_enough;
-    let mut good_enough = least_possible;
-    // What a plan for all pods would cost takes long to find out, and what it may cost at best; so both go on beside.
-    let (mut anew, mut is_draft_of_moves) = (None, true);
-    if is_dear(price_then, least_possible) {
-        let find_anew = || {
-            let is_wanted = may_be_thorough
-                && price_now - price_then < LITTLE * price_now
-                && price_then <= least_possible * NEARLY_DEAR;
-            let anew = || price_of_all_anew(cluster, simulator, candidates, price_now, settings.effort);
-            is_wanted.then(anew).flatten()
+    // With zonal spreads, simulations take long, so one pass does only one of the two.
+    let pass_saving_max = if zones.is_empty() { SAVING_SHARE_DEFERS_REST } else { SAVING_SHARE_NEGLIGIBLE };
+    let is_over = !is_enough(&zones, &moves) && price_now - price_then <= pass_saving_max * price_now;
+    // The rest has a low saving per disruption: only until the target price is reached, and not while much is being saved.
+    let is_expensive = |price: f64, price_target: f64| is_over && price > price_target;
+    let mut price_target = price_near_bound;
+    // A full repack and the estimated optimum take long, so both are computed in parallel.
+    let (mut repack, mut is_draft_of_moves) = (None, true);
+    if is_expensive(price_then, price_near_bound) {
+        let find_repack = || {
+            let is_wanted = may_repack
+                && price_now - price_then < SAVING_SHARE_NEGLIGIBLE * price_now
+                && price_then <= price_near_bound * COST_RATIO_SKIP_REPACK;
+            let repack = || price_of_full_repack(cluster, simulator, candidates, price_now, settings.effort);
+            is_wanted.then(repack).flatten()
         };
-        let find_likely_least = || worths.estimated_optimum_per_hour(&cluster.problem);
+        let find_estimated_optimum = || worths.estimated_optimum_per_hour(&cluster.problem);
         let mut fair = Vec::new();
-        let find_fair =
-            || replacing::run(&mut draft, &mut zones, &means, &replacing::FAIR, effort, ALL, &mut fair);
-        let (likely_least, why);
-        // The longest one first: the threads that are left share what can be divided.
-        (anew, (likely_least, why)) = rayon::join(find_anew, || rayon::join(find_likely_least, find_fair));
-        good_enough =
-            good_enough.max(likely_least * if is_apart(cluster) { LIKELY_DEAR_APART } else { LIKELY_DEAR });
-        if is_dear(price_then, good_enough) {
+        let find_fair = || {
+            replacing::run(&mut draft, &mut zones, &means, &replacing::MEDIUM_YIELD, effort, ALL, &mut fair)
+        };
+        let (estimated_optimum, why);
+        // The longest one first; the other threads share the rest.
+        (repack, (estimated_optimum, why)) =
+            rayon::join(find_repack, || rayon::join(find_estimated_optimum, find_fair));
+        price_target = price_target.max(
+            estimated_optimum
+                * if is_apart(cluster) { COST_RATIO_GOOD_UNPROVEN_APART } else { COST_RATIO_GOOD_UNPROVEN },
+        );
+        if is_expensive(price_then, price_target) {
             merge(&mut refused, why);
-            moves.extend(as_far_as(good_enough, price_then, fair));
+            moves.extend(as_far_as(price_target, price_then, fair));
         } else {
             is_draft_of_moves = fair.is_empty();
         }
     }
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
-    let may_be_thorough = saved < LITTLE * price_now && may_be_thorough;
-    // One that is dearer says nothing but that it was made in a hurry.
-    if let Some(anew) = anew.filter(|anew| may_be_thorough && *anew < price_now) {
-        good_enough = good_enough.min(anew * DEARER_THAN_ANEW).max(anew * NEAR).max(least_possible);
+    let may_repack = saved < SAVING_SHARE_NEGLIGIBLE * price_now && may_repack;
+    // A repack that costs more than the present fleet says nothing.
+    if let Some(repack) = repack.filter(|repack| may_repack && *repack < price_now) {
+        price_target = price_target
+            .min(repack * COST_RATIO_GOOD_VS_REPACK)
+            .max(repack * COST_RATIO_VS_REPACK)
+            .max(price_near_bound);
     }
-    if may_be_thorough && is_dear(price_now - saved, good_enough) {
-        let is_anew = zones.has_closed() || !is_draft_of_moves;
-        if is_anew {
-            // What was found keeps other nodes where they are.
+    if may_repack && is_expensive(price_now - saved, price_target) {
+        let is_restarted = zones.has_closed() || !is_draft_of_moves;
+        if is_restarted {
+            // The commands found so far block other nodes.
             draft = Draft::new(cluster, simulator, candidates);
             zones = Zones::new(&draft);
         }
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
             *is_open &= has_rested(cluster, &cluster.state_nodes[candidate.state_node]);
         }
-        let wanted = price_now - if is_anew { 0.0 } else { saved } - good_enough;
-        let manner = if is_apart(cluster) { &replacing::THOROUGH_APART } else { &replacing::THOROUGH };
-        let effort = thorough_effort(cluster, settings.effort);
+        let wanted = price_now - if is_restarted { 0.0 } else { saved } - price_target;
+        let manner = if is_apart(cluster) { &replacing::REPACK_APART } else { &replacing::REPACK };
+        let effort = repack_effort(cluster, settings.effort);
         let why = replacing::run(&mut draft, &mut zones, &means, manner, effort, wanted, &mut poor);
         merge(&mut refused, why);
-        if is_anew && saving_per_hour(&poor) > saved {
+        if is_restarted && saving_per_hour(&poor) > saved {
             moves.clear();
-        } else if is_anew {
+        } else if is_restarted {
             poor.clear();
         }
-        poor = as_far_as(good_enough, price_now - saving_per_hour(&moves), poor);
+        poor = as_far_as(price_target, price_now - saving_per_hour(&moves), poor);
     }
     let mut rebalancing = Rebalancing {
         price_now_per_hour: price_now,
@@ -254,8 +259,8 @@ fn saving_per_hour(moves: &[Move]) -> f64 {
     moves.iter().map(Move::saving_per_hour).sum()
 }
 
-/// What the fleet would cost if all candidates of a pool were replaced at once by what their pods need, pool by pool.
-fn price_of_all_anew(
+/// The price of a full repack: all candidates of a NodePool replaced at once, NodePool by NodePool.
+fn price_of_full_repack(
     cluster: &Cluster,
     simulator: &Simulator<'_>,
     candidates: &[Candidate],
@@ -269,18 +274,18 @@ fn price_of_all_anew(
     }
     let pools: Vec<Vec<usize>> = by_pool.into_values().collect();
     let open: usize = pools.iter().map(Vec::len).sum();
-    let effort = thorough_effort(cluster, effort);
+    let effort = repack_effort(cluster, effort);
     let saving = |own: &Vec<usize>| {
-        let effort = (effort * ANEW_POOLS * own.len() as u64 / open as u64).clamp(1, effort);
+        let effort = (effort * REPACK_POOLS * own.len() as u64 / open as u64).clamp(1, effort);
         Some(draft.ask(own, &[], Mode::Cost, effort)?.one.saving_per_hour())
     };
     let savings: Vec<Option<f64>> = pools.par_iter().map(saving).collect();
-    // What cannot be planned anew stays as it is, and so does what would only be dearer.
+    // NodePools that cannot be repacked, or only at a higher price, keep their price.
     let saved = savings.into_iter().flatten().map(|saving| saving.max(0.0)).reduce(|sum, one| sum + one)?;
     Some(price_now_per_hour - saved)
 }
 
-/// The best of the moves, as many as it takes to get from one price to another.
+/// The best moves, as many as lower the price to the target.
 fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<Move>) -> Vec<Move> {
     moves.sort_by(best_first);
     let mut price = price_now_per_hour;
@@ -295,16 +300,16 @@ fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<M
 }
 
 fn best_first(a: &Move, b: &Move) -> Ordering {
-    b.saving_per_trouble().total_cmp(&a.saving_per_trouble()).then_with(|| a.sources.cmp(&b.sources))
+    b.saving_per_disruption().total_cmp(&a.saving_per_disruption()).then_with(|| a.sources.cmp(&b.sources))
 }
 
-/// Large sets are few, and well packed only with all the effort there is. Where Deployments keep their pods apart on nodes a
-/// second look at each takes too long.
-fn thorough_effort(cluster: &Cluster, effort: u64) -> u64 {
+/// Large sets are few and get the full effort. If pods exclude each other on nodes, the thorough relaxation, which starts at
+/// the default effort, takes too long.
+fn repack_effort(cluster: &Cluster, effort: u64) -> u64 {
     if is_apart(cluster) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
 }
 
-/// Whether pods that could move are kept apart from others on nodes.
+/// Whether pods that could move exclude others on nodes.
 fn is_apart(cluster: &Cluster) -> bool {
     let is_apart = |spec: &PodSpec| {
         let spreads = spec.spread.iter().filter(|one| one.hard).map(|one| &one.key);
@@ -316,9 +321,8 @@ fn is_apart(cluster: &Cluster) -> bool {
 }
 
 /// Whether budgets, where there are any, let enough nodes of some pool go at once.
-fn may_be_thorough(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u32>) -> bool {
-    let is_enough =
-        |one: &Candidate| budget_left.get(&one.pool).is_none_or(|left| *left >= THOROUGH_NODES_LEAST);
+fn may_repack(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u32>) -> bool {
+    let is_enough = |one: &Candidate| budget_left.get(&one.pool).is_none_or(|left| *left >= REPACK_NODES_MIN);
     candidates.iter().any(is_enough)
 }
 
@@ -326,11 +330,11 @@ fn may_be_thorough(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u3
 /// that right for little again and again would never end: it is done for a while, each pod once, and then not for long.
 fn has_rested(cluster: &Cluster, state_node: &StateNode) -> bool {
     let Some(thorough) = cluster.low_yield else { return true };
-    if cluster.now_secs.saturating_sub(thorough.last_secs) >= REST_SECS {
+    if cluster.now_secs.saturating_sub(thorough.last_secs) >= LOW_YIELD_REST_SECS {
         return true;
     }
     let moved = state_node.pods.iter().filter_map(|node_pod| node_pod.moved_at_secs);
-    cluster.now_secs.saturating_sub(thorough.began_secs) < THOROUGH_SECS
+    cluster.now_secs.saturating_sub(thorough.began_secs) < LOW_YIELD_PERIOD_SECS
         && moved.chain(state_node.moved_onto_at_secs).all(|at| at < thorough.began_secs)
 }
 

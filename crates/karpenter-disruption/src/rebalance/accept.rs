@@ -1,6 +1,6 @@
-//! Which moves are worth being made.
+//! Which moves save enough to become commands.
 //!
-//! Budgets are not looked at here: a move that has to wait for them is still part of the plan.
+//! Budgets are not considered: a move that exceeds them is still part of the plan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,12 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::verdict::Verdict;
 
-/// Less than this share of the price is not worth a launch, whatever the pool's owner says: prices change as well.
+/// The minimum saving of a command that launches nodes, as a share of the price of its candidates. Prices change as well.
 const SAVING_SHARE_MIN: f64 = 0.005;
-/// And so much more for every node by which each node that goes makes the fleet larger: nodes have to be looked after,
-/// and every one of them runs its own daemons.
+/// The additional share for each node by which every candidate enlarges the fleet: each node runs DaemonSet pods.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 
-/// How much of what the fleet costs a move has to save for its share of the trouble of moving all pods.
+/// The share of the fleet's price that a move has to save, per share of the disruption cost of all pods.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Yield(f64);
 
@@ -32,20 +31,20 @@ impl Yield {
         Self(share)
     }
 
-    /// Moving every tenth pod has to save four hundredths.
+    /// Moving 10 % of the pods has to save 4 % of the price.
     pub(crate) const GREAT: Self = Self(0.4);
-    /// A tenth: moving every tenth pod has to save a hundredth.
+    /// Moving 10 % of the pods has to save 1 % of the price.
     pub(crate) const GOOD: Self = Self(0.1);
-    /// For fleets that are still dear when nothing of good yield is left.
-    pub(crate) const FAIR: Self = Self(0.05);
-    /// For those that are dear even then.
+    /// For fleets above the target price for which no command with the full saving per disruption is left.
+    pub(crate) const MEDIUM_YIELD: Self = Self(0.05);
+    /// For fleets that are above the target price even then.
     pub(crate) const POOR: Self = Self(0.01);
 }
 
 pub(crate) struct Rules<'a> {
     cluster: &'a Cluster,
     totals: BTreeMap<Arc<str>, Totals>,
-    /// What the whole fleet costs, and what it would be to move all of it.
+    /// The price of the fleet, and the disruption cost of all its pods.
     whole: Totals,
     evicted_anyway: PodBudgetUse,
     moves_left: MoveAllowance,
@@ -71,7 +70,7 @@ impl<'a> Rules<'a> {
         self.cluster.pools.get(pool).is_none_or(|pool| pool.pool_policy.is_many_to_many_enabled)
     }
 
-    /// Whether the move is worth it; the reason if it is the owner of a pool who asks for more.
+    /// Whether the move saves enough; a verdict if a setting of a NodePool demands more.
     pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> Result<(), Option<Verdict>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
@@ -86,7 +85,7 @@ impl<'a> Rules<'a> {
             if one.saving_per_hour() < self.least_saving_per_hour(one.trouble, least) {
                 return Err(None);
             }
-            // The same nodes again, at another price perhaps: that is no improvement to last.
+            // The same instance types again, perhaps at another price.
             if self.launched_again(draft, one).len() == one.sources.len() {
                 return Err(None);
             }
@@ -95,12 +94,12 @@ impl<'a> Rules<'a> {
             .map_err(|why| Some(why).filter(|why| !matches!(why, Verdict::NotCheaper { .. })))
     }
 
-    /// Whether owners let the node go if its pods find room elsewhere.
+    /// Whether the settings of the NodePool allow the deletion of the node.
     pub(crate) fn may_be_deleted(&self, draft: &Draft<'_>, source: usize) -> Result<(), Verdict> {
         self.is_agreed(draft, &deletion(draft, source, Vec::new()))
     }
 
-    /// Whether all pods of the move may be evicted together, and are not more than their pools' owners let move.
+    /// Whether all pods of the move may be evicted together and are within the moves per hour of their NodePools.
     pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
         let command = command(draft.candidates, one.clone(), false);
         let mut evicted = self.evicted_anyway.clone();
@@ -108,20 +107,20 @@ impl<'a> Rules<'a> {
             && self.moves_left.clone().admit(self.cluster, &command).is_ok()
     }
 
-    /// What owners of pools ask for.
+    /// What the settings of NodePools demand.
     fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
         let command = command(draft.candidates, one.clone(), false);
         check_saving(self.cluster, &command)?;
         balanced::approve(self.cluster, &self.totals, &command)
     }
 
-    /// What a move of so much trouble has to save at least.
+    /// The minimum saving of a move with this disruption cost.
     pub(crate) fn least_saving_per_hour(&self, trouble: f64, least: Yield) -> f64 {
         let trouble_share = trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
         least.0 * trouble_share * self.whole.price_per_hour
     }
 
-    /// Sources of which the move would launch the like again, one for each of those, the fullest first.
+    /// Candidates that the move would launch again with the same type, one per launched node, those with most pods first.
     pub(crate) fn launched_again(&self, draft: &Draft<'_>, one: &Move) -> Vec<usize> {
         let going: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
         let again = launched_again(self.cluster, &going, &one.replacements);
@@ -129,8 +128,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// Nodes that go, by position, of which the like would be launched: same pool, same type, bought the same way. One for
-/// each that is launched, the fullest first.
+/// Candidates, by position, that would be launched again: same NodePool, instance type and capacity type. One for each
+/// launched node, those with most pods first.
 pub(crate) fn launched_again(
     cluster: &Cluster,
     going: &[&Candidate],

@@ -1,4 +1,4 @@
-//! Nodes that can go without anything launched: their pods fit into room that others have.
+//! Nodes that can be deleted without a replacement: their pods fit on other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use super::replacing::Means;
 use crate::command::Destination;
 use crate::verdict::Verdict;
 
-/// Nodes tried together at first.
+/// The number of nodes that are simulated together at first.
 const BATCH_START: usize = 16;
 
-/// Nodes that go together at most because they depend on each other; about as many as upstream takes.
+/// The maximum number of nodes of one command whose deletions depend on each other; upstream's multi-node limit.
 const TOGETHER_MAX: usize = 100;
 
-/// Where pods are spread over more than nodes, so many nodes or a tenth of them go at a look: nodes that were given pods stay,
-/// so who goes next is better chosen when these are gone.
+/// With zonal spreads, this number of nodes or a tenth of them is deleted per pass: nodes that receive pods stay, so the
+/// next candidates are better chosen after these are gone.
 const AT_ONCE_SHARE: usize = 10;
 
-/// While deletions save no more than this share of the price, one order of them is as good as another.
+/// If deletions save no more than this share of the price, only one order of them is tried.
 const MANY: f64 = 0.02;
 
-/// Deletions of one look. Room only becomes less in its course, so what was tried once is not tried again.
+/// The deletions of one pass. Free capacity only shrinks during a pass, so a candidate that failed is not tried again.
 pub(crate) struct Deletions {
-    /// By candidate: what its pods are worth.
+    /// By candidate: the dual price of its pods.
     worth: Vec<f64>,
     price_per_hour: f64,
     is_tried: Vec<bool>,
@@ -40,11 +40,11 @@ impl Deletions {
         Self { worth, price_per_hour, is_tried }
     }
 
-    /// As [`run`] for what yields at least so much, in the best of several orders; the first by itself where there is little
-    /// to delete.
+    /// As [`run`] for candidates with at least this saving per disruption, in the best of several orders; only the first
+    /// order if there is little to delete.
     ///
-    /// Which nodes can go depends on who takes the room first: those that save most for the trouble, or those that save most
-    /// for the room, which is what their pods are worth.
+    /// Which nodes can be deleted depends on the order in which free capacity is used: by saving per disruption, or by saving
+    /// per used capacity, priced by the dual prices of the pods.
     pub(crate) fn best(
         &mut self,
         draft: &mut Draft<'_>,
@@ -72,7 +72,7 @@ impl Deletions {
         let found = if saved(&first.2) <= MANY * self.price_per_hour {
             first
         } else {
-            // More trouble only for a great yield.
+            // A higher disruption cost only with a high saving.
             let gain = |moves: &[Move]| {
                 let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
                 saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
@@ -88,7 +88,7 @@ impl Deletions {
         refused
     }
 
-    /// Candidates that nobody has tried, and that yield enough if they go for nothing.
+    /// Candidates that were not tried yet and save enough per disruption if they are deleted without a replacement.
     fn wanted(&self, draft: &Draft<'_>, means: &Means<'_>, least: Option<Yield>) -> Vec<usize> {
         let yields_enough = |candidate: &usize| {
             let one = &draft.candidates[*candidate];
@@ -101,7 +101,7 @@ impl Deletions {
     }
 }
 
-/// Candidates, those of which most is expected first.
+/// Candidates, the highest expected saving first.
 fn in_order(draft: &Draft<'_>, candidates: &[usize], expected: impl Fn(usize) -> f64) -> Vec<usize> {
     let mut order = candidates.to_vec();
     order.sort_by(|a, b| {
@@ -111,8 +111,8 @@ fn in_order(draft: &Draft<'_>, candidates: &[usize], expected: impl Fn(usize) ->
     order
 }
 
-/// Commits deletions that fit and that owners agree to, in the given order, each as a move of its own unless it depends on
-/// others; returns those that owners do not agree to.
+/// Commits deletions that fit and that the settings of NodePools allow, in the given order, each as a move of its own unless
+/// it depends on others. Returns those that settings do not allow.
 fn run(
     draft: &mut Draft<'_>,
     zones: &mut Zones,
@@ -136,7 +136,7 @@ fn run(
     } else {
         (draft.candidates.len() / AT_ONCE_SHARE).max(TOGETHER_MAX)
     };
-    // Nodes that go when others have gone: what they were given now would be moved twice.
+    // Nodes whose deletion waits for others: pods placed on them now would be moved twice.
     let mut go_later: BTreeSet<usize> = BTreeSet::new();
     let mut waiting: Vec<usize> = Vec::new();
     loop {
@@ -144,7 +144,7 @@ fn run(
         let mut onto = draft.receivers();
         onto.retain(|node| !go_later.contains(node));
         if batch == 1 {
-            // Most do not fit any more: find those that do, and go on with them.
+            // Most do not fit any more: continue with those that do.
             let fits: Vec<bool> =
                 rest.par_iter().map(|candidate| delete(draft, &[*candidate], &onto).is_some()).collect();
             rest = rest
@@ -155,7 +155,7 @@ fn run(
                 .collect();
         }
         if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
-            // Those they waited for stay: some of them may go without.
+            // The nodes that they depend on stay; some can be deleted without them.
             zones.go_on(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             go_later.clear();
             rest = std::mem::take(&mut waiting);
@@ -170,7 +170,7 @@ fn run(
             zones.wait(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             return refused;
         }
-        // The longest beginning of the list that fits together, found by growing and halving.
+        // The longest prefix of the list that fits together, found by growing and halving.
         let mut fitting: Option<(Found, Vec<Move>)> = None;
         let mut length = 0;
         let mut step = batch.min(rest.len());
@@ -191,7 +191,7 @@ fn run(
                         length = end;
                         step *= 2;
                     } else if !rest[..length].iter().any(|one| apart.contains(one)) {
-                        // What needs others to go has to wait for them.
+                        // A deletion that depends on others waits for them.
                         zones.wait(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
                         go_later.extend(apart.iter().map(|one| draft.node_of[*one]));
                         waiting.extend(rest.iter().filter(|one| apart.contains(one)));
@@ -210,7 +210,7 @@ fn run(
             parts.iter().for_each(|one| zones.note(draft, one));
             moves.extend(parts);
         }
-        // The next one does not fit with them.
+        // The next candidate does not fit together with them.
         let is_enough = gone + length >= gone_max;
         rest.drain(..(length + usize::from(!is_enough)).min(rest.len()));
         batch = (length / 2).max(1);
@@ -221,7 +221,7 @@ fn delete(draft: &Draft<'_>, sources: &[usize], onto: &[usize]) -> Option<Found>
     draft.ask(sources, onto, Mode::Compat, 0).filter(|found| found.one.replacements.is_empty())
 }
 
-/// One move per node, in the order given.
+/// One move per node, in the given order.
 fn split(draft: &Draft<'_>, found: &Move, sources: &[usize]) -> Vec<Move> {
     let of = |source: &usize| {
         let node = draft.node_of[*source] as u32;
@@ -231,7 +231,7 @@ fn split(draft: &Draft<'_>, found: &Move, sources: &[usize]) -> Vec<Move> {
     sources.iter().map(of).collect()
 }
 
-/// A node gone for nothing.
+/// The deletion of a node without a replacement.
 pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, Destination)>) -> Move {
     let candidate = &draft.candidates[source];
     Move {

@@ -51,7 +51,7 @@ impl Move {
         }
     }
 
-    pub(crate) fn saving_per_trouble(&self) -> f64 {
+    pub(crate) fn saving_per_disruption(&self) -> f64 {
         self.saving_per_hour() / self.trouble.max(1e-9)
     }
 }

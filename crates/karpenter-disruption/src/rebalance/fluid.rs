@@ -1,16 +1,16 @@
-//! A quick guess at what pods would cost on nodes made to measure: cpu and memory as if they could be poured.
+//! The resource relaxation of a set of pods: their price if cpu and memory were divisible.
 //!
-//! Pods that need much of one and pods that need much of the other are cheaper together than apart; that is what this
-//! tells, a thousand times faster than packing them. It knows nothing of labels, of counts, or of pods that do not fit
-//! next to each other, so it only ever decides which nodes are looked at together.
+//! Pods with much cpu and pods with much memory are cheaper together than apart; this estimate shows it a thousand times
+//! faster than packing. It ignores labels, counts and whether pods fit next to each other, so it only decides which nodes
+//! are simulated together.
 
 use karpenter_model::problem::{Mobility, Problem};
 use karpenter_model::resources::{CPU, MEMORY};
 
-/// Directions in which prices of cpu and memory are looked for.
+/// The number of ratios of cpu to memory for which prices are computed.
 const DIRECTIONS: u32 = 96;
 
-/// Cpu in thousandths and memory in bytes.
+/// Cpu in millicores and memory in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Amount {
     pub(crate) cpu: f64,
@@ -22,12 +22,12 @@ impl Amount {
         Self { cpu: self.cpu + other.cpu, memory: self.memory + other.memory }
     }
 
-    /// What it costs at prices of a unit each.
+    /// The price at the given unit prices.
     pub(crate) fn of(self, amount: Self) -> f64 {
         self.cpu * amount.cpu + self.memory * amount.memory
     }
 
-    /// Of a node's pods that would have to move.
+    /// The sum of the requests of a node's pods that would have to move.
     pub(crate) fn of_node(problem: &Problem, node: usize) -> Self {
         let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
         pods.iter().filter(|pod| pod.mobility == Mobility::Moves).fold(Self::default(), |sum, pod| {
@@ -39,15 +39,15 @@ impl Amount {
     }
 }
 
-/// Prices of cpu and memory at which no instance type is worth more than it costs, in all proportions.
+/// Unit prices of cpu and memory at which no instance type holds more than its price, for several ratios.
 pub(crate) struct Fluid {
     prices: Vec<Amount>,
-    /// What nodes hold, with their prices; none holds less than another for more.
+    /// Capacities of instance types with their prices, without dominated types.
     types: Vec<(Amount, f64)>,
 }
 
 impl Fluid {
-    /// Of what one pool may launch.
+    /// The prices of the instance types of one NodePool.
     pub(crate) fn of_pool(problem: &Problem, pool: usize) -> Self {
         let mut types: Vec<(f64, f64, f64)> = Vec::new();
         let pool = &problem.pools[pool];
@@ -81,7 +81,7 @@ impl Fluid {
         let mut prices: Vec<Amount> = Vec::new();
         for step in 0..=DIRECTIONS {
             let share = f64::from(step) / f64::from(DIRECTIONS);
-            // A core against four GiB in the middle, which is about what they cost.
+            // One core per four GiB in the middle, about the ratio of their prices.
             let (cpu, memory) = (share / 1_000.0, (1.0 - share) / (4.0 * f64::from(1 << 30)));
             let scale =
                 types.iter().map(|(c, m, price)| price / (cpu * c + memory * m)).fold(f64::MAX, f64::min);
@@ -92,7 +92,7 @@ impl Fluid {
         Self { prices, types: whole }
     }
 
-    /// The least that this costs where so many nodes, or all it takes, are bought as a whole and only the rest is poured.
+    /// The minimum price if this number of nodes, or as many as needed, are whole and only the rest is divisible.
     pub(crate) fn price_of_nodes(&self, amount: Amount, whole: usize) -> f64 {
         if amount.cpu <= 0.0 && amount.memory <= 0.0 {
             return 0.0;
@@ -120,7 +120,7 @@ impl Fluid {
         self.prices.iter().map(|prices| prices.of(amount)).fold(0.0, f64::max)
     }
 
-    /// The same, and the prices of a unit each at which it is so much.
+    /// The same, and the unit prices at which it is reached.
     pub(crate) fn price_and_prices(&self, amount: Amount) -> (f64, Amount) {
         let costs = self.prices.iter().map(|prices| (prices.of(amount), *prices));
         costs.fold((0.0, Amount::default()), |best, next| if next.0 > best.0 { next } else { best })

@@ -1,6 +1,6 @@
-//! Sets of nodes replaced by the cheapest nodes for their pods, round by round.
+//! Replaces sets of nodes by the cheapest nodes for their pods, in rounds.
 //!
-//! The sets of a round share neither nodes nor room on other nodes, so they are asked about at the same time.
+//! The sets of a round share neither nodes nor free capacity of other nodes, so they are simulated in parallel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::order::Zones;
 use super::windows::{Choice, Windows};
 use crate::verdict::Verdict;
 
-/// How nodes are put together to be replaced, how many at once, and what that has to be worth.
+/// How candidates are grouped into sets, how many at once, and the minimum saving per disruption.
 pub(crate) struct Manner {
     rounds: &'static [(Choice, usize)],
     pub(crate) least: Yield,
-    /// Sets that are asked about before anybody looks at what was found.
+    /// The number of sets that are simulated before the results are used.
     at_once: usize,
-    /// After questions about so many nodes what was found is enough for one look.
+    /// The number of simulated nodes after which a pass ends.
     asked_most: usize,
-    /// Sets of so many nodes get all the effort, and smaller ones their share.
+    /// Sets of this number of nodes get the full effort, smaller ones their share.
     full_effort_nodes: usize,
-    /// How much of a saving has to be left at least if nodes stay of which the like would be launched.
+    /// The minimum share of the saving that remains if candidates stay that would be launched again.
     kept_least: f64,
 }
 
@@ -37,8 +37,8 @@ const SMALL: &[(Choice, usize)] = &[
     (Choice::Complementary, 16),
 ];
 
-/// Little trouble for what it saves: what saves most for it comes first, before something else takes its nodes.
-pub(crate) const EASY: [Manner; 9] = [
+/// High saving per disruption first, before other commands use the same nodes.
+pub(crate) const HIGH_YIELD: [Manner; 9] = [
     small(Yield::GREAT),
     small(Yield::of(0.33)),
     small(Yield::of(0.28)),
@@ -50,11 +50,12 @@ pub(crate) const EASY: [Manner; 9] = [
     small(Yield::GOOD),
 ];
 
-/// The same where few nodes may go at once: nobody waits for another look, and fine steps would only share the nodes out.
-pub(crate) const EASY_OF_FEW: [Manner; 3] = [small(Yield::GREAT), small(Yield::of(0.2)), small(Yield::GOOD)];
+/// The same if budgets allow few nodes at once: finer steps would only split the nodes into more commands.
+pub(crate) const HIGH_YIELD_SMALL_BUDGET: [Manner; 3] =
+    [small(Yield::GREAT), small(Yield::of(0.2)), small(Yield::GOOD)];
 
-/// The same for a little more.
-pub(crate) const FAIR: Manner = small(Yield::FAIR);
+/// The same for a lower saving per disruption.
+pub(crate) const MEDIUM_YIELD: Manner = small(Yield::MEDIUM_YIELD);
 
 const fn small(least: Yield) -> Manner {
     Manner {
@@ -67,9 +68,9 @@ const fn small(least: Yield) -> Manner {
     }
 }
 
-/// Large sets waste less, and move many pods for that. The largest first: small ones would only break them up. Each takes as
-/// long as all small ones together, so there are only as many as it takes; the rest has another look.
-pub(crate) const THOROUGH: Manner = Manner {
+/// Large sets leave less capacity unused and move many pods for that. The largest come first, because small ones would split
+/// them. Each takes as long as all small ones together, so only as many as needed are simulated in one pass.
+pub(crate) const REPACK: Manner = Manner {
     rounds: &[
         (Choice::Wasteful, 128),
         (Choice::Wasteful, 64),
@@ -83,21 +84,20 @@ pub(crate) const THOROUGH: Manner = Manner {
     kept_least: 0.0,
 };
 
-/// The same where pods are kept apart: what few nodes could become is mostly the same again there, so the sets are larger and
-/// little is left for later.
-pub(crate) const THOROUGH_APART: Manner = Manner {
+/// The same if pods exclude each other on nodes: small sets would mostly be launched again, so the sets are larger.
+pub(crate) const REPACK_APART: Manner = Manner {
     rounds: &[(Choice::Wasteful, 256), (Choice::Complementary, 64), (Choice::Complementary, 32)],
     asked_most: 2 * 256,
     kept_least: 0.5,
-    ..THOROUGH
+    ..REPACK
 };
 
-/// So much of a saving is enough, whatever the trouble, if nodes stay of which the like would be launched.
+/// The share of the saving that suffices, whatever the disruption cost, if candidates stay that would be launched again.
 const KEPT_SAVING: f64 = 0.75;
-/// Where several may be replaced only by one.
+/// For NodePools whose nodes may be replaced by at most one node.
 const MANY_TO_ONE: usize = 3;
 
-/// What does not change while moves are looked for.
+/// The input that does not change during the search.
 pub(crate) struct Means<'a> {
     pub(crate) windows: &'a Windows<'a>,
     pub(crate) rules: &'a Rules<'a>,
@@ -105,7 +105,7 @@ pub(crate) struct Means<'a> {
 }
 
 impl Means<'_> {
-    /// Whether budgets of every kind let all nodes of the move go in one command.
+    /// Whether all budgets allow the candidates of the move in one command.
     pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
         let mut nodes: BTreeMap<&Arc<str>, u32> = BTreeMap::new();
         for source in &one.sources {
@@ -117,8 +117,7 @@ impl Means<'_> {
     }
 }
 
-/// Adds moves that save as much as is wanted, where that can be had; returns candidates for which there was one that did not
-/// meet what the owner of a pool asks for.
+/// Adds moves until they save the wanted amount. Returns the candidates of moves that the settings of a NodePool rejected.
 pub(crate) fn run(
     draft: &mut Draft<'_>,
     zones: &mut Zones,
@@ -135,7 +134,7 @@ pub(crate) fn run(
     for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
             let most = if rules.is_many_to_many(pool) { size } else { size.min(MANY_TO_ONE) };
-            // A set that no budget lets through is of no use.
+            // No budget would allow this set.
             match budget_left.get(pool) {
                 Some(left) if *left > 0 => most.min(*left as usize),
                 _ => most,
@@ -143,10 +142,10 @@ pub(crate) fn run(
         };
         let least = |trouble: f64| rules.least_saving_per_hour(trouble, manner.least);
         let mut sets = windows.choose((choice, size), &draft.is_open, size_in, least);
-        // Where a pool has no more nodes than the largest set, others are the same again.
+        // If a NodePool has no more nodes than the largest set, further sets are equal.
         sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);
-        // What few nodes could become is soon found out.
+        // Sets of few nodes are simulated quickly.
         let effort_for = |sources: &[usize]| {
             let share = sources.len().min(manner.full_effort_nodes) as u64;
             (effort * share / manner.full_effort_nodes as u64).max(1)
@@ -174,7 +173,7 @@ pub(crate) fn run(
                         continue;
                     }
                 };
-                // Answers of one round do not know of each other: where that could matter, the question is asked again.
+                // Simulations of one round do not see each other: if they may conflict, the set is simulated again.
                 let found = if zones.may_follow(draft, &found.one) {
                     Ok(found)
                 } else {
@@ -195,7 +194,7 @@ pub(crate) fn run(
     refused
 }
 
-/// Room on nodes that stay, dealt out to the sets.
+/// Distributes the free capacity of nodes that stay over the sets.
 fn with_room(draft: &Draft<'_>, sets: Vec<Vec<usize>>, round: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     let sources: BTreeSet<usize> = sets.iter().flatten().map(|source| draft.node_of[*source]).collect();
     let mut asked: Vec<(Vec<usize>, Vec<usize>)> = sets.into_iter().map(|set| (set, Vec::new())).collect();
@@ -209,7 +208,7 @@ fn with_room(draft: &Draft<'_>, sets: Vec<Vec<usize>>, round: usize) -> Vec<(Vec
     asked
 }
 
-/// The cheapest acceptable way to do without these nodes, or which wish of an owner it does not meet.
+/// The cheapest acceptable move that removes these nodes, or the verdict of the setting that rejects it.
 fn replace(
     draft: &Draft<'_>,
     rules: &Rules<'_>,
@@ -225,7 +224,7 @@ fn replace(
     rules.accepts(draft, &found.one, least)?;
     let kept = rules.launched_again(draft, &found.one);
     if !kept.is_empty() && kept.len() < sources.len() {
-        // A node like one of those that go would be launched: better leave that one where it is.
+        // A node of the same type would be launched again, so that candidate stays.
         let fewer: Vec<usize> = sources.iter().copied().filter(|source| !kept.contains(source)).collect();
         let mut wider = onto.to_vec();
         wider.extend(kept.iter().map(|source| draft.node_of[*source]));
@@ -236,7 +235,7 @@ fn replace(
         if let Some(with_kept) = with_kept
             && let (kept, all) = (&with_kept.one, &found.one)
             && kept.saving_per_hour() >= kept_least * all.saving_per_hour()
-            && (kept.saving_per_trouble() >= all.saving_per_trouble()
+            && (kept.saving_per_disruption() >= all.saving_per_disruption()
                 || kept.saving_per_hour() >= KEPT_SAVING * all.saving_per_hour())
         {
             return Ok(with_kept);

@@ -1,6 +1,6 @@
-//! Which nodes are looked at together: sets in which much could be saved for little trouble.
+//! Which candidates are simulated together: sets with a high possible saving per disruption.
 //!
-//! Only a choice of questions; whether anything is saved is for the answers to say.
+//! This only selects sets; the simulation decides whether anything is saved.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,22 +12,22 @@ use crate::cluster::Cluster;
 use crate::command::Candidate;
 use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 
-/// How sets are put together.
+/// How sets are formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
     /// Nodes that complement each other.
     Complementary,
-    /// The most wasteful ones, as they come.
+    /// Those with the most unused price, in order.
     Wasteful,
 }
 
-/// No packing is without waste: where less than this share of the price could be saved at best, none will be.
+/// Sets in which at most this share of the price could be saved are skipped: no packing is without unused capacity.
 const PROMISED_SHARE_MIN: f64 = 0.01;
 
-/// How many nodes are taken as whole ones where a single node is looked at.
+/// The number of whole nodes in the relaxation of a single candidate.
 const WHOLE_NODES: usize = 2;
 
-/// Sets, and which candidates were open when they were put together.
+/// Sets, and the candidates that were open when they were formed.
 struct Known {
     is_open: Vec<bool>,
     sets: Vec<(Arc<str>, Vec<usize>)>,
@@ -36,16 +36,16 @@ struct Known {
 pub(crate) struct Windows<'a> {
     cluster: &'a Cluster,
     candidates: &'a [Candidate],
-    /// What could be saved at most by packing a candidate's pods elsewhere.
+    /// The maximum saving from packing a candidate's pods elsewhere.
     waste: Vec<f64>,
     amounts: Vec<Amount>,
-    /// What a candidate by itself promises to save per trouble.
+    /// The possible saving per disruption of a single candidate.
     alone: Vec<f64>,
-    /// What each pool may launch, and its candidates.
+    /// The instance types of each NodePool, and its candidates.
     pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)>,
-    /// Whether pods are spread over zones: then questions take long, and fewer are worth being asked.
+    /// Whether pods have zonal spreads: then simulations take long, and fewer sets are simulated.
     is_spread: bool,
-    /// By choice and largest size: the same is asked for with one yield after the other, mostly of the same candidates.
+    /// By kind and maximum size: the same sets are requested for several minimum savings.
     known: Mutex<BTreeMap<(Choice, usize), Known>>,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Windows<'a> {
         Self { cluster, candidates, waste, amounts, alone, pools, is_spread, known }
     }
 
-    /// Sets of open candidates of one pool each, of at most `most` or as many as `size` says for the pool; most promising
-    /// first. `least` says what a move of so much trouble has to save.
+    /// Sets of open candidates of one NodePool each, with at most `most` candidates or the number that `size` returns for the
+    /// NodePool; highest possible saving first. `least` returns the minimum saving for a disruption cost.
     pub(crate) fn choose(
         &self,
         (choice, most): (Choice, usize),
@@ -150,7 +150,7 @@ impl<'a> Windows<'a> {
         sets
     }
 
-    /// The one of the open candidates that adds most, per trouble, to what a set of this amount promises.
+    /// The open candidate that adds the most possible saving per disruption to a set with these requests.
     fn most_gain(&self, open: &[usize], fluid: &Fluid, amount: Option<Amount>) -> Option<(usize, f64)> {
         let Some(amount) = amount else {
             let alone = open.iter().enumerate().map(|(at, candidate)| (at, self.alone[*candidate]));
@@ -161,8 +161,8 @@ impl<'a> Windows<'a> {
         for (at, candidate) in open.iter().enumerate() {
             let data = &self.candidates[*candidate];
             let trouble = data.reschedule_cost.max(1e-9);
-            // At the prices of the set as it is a candidate costs no more than it would at its own: few have to be
-            // looked at closely.
+            // At the unit prices of the set a candidate costs at most what it costs at its own, so few need an exact
+            // evaluation.
             let at_most = (data.price_per_hour - prices_now.of(self.amounts[*candidate])) / trouble;
             if best.is_some_and(|(_, gain)| at_most + 1e-12 <= gain) {
                 continue;
@@ -201,7 +201,7 @@ impl<'a> Windows<'a> {
         sets
     }
 
-    /// Whether enough could be saved for a question to be worth asking.
+    /// Whether the possible saving justifies a simulation.
     fn is_promising(&self, set: &[usize], fluid: &Fluid, least: impl Fn(f64) -> f64) -> bool {
         let price: f64 = set.iter().map(|candidate| self.candidates[*candidate].price_per_hour).sum();
         let waste: f64 = set.iter().map(|candidate| self.waste[*candidate]).sum();
@@ -214,7 +214,7 @@ impl<'a> Windows<'a> {
         waste.min(price - least_price) > (PROMISED_SHARE_MIN * price).max(least(trouble))
     }
 
-    /// Whether its pods can be evicted together with those of the set.
+    /// Whether PodDisruptionBudgets allow its evictions together with those of the set.
     fn may_join(&self, candidate: usize, evicted: &mut PodBudgetUse) -> bool {
         self.cluster.pod_budgets.is_empty()
             || evicted.admit(self.cluster, [&self.candidates[candidate]], JointEvictions::AllNow).is_ok()

@@ -1,6 +1,6 @@
-//! What nodes are worth: the least that any other fleet would pay for their pods.
+//! The dual prices of nodes: what the pods of a node cost at least in any fleet.
 //!
-//! A node's price minus its worth is its waste: as much could be saved at most by packing its pods anew.
+//! A node's price minus the dual price of its pods is the maximum saving from packing these pods elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Worths {
             .zip(&worth.dual_price_per_spec)
             .map(|((_, count), price)| price * f64::from(*count))
             .sum();
-        // The prices add up to less than the bound where the bound comes from elsewhere.
+        // The dual prices add up to less than the bound if another relaxation proved the bound.
         let scale = if total > 0.0 { worth.lower_bound_per_hour / total } else { 1.0 };
         let by_spec = specs
             .into_iter()
@@ -33,13 +33,13 @@ impl Worths {
         Self { lower_bound_per_hour: worth.lower_bound_per_hour, by_spec }
     }
 
-    /// What a fleet for the same pods costs at about the least. The bound does not know that pods fill no node to the last
-    /// bit; this does, and is not proved.
+    /// The estimated price of an optimal fleet for the same pods. It accounts for capacity that pods leave unused, which the
+    /// lower bound does not, and is not proved.
     pub(crate) fn estimated_optimum_per_hour(&self, problem: &Problem) -> f64 {
         estimated_optimum_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
     }
 
-    /// Of everything on a node that would have to move.
+    /// The dual price of all pods of a node that would have to move.
     pub(crate) fn node(&self, problem: &Problem, node: usize) -> f64 {
         let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
         let worths = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
@@ -47,7 +47,7 @@ impl Worths {
     }
 }
 
-/// All pods that could be elsewhere.
+/// All pods that could run on other nodes.
 fn specs(problem: &Problem) -> Vec<(Arc<PodSpec>, u32)> {
     let mut counts: BTreeMap<Arc<PodSpec>, u32> = BTreeMap::new();
     for pod in problem.nodes.iter().flat_map(|node| &node.pods).filter(|pod| pod.mobility != Mobility::Stays)
