@@ -716,7 +716,7 @@ fn relaxation_effort(effort: u64) -> Effort {
             search_nodes: share(300, 20),
             rows_max: 250,
             work_max: share(2_500_000, 25_000),
-            box_work: 0,
+            box_work: share(BOX_WORK, 10),
             proofs: 0,
         };
     }
