@@ -330,7 +330,7 @@ async fn quiet_hours(world: &World, checker: &InvariantChecker, hour: u64, hours
     let waiting = pods.iter().filter(|pod| !is_running(pod)).count();
     assert_eq!(waiting, 0, "hour {hour}: pending pods");
     world.sleep(began + hours * 3600 - world.seconds()).await;
-    assert_eq!(last(world), done, "hour {hour}: no decision may until_all_replaced");
+    assert_eq!(last(world), done, "hour {hour}: no decision may follow");
     assert_eq!(world.claim_names().await, claims, "hour {hour}");
     let (price, bound, commands) = independent_evaluation(world).await;
     assert_eq!(commands, 0, "hour {hour}: an independent evaluation finds no command either");
