@@ -25,7 +25,11 @@ fn run(command: &mut Command, stdin: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    child.stdin.take().expect("piped").write_all(stdin.as_bytes()).expect("the binary reads its input");
+    let written = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
+    // Bad flags end the binary before it reads its input.
+    if let Err(error) = written {
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{error}");
+    }
     child.wait_with_output().expect("the binary ends")
 }
 
