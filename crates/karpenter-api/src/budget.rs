@@ -84,7 +84,7 @@ fn parse_nodes(text: &str, node_count: usize) -> Option<i32> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    // A count that does not fit into i32 exceeds every number of nodes.
+    // A count that does not fit into i32 is larger than any number of nodes.
     let number: u128 = digits.parse().unwrap_or(u128::MAX);
     if !is_percentage {
         return Some(i32::try_from(number).unwrap_or(UNLIMITED));

@@ -57,7 +57,7 @@ impl CelRules {
     fn field_error(&self, failure: kube_cel::ValidationError) -> FieldError {
         let message = match failure.kind {
             kube_cel::ErrorKind::ValidationFailure => failure.message,
-            // For example, the rule reads a field that the object does not have.
+            // The evaluation failed; for example, the rule reads a field that the object does not have.
             _ => {
                 let cause = failure.message.trim_start_matches("rule evaluation error: ").to_lowercase();
                 let rule = self.messages.get(&failure.rule).unwrap_or(&failure.rule);

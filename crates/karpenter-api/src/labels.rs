@@ -24,7 +24,7 @@ pub const GROUP: &str = "karpenter.sh";
 pub const CAPACITY_BUFFER_GROUP: &str = "autoscaling.x-k8s.io";
 
 // Labels.
-/// On a Node: registration does not change its taints.
+/// If this label is on a Node, registration does not copy the taints of the NodeClaim to the Node.
 pub const DO_NOT_SYNC_TAINTS: &str = "karpenter.sh/do-not-sync-taints";
 /// On a Node while it drains: load balancers stop sending traffic to it.
 pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";

@@ -143,7 +143,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An object with `items` that is not a list.
+    /// An object with `items` that is not a list of objects.
     fn read_json_object(
         &mut self,
         index: usize,

@@ -114,7 +114,7 @@ fn sum_with_count<'a>(
     Ok(total)
 }
 
-/// The requests of a pod with this spec and the allocated resources of this status.
+/// The requests of a pod with this spec, or the resources that its status reports as allocated if they are larger.
 pub fn occupied(spec: &PodSpec, status: Option<&PodStatus>) -> Result<Quantities, FieldError> {
     let held = StatusResources::new(status);
     let mut total = container_totals(spec, |container, path| {

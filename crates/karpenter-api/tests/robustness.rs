@@ -77,7 +77,7 @@ fn object(crd: &crds::Crd, spec: Value, status: Value) -> Value {
     json!({"apiVersion": crd.api_version(), "kind": crd.kind, "metadata": {"name": "x"}, "spec": spec, "status": status})
 }
 
-/// Valid objects, one per kind, of which single values are replaced.
+/// Valid objects, one per kind. The tests replace single values in them.
 fn valid_objects() -> Vec<Value> {
     let class = json!({"group": "g", "kind": "k", "name": "n"});
     let requirement = json!({"key": "a", "operator": "In", "values": ["x", "y"], "minValues": 1});

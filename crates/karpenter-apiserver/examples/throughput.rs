@@ -279,18 +279,19 @@ async fn memory(pods: usize, nodes: usize) {
     );
 }
 
-/// Zero if the system does not provide it.
+/// The resident memory of this process in bytes; zero if the system does not report it.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-/// The processor time of all threads of this process; zero if the system does not provide it.
+/// The processor time of all threads of this process; zero if the system does not report it.
 fn processor_seconds() -> f64 {
     const TICKS_PER_SECOND: f64 = 100.0;
     let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the process name, may contain any character. The needed fields follow it.
+    // The second field, the process name, may contain spaces and parentheses. The needed fields follow its closing
+    // parenthesis.
     let after_name = status.rsplit(')').next().unwrap_or_default();
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_SECOND

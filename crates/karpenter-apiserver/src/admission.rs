@@ -66,7 +66,7 @@ pub struct Operation<'a> {
     pub namespace: &'a str,
     /// May be empty for a create with `generateName`.
     pub name: &'a str,
-    /// The stored object, for update and delete.
+    /// The stored object, if the request is an update or delete.
     pub old: Option<&'a Value>,
     pub now: Timestamp,
 }

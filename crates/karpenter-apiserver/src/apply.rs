@@ -184,7 +184,6 @@ pub fn record_create(
             if value.is_empty() {
                 text.extend_from_slice(&fields);
             } else {
-                // Writing JSON into a vector cannot fail.
                 let _ = serde_json::to_writer(&mut text, value);
             }
         }

@@ -79,7 +79,7 @@ pub enum TypeForm {
     Json,
     /// The body of a patch request: any object.
     Patch,
-    /// A JSON schema, or one of: a list of them, a boolean, a list of strings.
+    /// A JSON schema or an alternative form that some fields allow: a list of schemas, a boolean, or a list of strings.
     SchemaOrArray,
     SchemaOrBool,
     SchemaOrStrings,
@@ -130,7 +130,7 @@ pub enum FieldType {
 /// `x-kubernetes-list-type`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListType {
-    /// Also used for lists without a marker, which are atomic.
+    /// An atomic list: server-side apply replaces it as a whole. Lists without a list type in OpenAPI are atomic too.
     Atomic,
     Set,
     Map(Vec<&'static str>),

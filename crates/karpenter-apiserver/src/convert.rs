@@ -43,7 +43,7 @@ pub fn to_stored(served: &Resource, mut object: Value, stored_version: &str) -> 
     object
 }
 
-/// The names of fields in core Events, and in `events.k8s.io`.
+/// The fields that have different names in core Events (first) and in Events of `events.k8s.io` (second).
 const EVENT_FIELDS: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

@@ -78,7 +78,7 @@ pub fn partial_metadata(object: &Value) -> Value {
     if object["kind"] == "DaemonSet"
         && let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut)
     {
-        // Internally a field of DaemonSets; it is an annotation of complete v1 objects only.
+        // kube-apiserver stores this value in a field of DaemonSets; only complete v1 objects show it as an annotation.
         annotations.remove("deprecated.daemonset.template.generation");
         if annotations.is_empty()
             && let Some(fields) = metadata.as_object_mut()
@@ -128,7 +128,6 @@ impl ListBody {
         head.extend_from_slice(
             format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":").as_bytes(),
         );
-        // Writing JSON into a vector cannot fail.
         let _ = serde_json::to_writer(&mut head, metadata);
         head.extend_from_slice(b",\"items\":[");
         let omitted_prefix = if names_kinds {
@@ -142,7 +141,7 @@ impl ListBody {
             brace.len() + text.len() + 1
         };
         let objects: usize = entries.iter().map(length).sum();
-        // There is one comma less than objects; `]}` and a newline follow.
+        // The remaining bytes: the objects, one comma between two objects, and `]}` with a newline at the end.
         let bytes_left = (head.len() + objects.saturating_sub(1) + 3) as u64;
         Self { head: Some(head), omitted_prefix, entries: entries.into(), bytes_left }
     }

@@ -66,9 +66,10 @@ pub struct FieldError {
     pub field: String,
     pub bad_value: Value,
     pub detail: String,
-    /// The message omits the value; kube-apiserver does so for whole objects and lists.
+    /// Whether the message omits the value, as kube-apiserver does for whole objects and lists.
     pub value_omitted: bool,
-    /// The text of the value in the message, where it is not JSON: Go prints structs in the order of their fields.
+    /// The text that the message shows for the value if it is not the JSON: Go prints structs in the order of their
+    /// fields.
     pub value_text: Option<String>,
 }
 
@@ -105,14 +106,14 @@ impl FieldError {
         Self::new(FieldErrorKind::Duplicate, field, bad_value, "")
     }
 
-    /// More bytes (or characters) than a string may have.
+    /// The error for a string with more bytes (or characters) than allowed.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let unit = if limit == 1 { "byte" } else { "bytes" };
         let detail = format!("may not be more than {limit} {unit}");
         Self::new(FieldErrorKind::TooLong, field, Value::Null, detail)
     }
 
-    /// More items (or properties) than a list (or object) may have.
+    /// The error for a list (or object) with more items (or properties) than allowed.
     pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         let unit = if limit == 1 { "item" } else { "items" };
         let detail = format!("must have at most {limit} {unit}");
@@ -131,7 +132,7 @@ impl FieldError {
         self
     }
 
-    /// `valid` is listed in Go's format: quoted, separated by commas.
+    /// The error for a value that is not supported. `valid` is listed in Go's format: quoted, separated by commas.
     pub fn not_supported(field: impl Into<String>, bad_value: Value, valid: &[&str]) -> Self {
         let quoted: Vec<String> = valid.iter().map(|value| format!("\"{value}\"")).collect();
         let detail = format!("supported values: {}", quoted.join(", "));

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The characters of generated suffixes. Vowels are left out, so that no words appear.
+/// The characters of generated suffixes. Vowels are left out, so that suffixes do not form words.
 const NAME_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const NAME_SUFFIX_LETTERS: usize = 5;
 /// The longest prefix that leaves space for the suffix in a name of 63 characters.
@@ -23,8 +23,8 @@ impl Ids {
         Self { seed, next: AtomicU64::new(0) }
     }
 
-    /// Advances the counter after a restart. `used` is any number that grows with the identifiers already generated,
-    /// e.g. the revision.
+    /// Advances the counter after a restart. `used` must be at least the number of identifiers generated before, e.g.
+    /// the revision.
     pub fn skip_past(&self, used: u64) {
         self.next.fetch_max(used.saturating_mul(16), Ordering::Relaxed);
     }

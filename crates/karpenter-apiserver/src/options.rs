@@ -36,7 +36,7 @@ pub enum FieldValidation {
 pub struct WriteOptions {
     pub dry_run: bool,
     pub field_validation: FieldValidation,
-    /// Of apply patches: take ownership of fields that other managers own.
+    /// For apply patches: takes ownership of fields that other managers own.
     pub force: Option<bool>,
 }
 
@@ -206,7 +206,7 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the `DeleteOptions` object in the body.
+    /// Parses the `DeleteOptions` object in the body.
     pub fn from_object(object: &Value) -> ApiResult<Self> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_string);
         let kind = object["kind"].as_str().unwrap_or_default();
@@ -235,7 +235,7 @@ impl DeleteOptions {
         .checked(&dry_runs)
     }
 
-    /// From query parameters, which are used if there is no body.
+    /// Parses the query parameters, which are used if there is no body.
     pub fn from_query(query: &Query) -> ApiResult<Self> {
         let grace_period_seconds = match query.get("gracePeriodSeconds") {
             "" => None,

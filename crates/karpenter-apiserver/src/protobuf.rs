@@ -44,7 +44,7 @@ pub fn decode(body: &[u8]) -> ApiResult<Value> {
     object.insert("apiVersion".to_string(), Value::String(envelope.api_version.clone()));
     object.insert("kind".to_string(), Value::String(envelope.kind.clone()));
     let mut object = Value::Object(object);
-    // The wire format has zero values that JSON omits.
+    // The wire format contains zero values, which JSON omits.
     builtin::round_trip(&mut object, group, version, &envelope.kind);
     Ok(object)
 }

@@ -35,7 +35,7 @@ pub struct Resource {
     pub storage_version_hash: Option<String>,
     pub conversion: Conversion,
     pub selectable: Arc<SelectableFields>,
-    /// For custom resources only.
+    /// Set for custom resources only.
     pub custom: Option<Custom>,
 }
 
@@ -120,7 +120,7 @@ pub fn qualified(group: &str, plural: &str) -> String {
 /// All served kinds.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
-    /// By group, version, plural.
+    /// The resources by group, version and plural.
     resources: BTreeMap<(String, String, String), Arc<Resource>>,
 }
 
@@ -157,7 +157,7 @@ impl Registry {
         self.resources.get(&(group.to_string(), version.to_string(), plural.to_string()))
     }
 
-    /// A served version of a kind: the storage version if it is served.
+    /// Any served version of a kind; the storage version if it is served.
     pub fn any_version(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
         let mut found = None;
         for resource in self.resources.values() {

@@ -116,7 +116,7 @@ impl Serving {
     }
 }
 
-/// What the handler of a connection needs.
+/// The data that the handler of a connection needs.
 #[derive(Clone)]
 struct ConnectionHandler {
     server: ApiServer,

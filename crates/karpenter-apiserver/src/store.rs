@@ -70,7 +70,7 @@ impl Table {
 #[derive(Debug)]
 struct Inner {
     revision: u64,
-    /// The history of a kind without recorded changes is complete after this revision.
+    /// Changes of this kind before this revision are not in the history.
     floor: u64,
     tables: BTreeMap<StorageId, Table>,
 }

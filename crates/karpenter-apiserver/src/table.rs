@@ -58,7 +58,7 @@ type CellsOf = fn(&Value, Timestamp) -> Vec<Value>;
 #[derive(Debug)]
 enum Cells {
     Builtin(CellsOf),
-    /// The paths of the columns after the name.
+    /// The JSON paths of the columns that follow the column of the name.
     Custom(Vec<JsonPath>),
 }
 
@@ -121,7 +121,7 @@ impl Columns {
         Self { definitions, cells: Cells::Custom(paths) }
     }
 
-    /// Whether rows have the condition `Completed` for finished pods.
+    /// Whether these are the columns of pods: rows of finished pods get the condition `Completed`.
     fn is_of_pods(&self) -> bool {
         std::ptr::eq(self, builtin_columns("", "v1", "Pod"))
     }

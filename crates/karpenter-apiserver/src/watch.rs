@@ -106,7 +106,7 @@ impl Watcher {
         }
     }
 
-    /// Queues committed changes; false if there are none.
+    /// Adds committed changes to the queue of frames; false if there are none.
     fn pull(&mut self) -> bool {
         let visible = *self.visible.borrow_and_update();
         let storage = &self.request.resource.storage;

@@ -63,7 +63,7 @@ fn admit(kind: &CustomKind, mut object: Value, old: Option<Value>) -> Result<Val
     if texts.is_empty() { Ok(object) } else { Err(texts) }
 }
 
-/// Cases about names and versions, which the schema does not check.
+/// Whether a case is about names or versions, which the schema does not check.
 fn is_not_about_the_schema(case: &Case) -> bool {
     let path = case.path.as_deref().unwrap_or_default();
     let is_about_names = path == "apiVersion" || path == "kind" || path.starts_with("metadata.");
@@ -211,7 +211,7 @@ fn every_case_has_expected_result() {
             let error = match (&result, case.expect) {
                 (Ok(stored), Expectation::Accept) => case.defaulted.iter().find_map(|(pointer, expected)| {
                     let actual = stored.pointer(pointer);
-                    // Clients encode 7.0 as 7 before the server decodes it.
+                    // Clients send 7.0 as 7, so both count as equal.
                     let is_equal = |actual: &Value| {
                         actual == expected || (actual.is_f64() && actual.as_f64() == expected.as_f64())
                     };

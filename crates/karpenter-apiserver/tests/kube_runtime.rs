@@ -66,7 +66,7 @@ async fn reflectors_converge(history_limit: usize) {
             let events = watcher(config_maps.clone(), config).default_backoff();
             let mut stream = reflector(writer, events).boxed();
             tokio::spawn(async move {
-                // The marker is written last. It may arrive in a list or in a watch event.
+                // The marker object is written last. It may arrive in a list or in a watch event.
                 loop {
                     drop(stream.next().await.expect("a watcher never ends"));
                     if stream_has_marker(&reader) {

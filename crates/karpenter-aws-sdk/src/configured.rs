@@ -1,6 +1,5 @@
-//! Settings that the AWS SDK for Go supports and the SDK for Rust does not, or not without ending the process:
-//! AWS_CA_BUNDLE, and the number of attempts. Each is read from the environment, or else from the profile of the
-//! shared configuration.
+//! Settings that the AWS SDK for Go supports and the SDK for Rust supports only partly: AWS_CA_BUNDLE, and the number
+//! of attempts. Each is read from the environment, or else from the profile of the shared configuration.
 
 use std::path::Path;
 

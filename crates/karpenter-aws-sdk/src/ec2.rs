@@ -347,7 +347,8 @@ impl Ec2 for SdkEc2 {
     }
 }
 
-/// EC2's response to an authorized dry run; simulators may return success.
+/// The error that EC2 returns for an authorized dry run. Simulators of EC2 may return success, which is converted to
+/// it.
 fn dry_run_ok() -> AwsError {
     AwsError::new("DryRunOperation", "the request would have succeeded")
 }

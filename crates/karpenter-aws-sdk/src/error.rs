@@ -12,7 +12,8 @@ use karpenter_aws::api::AwsError;
 
 /// The maximum length of a message, in characters.
 const MESSAGE_MAX: usize = 2_000;
-/// After this marker follows an encoded text for `sts:DecodeAuthorizationMessage`, thousands of characters long.
+/// The text after this marker is an encoded message for `sts:DecodeAuthorizationMessage` with thousands of characters;
+/// it is cut off.
 const ENCODED: &str = "Encoded authorization failure message:";
 
 pub(crate) fn aws_error<E>(error: SdkError<E, HttpResponse>) -> AwsError

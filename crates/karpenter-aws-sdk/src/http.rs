@@ -79,7 +79,7 @@ fn is_of_this_instance(target: &Uri) -> bool {
     }
 }
 
-/// Several clients behind one, selected by the URL of each request.
+/// A client that selects one of several clients by the URL of each request.
 #[derive(Debug)]
 struct Routed<T> {
     rules: Arc<ProxyRules>,

@@ -30,9 +30,9 @@ use karpenter_cluster::proxy::ProxyRules;
 use crate::measure::Measure;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longer than the longest long poll of SQS.
+/// The timeout of one attempt; longer than the longest long poll of SQS.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Limits all attempts of a call together.
+/// The timeout of a call with all its attempts.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 
 /// Configuration of the clients.

@@ -160,7 +160,7 @@ mod tests {
         assert!(found.is_empty());
         cloud.await.expect("both were asked for");
 
-        // The server is gone.
+        // The test server has been shut down.
         let error = apis.ec2.describe_subnets(&query).await.expect_err("no server");
         assert!(error.is_transient(), "{error}");
         let counts = |code: &str| calls.counts("EC2", "DescribeSubnets", code);

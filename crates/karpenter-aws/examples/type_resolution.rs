@@ -75,7 +75,7 @@ async fn main() {
     println!("{} types, {offering_count} offerings", first.len());
 }
 
-/// Median and maximum of several runs, each after a change.
+/// The median and maximum duration of several runs, each after a change of the inputs.
 async fn timed(
     what: &str,
     types: &InstanceTypes,

@@ -64,7 +64,7 @@ impl AmiError {
     }
 }
 
-/// Requirements of AMIs by id, in addition to those that follow from `DescribeImages`.
+/// By AMI id: requirements that do not follow from `DescribeImages`, but from the alias.
 type Known = BTreeMap<String, Vec<Requirements>>;
 
 type Answer = Result<Arc<Vec<Ami>>, AmiError>;
@@ -78,7 +78,7 @@ pub struct AmiRequest<'a> {
     pub kubernetes: Version,
 }
 
-/// Name and generation of the class, and the Kubernetes version for which the alias was resolved.
+/// The cache key: name and generation of the class, and the Kubernetes version for which the alias was resolved.
 type Key = (String, i64, Version);
 
 /// Resolves AMIs. Clones share the caches.

@@ -293,7 +293,7 @@ impl Assembly {
         operator.spawn("providers.instancetype", discovery, DiscoveryController::watch, 1);
         let memory = MemoryController::new(context.clone(), types.memory().clone());
         operator.spawn("providers.instancetype.capacity", memory, MemoryController::watch, 1);
-        // Off by default: these are tens of thousands of series.
+        // These metrics are off by default, because they have tens of thousands of series.
         if operator.options().offering_metrics {
             let offered = OfferingMetricsController::new(context.clone(), metrics, gates.reserved_capacity);
             operator.spawn("cloudprovider.metrics", offered, OfferingMetricsController::watch, 1);

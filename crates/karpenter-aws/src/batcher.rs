@@ -96,7 +96,7 @@ where
         Self { shared: Arc::new(shared) }
     }
 
-    /// The response to one request. A caller that is cancelled does not withdraw its request.
+    /// The response to one request. If the caller is cancelled, its request is still sent.
     pub async fn call(&self, key: K, request: R) -> Answer<T> {
         let (sender, receiver) = oneshot::channel();
         self.add(key, request, sender);
@@ -119,7 +119,7 @@ where
         window.items += 1;
         let changed = Arc::clone(&window.changed);
         if window.items >= self.shared.windows.items_max {
-            // The window's task finds it closed, so the calls are made here.
+            // The task that waits for the window finds it closed, so the calls are made here.
             if let Some(window) = open.take() {
                 tokio::spawn(async move { shared.make_calls(window).await });
             }

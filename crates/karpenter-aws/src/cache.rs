@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::Clock;
 
-/// Insertions remove expired values once there are at least this many values.
+/// Insertions remove expired values only if the cache has at least this many values.
 const SWEEP_AT_LEAST: usize = 64;
 
 /// Values by key with an expiry time.

@@ -1,5 +1,5 @@
-//! Metrics of AWS calls: count, status code, duration and retries, with upstream's names (`aws_sdk_go_…`). They show
-//! throttling first.
+//! Metrics of AWS calls: count, status code, duration and retries, with upstream's names (`aws_sdk_go_…`). They are the
+//! first place to look for throttling.
 //!
 //! The SDK client records the calls; nothing is measured here.
 //!
@@ -12,7 +12,7 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry, exp
 
 const LABELS: [&str; 3] = ["service", "action", "code"];
 const RETRY_BUCKETS: [f64; 11] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
-/// In seconds: start, factor and number of buckets.
+/// The buckets of the duration histogram in seconds: start, factor and number.
 const DURATION_BUCKETS: (f64, f64, usize) = (0.01, 1.5, 20);
 
 /// Clones count into the same series.

@@ -30,13 +30,14 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// Whether services, and with them nodes, have IPv6 addresses.
+    /// Whether the Services, and therefore the nodes, have IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.dns_ip.is_some_and(|ip| ip.is_ipv6())
     }
 }
 
-/// Reads the properties. `own_ca_bundle`: the CA certificates that this process trusts for the API server, in base64.
+/// Reads the properties of the cluster. `own_ca_bundle`: the CA certificates that this process trusts for the API
+/// server, in base64.
 pub async fn discover(
     options: &AwsOptions,
     region: &str,

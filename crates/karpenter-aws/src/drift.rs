@@ -73,7 +73,7 @@ impl From<MissingInput> for CloudError {
 pub struct InstanceFacts {
     pub security_group_ids: BTreeSet<String>,
     pub subnet_id: Option<String>,
-    /// Only for instances in reserved capacity.
+    /// Set only for instances in reserved capacity.
     pub reservation_id: Option<String>,
 }
 
@@ -120,8 +120,8 @@ pub fn has_image_changed(
 pub enum Comparison {
     Drifted(Drift),
     Same,
-    /// The instance runs in a reservation that the class no longer selects. The cached instance may be outdated,
-    /// because reserved instances can become on-demand: query EC2.
+    /// The instance runs in a reservation that the class no longer selects. Reserved instances can become on-demand, so
+    /// the cached instance may be outdated, and the instance must be read from EC2 first.
     ReadFresh,
 }
 

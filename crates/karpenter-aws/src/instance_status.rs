@@ -28,7 +28,7 @@ const EVENT_CODES: [&str; 5] =
     ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 const FAILED: &str = "failed";
 
-/// The part of the instance status that is bad; the names are values of the metrics label.
+/// The failed check or scheduled event that makes an instance unhealthy; the names are values of the metrics label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
     InstanceStatus,

@@ -1,9 +1,9 @@
 //! Reads, tags and terminates the instances of the cluster, through a cache.
 //!
 //! Instances are cached from the last list; a caller can request a fresh read. Describe and terminate requests are
-//! batched; requests that a batched call did not answer are repeated one by one, because one unknown id fails the
-//! whole call. During a zonal shift, EC2 is not called for instances of the shifted zone: calls to an impaired zone
-//! make it worse.
+//! batched; requests that a batched call did not answer are repeated one by one, because one unknown id fails the whole
+//! call. During a zonal shift, EC2 is not called for instances of the shifted zone: calls would add load to an impaired
+//! zone.
 //!
 //! Upstream: `pkg/providers/instance/instance.go`, `pkg/batcher`
 
@@ -41,7 +41,7 @@ const CONCURRENT_SINGLE_CALLS_MAX: usize = 50;
 pub enum Freshness {
     /// The cached instance.
     Cached,
-    /// A fresh read from EC2.
+    /// The instance must be read from EC2.
     Fresh,
 }
 
@@ -154,7 +154,7 @@ impl Instances {
         if self.is_shifted(&instance) {
             return Err(shifted(&instance, "termination"));
         }
-        // Already terminating; another call is not needed.
+        // The instance is already terminating, so no further call is needed.
         if instance.state == InstanceState::ShuttingDown {
             return Ok(());
         }
@@ -225,7 +225,7 @@ async fn describe_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Found> {
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or(Ok(None))).collect()
 }
 
-/// Results in the order of the ids.
+/// Makes one call per id; returns the results in the order of the ids.
 async fn one_by_one<T, F: Future<Output = T>>(ids: &[String], ask: impl Fn(String) -> F) -> Vec<T> {
     stream::iter(ids.iter().cloned().map(ask)).buffered(CONCURRENT_SINGLE_CALLS_MAX).collect().await
 }

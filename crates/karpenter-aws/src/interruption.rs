@@ -89,7 +89,7 @@ impl Handler {
         node: Option<&Arc<Node>>,
         queue: Option<&str>,
     ) -> kube::Result<()> {
-        // First mark capacity as unavailable, so that replacements avoid it.
+        // Capacity is marked as unavailable before the NodeClaim is deleted, so that its replacement avoids it.
         self.mark_unavailable(reaction, claim);
         if let Some(event) = reaction.event {
             self.publish(event, event.message, event.message, claim, node);

@@ -122,7 +122,7 @@ struct FleetResponse {
     answer: FleetAnswer,
 }
 
-/// The result of one attempt to launch, if it did not fail for good.
+/// The result of one attempt to launch, unless it failed with an error that is not retried.
 enum AttemptOutcome {
     Launched(Box<ProviderInstance>),
     /// EC2 does not have the launch templates; the next attempt creates them again.
@@ -234,7 +234,8 @@ impl Launcher {
         let (templates, answer) = answer?;
         match answer {
             Ok(response) => {
-                // EC2 may report a missing template per override. The cache entry must go: every use would renew it.
+                // EC2 may report a missing template per override. The template is removed from the cache explicitly,
+                // because every use would renew its cache entry.
                 let is_template_gone =
                     response.answer.errors.iter().any(|failed| failed.error.is_launch_template_gone());
                 if is_template_gone {
@@ -413,7 +414,7 @@ impl Launcher {
         let size = rendered.size();
         let bytes = i64::try_from(size.bytes).unwrap_or(i64::MAX);
         self.parts.metrics.user_data_bytes.with_label_values(&[name]).set(bytes);
-        // Only a notice; EC2 enforces the limit.
+        // This is only a warning; EC2 enforces the limit.
         if size.verdict != SizeVerdict::Fits {
             tracing::info!(
                 userdata_bytes = bytes,
@@ -589,7 +590,7 @@ fn ami_version(class: &EC2NodeClass) -> Option<String> {
     version::of_class(&terms.collect::<Vec<_>>(), &images.collect::<Vec<_>>())
 }
 
-/// `None` for an unknown effect, which the API server rejects.
+/// Converts a taint; `None` for an unknown effect, which the API server rejects.
 fn taint(written: &karpenter_api::types::Taint) -> Option<Taint> {
     Some(Taint {
         key: written.key.as_str().into(),

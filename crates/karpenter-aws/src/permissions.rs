@@ -35,7 +35,7 @@ pub struct ResourceOptions {
 }
 
 impl ResourceOptions {
-    /// With the default names.
+    /// The options for a cluster with the default names.
     pub fn of(cluster: &str) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -55,14 +55,14 @@ pub struct Target {
     pub partition: String,
     pub region: String,
     pub account: String,
-    /// Such as `amazonaws.com`.
+    /// The DNS suffix of the partition, such as `amazonaws.com`.
     pub url_suffix: String,
 }
 
 /// A managed policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Without the cluster name.
+    /// The name of the policy without the cluster name.
     pub name: &'static str,
     pub statements: Vec<Statement>,
 }
@@ -121,7 +121,7 @@ impl Statement {
 /// An AWS call that the provider makes, and all IAM actions that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// The name in the doc comments of the traits of `api`.
+    /// The name of the call as in the doc comments of the traits of `api`.
     pub name: &'static str,
     pub actions: &'static [&'static str],
 }
@@ -156,7 +156,7 @@ pub const CALLS: &[Call] = &[
     plain(&["ec2:TerminateInstances"]),
     plain(&["ec2:CreateTags"]),
     plain(&["iam:GetInstanceProfile"]),
-    // Tags on creation need the permission to tag.
+    // A create call with tags also needs the permission to tag.
     Call {
         name: "iam:CreateInstanceProfile",
         actions: &["iam:CreateInstanceProfile", "iam:TagInstanceProfile"],

@@ -41,9 +41,8 @@ pub fn facts(group: &PlacementGroup) -> Option<aws::PlacementGroup> {
     })
 }
 
-/// The partition to launch into: the lowest that the NodeClaim's requirement allows. `None`, so that EC2 chooses, if
-/// several are allowed and the requirement excludes none. Launch template and NodeClaim label must both use this
-/// result.
+/// The partition to launch into: the lowest that the NodeClaim's requirement allows. `None` if the requirement excludes
+/// no partition; then EC2 chooses. Launch template and NodeClaim label must both use this result.
 pub fn launch_partition(group: &aws::PlacementGroup, required: Option<&Requirement>) -> Option<u32> {
     let required = required?;
     let mut allowed = group.partitions().filter(|number| required.has(&number.to_string())).peekable();

@@ -25,7 +25,7 @@ pub use controller::PricingController;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prices {
     on_demand: BTreeMap<Arc<str>, f64>,
-    /// By instance type and zone; `None` until the first response.
+    /// Spot prices by instance type and zone; `None` until the first response.
     spot: Option<BTreeMap<Arc<str>, ZonalPrices>>,
     volumes: EbsPrices,
 }
@@ -60,7 +60,7 @@ impl Prices {
         }
     }
 
-    /// Merges the prices over the known ones.
+    /// A copy in which these on-demand prices replace the previous ones; all other prices are kept.
     pub fn with_on_demand(&self, prices: &BTreeMap<String, f64>) -> Self {
         let mut merged = self.clone();
         for (name, price) in prices {
@@ -69,7 +69,8 @@ impl Prices {
         merged
     }
 
-    /// Merges the prices over the known ones. The newest price of an instance type and zone wins.
+    /// A copy in which these spot prices replace the previous ones. The newest price of an instance type and zone is
+    /// used.
     pub fn with_spot(&self, history: &[SpotPrice]) -> Self {
         let mut ordered: Vec<&SpotPrice> = history
             .iter()
@@ -93,7 +94,7 @@ impl Prices {
         &self.volumes
     }
 
-    /// Merges the prices over the known ones.
+    /// A copy in which these volume prices replace the previous ones; all other prices are kept.
     pub fn with_volumes(&self, listed: &volumes::Outcome) -> Self {
         Self { volumes: listed.merge(&self.volumes), ..self.clone() }
     }

@@ -1,5 +1,5 @@
-//! A store: the shared, ordered in-memory copy of the objects of a kind, kept current by a watch. What an informer is
-//! in client-go.
+//! A store: the shared, ordered in-memory copy of the objects of a kind, kept current by a watch. It corresponds to an
+//! informer in client-go.
 //!
 //! A process has one store per kind, which all controllers share. The store holds what the watch delivered, plus what
 //! this process wrote and the watch has not delivered yet ([`Store::apply`]), so that a controller sees its own
@@ -84,7 +84,7 @@ impl<K> Clone for KindSpec<K> {
 impl<K> Copy for KindSpec<K> {}
 
 impl<K: Resource> KindSpec<K> {
-    /// For kinds with Kubernetes metadata.
+    /// The spec of a kind with standard Kubernetes metadata.
     pub fn of_objects() -> Self {
         Self {
             key: |object| ObjectKey::of(object.meta()),
@@ -355,7 +355,7 @@ impl<K: Send + Sync + 'static> Store<K> {
                 let version = (kind.version)(&object);
                 state.seen_version = state.seen_version.max(version);
                 let key = (kind.key)(&object);
-                // A newer object of the same name, created by this process, stays.
+                // An object of the same name that this process created later is kept.
                 let replaced =
                     state.find(&key.namespace, &key.name).is_some_and(|kept| (kind.version)(&kept) > version);
                 if !replaced {
@@ -415,13 +415,13 @@ impl<K: Send + Sync + 'static> Store<K> {
         self.get(&key.namespace, &key.name)
     }
 
-    /// All objects by namespace and name.
+    /// All objects, ordered by namespace and name.
     pub fn list(&self) -> Vec<Arc<K>> {
         let all = self.state().objects.all();
         all.iter().filter_map(typed).collect()
     }
 
-    /// The objects of one namespace by name.
+    /// The objects of one namespace, ordered by name.
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         let all = self.state().objects.all_in(namespace);
         all.iter().filter_map(typed).collect()

@@ -235,7 +235,7 @@ pub(crate) fn virtual_pods(context: &Context) -> Vec<Arc<Pod>> {
     let ready = listed(stores.capacity_buffers.as_ref());
     let ready = ready.iter().filter(|buffer| buffers::is_ready(buffer));
     let pods = ready.filter_map(|buffer| {
-        // From the status, so that all controllers use the same number.
+        // The number comes from the status, so that all controllers use the same one.
         let count = buffer.status.as_ref()?.replicas.and_then(|count| u32::try_from(count).ok())?;
         let resolved = buffers::resolve(buffer, stores).ok()?;
         Some(buffers::virtual_pods(buffer, &resolved.template, count))

@@ -1,8 +1,8 @@
 //! Runs CPU-bound work on separate threads and catches its panics.
 //!
-//! Pure work runs in a lane: on a thread of its own, so that it neither blocks the async runtime nor delays shutdown.
-//! A panic in a lane becomes an error value. A panic anywhere else aborts the process ([`abort_on_other_panics`]),
-//! because a task that ended silently would stop a controller.
+//! Pure work runs on a thread of its own, so that it neither blocks the async runtime nor delays shutdown. A panic in
+//! that work becomes an error value. A panic anywhere else aborts the process ([`abort_on_other_panics`]), because a
+//! task that ended silently would stop a controller.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};

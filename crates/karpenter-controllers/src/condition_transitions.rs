@@ -18,7 +18,7 @@ use kube::api::{DynamicObject, ObjectMeta};
 /// The status of a condition that is not set yet.
 const UNKNOWN: &str = "Unknown";
 
-/// The fields that conditions of all kinds have.
+/// The fields of a condition that all kinds have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConditionView<'a> {
     pub(crate) kind: &'a str,
@@ -68,7 +68,7 @@ impl Conditional for Node {
     }
 }
 
-/// Node classes: the kinds of the provider have no Rust type here.
+/// The node classes of the provider have no Rust type here, so they are dynamic objects.
 impl Conditional for DynamicObject {
     fn condition_views(&self) -> Vec<ConditionView<'_>> {
         let conditions = self.data.pointer("/status/conditions").and_then(|list| list.as_array());
@@ -101,8 +101,8 @@ fn views_of<'a>(conditions: impl Iterator<Item = &'a Condition>) -> Vec<Conditio
         .collect()
 }
 
-/// Adds the conditions that every object of the kind has: until they are set, they are `Unknown` since its creation. So the
-/// duration of a launch counts from the creation of the claim.
+/// Adds the conditions that every object of the kind has: until they are set, they are `Unknown` since its creation.
+/// Therefore the duration of a launch is measured from the creation of the NodeClaim.
 fn complete<'a>(
     types: ConditionTypes,
     mut seen: Vec<ConditionView<'a>>,

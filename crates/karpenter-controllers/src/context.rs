@@ -31,7 +31,7 @@ pub struct Context {
     pub cloud: Arc<dyn CloudProvider>,
     pub clock: Clock,
     pub recorder: Recorder,
-    /// State that no object holds: reservations, nominations, marks for deletion.
+    /// State that is not in any API object: reservations, nominations, marks for deletion.
     pub state: ClusterState,
     /// NodeClaims whose create request failed without a clear answer.
     pub unconfirmed_creates: UnconfirmedCreates,
@@ -44,7 +44,7 @@ pub struct Context {
     /// The enabled feature gates.
     pub gates: FeatureGates,
     pub settings: Arc<Settings>,
-    /// State of node repair that no object holds.
+    /// State of node repair that is not in any API object.
     pub repairs: Repairs,
     /// Node limits of static NodePools that are granted to NodeClaims being created.
     pub node_limit_grants: NodeLimitGrants,

@@ -26,7 +26,7 @@ pub struct JournalEntry {
     pub why: Vec<String>,
     /// The newest resource version that the decision is based on.
     pub revision: u64,
-    /// The price per hour of all nodes with a known price, before and after.
+    /// The price per hour of all nodes with a known price, before and after the decision.
     pub cost_before_per_hour: Option<f64>,
     pub cost_after_per_hour: Option<f64>,
     /// After a planner fault, the input of the planner as manifests that `karpenter plan -f` reads.

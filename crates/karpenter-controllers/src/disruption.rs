@@ -46,7 +46,7 @@ pub use self::faults::Inspect;
 pub use self::resume::ANNOTATION_REPLACES;
 pub(crate) use self::resume::created_for;
 
-/// The interval of both loops if there is nothing to do.
+/// The interval of both loops if no command is in progress and no input is missing.
 pub const IDLE_POLL: Duration = Duration::from_secs(10);
 /// The interval of both loops while a command is in progress, inputs are missing, or something is retried.
 pub const RETRY_POLL: Duration = Duration::from_secs(1);
@@ -102,12 +102,12 @@ impl Disruption {
         self
     }
 
-    /// Both loops use one queue.
+    /// Registers both loops with one queue.
     pub fn watch(&self, queue: &Queue) {
         self.watch_apart(queue, queue);
     }
 
-    /// Each loop uses its own queue.
+    /// Registers each loop with its own queue.
     pub fn watch_apart(&self, evaluations: &Queue, commands: &Queue) {
         let _ = self.commands.set(commands.clone());
         self.trigger.watch(&self.context.stores);
@@ -127,7 +127,8 @@ impl Disruption {
                 to.add(commands_key());
             }
         });
-        // A deleted claim may free a budget; without any deleting claims, further commands may be found.
+        // The deletion of a NodeClaim may free a budget. Once no NodeClaim is being deleted, further commands may be
+        // found.
         let (to, stores) = (evaluations.clone(), self.context.stores.clone());
         let (command_queue, clock) = (self.command_queue.clone(), self.context.clock);
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {

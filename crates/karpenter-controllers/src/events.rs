@@ -38,7 +38,8 @@ pub struct ObjectEvent {
     pub reason: Cow<'static, str>,
     pub message: String,
     pub repeat_after: Duration,
-    /// Events with the same object and reason but different values here are different.
+    /// The value of [`ObjectEvent::dedupe_by`]: events with the same object and reason, but different values of it, are
+    /// different events.
     pub discriminator: String,
 }
 

@@ -314,7 +314,8 @@ impl Reconcile for LegacyApi {
         for (input, object) in &derived.objects {
             match self.apply(object).await {
                 Ok(()) => {}
-                // The API server rejects what v1alpha5 allowed: reported on the owner; other objects are served.
+                // The API server rejects a derived object, because v1alpha5 allowed values that v1 does not. The error
+                // is reported on its owner; other objects are served.
                 Err(kube::Error::Api(status)) if status.is_invalid() => {
                     let refusal = Refusal { reason: "Invalid", message: status.message.clone() };
                     refused.push((*input, refusal));

@@ -1,9 +1,9 @@
 //! All metrics of the controllers, declared in one place with upstream's names and labels.
 //!
 //! Most metrics follow from objects: they are counted when the stores change ([`follow`]) or computed for each scrape
-//! ([`page`]). Controllers only count what no object shows. No decision depends on a metric. The provider publishes
-//! price and availability of single offerings, and only with `--offering-metrics`, because they are tens of thousands
-//! of series.
+//! ([`page`]). Controllers only count what cannot be derived from objects. No decision depends on a metric. The
+//! provider publishes price and availability of single offerings, and only with `--offering-metrics`, because they are
+//! tens of thousands of series.
 
 pub mod client;
 pub mod cloud;
@@ -70,7 +70,7 @@ const LIFETIME_BUCKETS: &[f64] = &[
     30.0 * DAY,
 ];
 
-/// `count` bucket bounds, each twice the previous one.
+/// The bounds of `count` buckets, each twice the previous one.
 fn powers(first: f64, count: i32) -> Vec<f64> {
     (0..count).map(|power| first * 2f64.powi(power)).collect()
 }

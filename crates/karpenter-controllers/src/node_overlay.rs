@@ -25,7 +25,7 @@ use crate::stores::listed;
 use crate::writes;
 
 const VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
-/// Changes of prices and offerings trigger no reconcile.
+/// NodeOverlays are evaluated again after this time, because changes of prices and offerings trigger no reconcile.
 const EVALUATION_PERIOD: Duration = Duration::from_secs(6 * 3600);
 /// Retry after the instance types of a NodePool could not be resolved.
 const RESOLUTION_RETRY: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub struct NodeOverlays {
 
 impl NodeOverlays {
     pub fn watch(&self, queue: &Queue) {
-        // Also without NodeOverlays: a NodePool cannot launch before it is evaluated.
+        // The evaluation also runs without NodeOverlays, because a NodePool cannot launch before it is evaluated.
         queue.add(key());
         if let Some(overlays) = &self.context.stores.node_overlays {
             on_new_generation(overlays, queue);
@@ -50,7 +50,7 @@ impl NodeOverlays {
     }
 }
 
-/// The only key of this controller.
+/// The only key of this controller, because all NodeOverlays are evaluated together.
 fn key() -> ObjectKey {
     ObjectKey::new("", "overlays")
 }
@@ -131,7 +131,7 @@ impl NodeOverlays {
         let new = decide_status(overlay, error, now);
         match writes::status_unchanged(&self.context.client, store, overlay, &old, &new).await {
             Ok(Some(_)) => Ok(true),
-            // Either nothing differs, or the object is gone.
+            // Either the status is unchanged, or the object does not exist anymore.
             Ok(None) => Ok(old == new),
             Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
             Err(error) => Err(error),

@@ -57,7 +57,7 @@ pub fn is_instance_terminating(claim: &NodeClaim) -> bool {
     is_true(claim, INSTANCE_TERMINATING)
 }
 
-/// The metric label `termination_mode`: by the termination grace period of the claim.
+/// The value of the metric label `termination_mode`, by the termination grace period of the claim.
 pub fn termination_mode(claim: &NodeClaim) -> &'static str {
     match claim.spec.termination_grace_period {
         None => "graceful",

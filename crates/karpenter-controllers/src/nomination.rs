@@ -53,7 +53,7 @@ use crate::pods;
 use crate::state::PodReservation;
 use crate::stores::BY_PROVIDER_ID;
 
-/// Concurrent patches of pods.
+/// The number of pods that are patched concurrently.
 const CONCURRENT_WRITES_MAX: usize = 64;
 /// Attempts to patch a pod that changes at the same time.
 const CONFLICT_ATTEMPTS_MAX: usize = 3;
@@ -113,10 +113,10 @@ impl RegistrationGate {
         }
         let together = self.batch().take(claim_name);
         if together.is_empty() {
-            // A node whose pods were nominated with its batch is nominated again: since the first node of the batch opened,
-            // the kube-scheduler may have tried pods whose node was still closed and dropped their nomination. Pods that
-            // still have it cost no request. If the node is open already, other pods may have taken its capacity, which
-            // [`NominationController`] checks.
+            // A node whose pods were nominated with its batch is nominated again: since the first node of the batch
+            // opened, the kube-scheduler may have tried pods whose node was still closed and dropped their nomination.
+            // Pods that still have the nomination need no request. If the node is open already, other pods may have
+            // taken its capacity, which [`NominationController`] checks.
             let (is_waiting, was_nominated) = {
                 let batch = self.batch();
                 (batch.is_waiting(claim_name), batch.was_nominated(claim_name))
@@ -140,8 +140,8 @@ impl RegistrationGate {
         }
     }
 
-    /// How long to keep the unregistered taint before asking again; `None` if it should be removed now. Only nodes with
-    /// reservations are held. Ask again also whenever the node changes.
+    /// How long to keep the unregistered taint before this function is called again; `None` if it should be removed
+    /// now. Only nodes with pod reservations are held. The caller also calls it whenever the node changes.
     pub fn hold(&self, context: &Context, claim: &NodeClaim, node: &Node) -> Option<Duration> {
         context.state.set_held_for_moved_pods(name_of(claim), false);
         let is_planned_for = || {
@@ -328,11 +328,11 @@ async fn write(
     Ok(false)
 }
 
-/// The node of a claim that is not terminating, or the node of that name if it has no claim.
+/// The Node of a claim that is not terminating; if there is no claim, the Node of that name.
 fn node_of(context: &Context, name: &str, claim: Option<&NodeClaim>) -> Option<Arc<Node>> {
     let nodes = &context.stores.nodes;
     let Some(claim) = claim else {
-        // A node of Karpenter without a claim will be deleted.
+        // A node of a NodePool without a claim will be deleted, so it does not count.
         let is_ours = |node: &Arc<Node>| label(&**node, labels::NODEPOOL).is_some();
         return nodes.get("", name).filter(|node| !is_ours(node));
     };

@@ -1,5 +1,4 @@
-//! The provider's instance types without offerings that a feature gate disables, and with the corrections of
-//! NodeOverlays.
+//! Filters the provider's instance types by feature gates and applies the corrections of NodeOverlays.
 //!
 //! Wraps a cloud provider; all other calls are passed through. While the gate NodeOverlay is enabled, a NodePool has
 //! no instance types until the NodeOverlays are evaluated for it, so that no instance is launched at a price that is

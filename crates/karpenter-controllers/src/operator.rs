@@ -142,7 +142,7 @@ impl Operator {
     pub async fn stop(self) {
         self.shutdown.request();
         for worker in self.workers {
-            // A worker that panicked has stopped too.
+            // A worker task that panicked has ended, so the error of joining it is ignored.
             let _ = worker.await;
         }
         for watch in &self.watches {
@@ -235,7 +235,7 @@ impl Operator {
         self.spawn("eviction-queue", evictions, Evictions::watch, workers);
         let termination = NodeTermination { context: context.clone(), evictions: queue.clone() };
         self.spawn("node.termination", termination, NodeTermination::watch, workers);
-        // Independent of feature gates, so that a reboot in progress is finished.
+        // The controller runs regardless of feature gates, so that a reboot in progress is finished.
         let reboots = RebootController::new(context.clone(), queue);
         self.spawn("nodeclaim.reboot", reboots, RebootController::watch, 10);
         if context.gates.node_repair && context.settings.is_node_repair_legacy {

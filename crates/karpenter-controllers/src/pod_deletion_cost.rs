@@ -1,5 +1,5 @@
-//! Sets the pod deletion cost, so that the ReplicaSet controller scales in pods on nodes first that disruption would delete
-//! next: scale-in then empties nodes.
+//! Sets the pod deletion cost, so that the ReplicaSet controller first removes pods from nodes that disruption would
+//! delete next, so that scale-in empties these nodes.
 //!
 //! Writes one annotation, on pods of ReplicaSets, and only with the feature gate `PodDeletionCostManagement`. The order of
 //! nodes is an estimate of what the evaluation will select.
@@ -128,7 +128,7 @@ fn is_terminating(node: &Node) -> bool {
     is_deleting(node) || taints.any(|taint| is_disrupted(&taint.key, &taint.effect))
 }
 
-/// A pod that no controller would create again elsewhere.
+/// Whether a pod would not be created again elsewhere by a controller.
 fn is_pinning(pod: &Pod) -> bool {
     let is_system = pod.namespace() == "kube-system";
     !is_system && !is_controlled_by(pod, &["ReplicaSet", "Job", "DaemonSet"])
@@ -142,7 +142,7 @@ fn is_controlled_by(pod: &Pod, kinds: &[&str]) -> bool {
     })
 }
 
-/// The annotation's value; only numbers are written here.
+/// The value of the annotation; this controller writes only numbers.
 fn cost_of(pod: &Arc<Pod>) -> Cost {
     match pod.annotation(labels::ANNOTATION_POD_DELETION_COST) {
         None => Cost::Absent,

@@ -1,10 +1,10 @@
 //! The provisioner: collects unschedulable pods into a batch, plans nodes for them, creates NodeClaims, and reserves the
 //! planned capacity for the pods.
 //!
-//! One pass at a time. A pass reads stores only, plans on a separate thread, has every plan checked by the validator, and
-//! writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream it does not stop
-//! while a claim waits for its launch: the planner counts such a claim as the smallest node that it may become, and its
-//! pods keep their reservations.
+//! Only one pass runs at a time. A pass reads stores only, plans on a separate thread, has every plan checked by the
+//! validator, and writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream it
+//! does not stop while a claim waits for its launch: the planner counts such a claim as the smallest node that it may
+//! become, and its pods keep their reservations.
 //!
 //! Upstream: pkg/controllers/provisioning.
 
@@ -47,7 +47,6 @@ const METRIC_LABEL: &str = "provisioner";
 /// The shortest time for which a node stays nominated.
 const NOMINATION_TTL_MIN: Duration = Duration::from_secs(10);
 
-/// Options of the provisioner.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// A batch closes when no new trigger arrived for this long.
@@ -233,7 +232,7 @@ impl Provisioner {
         let work = move || decide::decide(&input, options, &suspects, &*planner);
         let decided = match compute::run(Lane::Provisioning, work).await {
             Ok(decided) => decided,
-            // No single pod is known to be the cause; the whole batch is retried.
+            // The fault is not known to be caused by a single pod, so the whole batch is retried.
             Err(fault) => decide::Decided {
                 faults: faults::Faults::of_assembly(fault, mode),
                 ..decide::Decided::default()
@@ -277,7 +276,7 @@ impl Reconcile for Provisioner {
                 self.run_batch().await
             }
             None => {
-                // A requeue without a trigger: put pods that are still pending into a batch.
+                // Without a trigger, this is a periodic pass: pods that are still pending are added to a batch.
                 let pods = observe::classify_pods(&self.context, self.settings.nomination_ttl(), now);
                 nomination::clear(&self.context, &pods.expired_reservations).await;
                 self.nominate_inherited(&pods).await;

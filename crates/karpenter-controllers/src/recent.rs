@@ -1,5 +1,5 @@
-//! When each key was last recorded, within a period. Older entries are removed in bulk, because scanning all entries
-//! at each insert would be quadratic.
+//! A map with the time at which each key was last recorded, for a limited period. Older entries are removed in bulk,
+//! because scanning all entries at each insert would be quadratic.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,5 @@
-//! Cluster state that no object holds: pod reservations, node nominations, and claims that are marked for deletion.
+//! Cluster state that is not in any API object: pod reservations, node nominations, and claims that are marked for
+//! deletion.
 //!
 //! The state is kept in memory and is lost when the process ends. That is safe: without it pending pods are planned again
 //! onto the in-flight nodes, and disruption finds its candidates again. Only the move history, which NodePools limit over
@@ -55,9 +56,9 @@ type BufferListener = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Listeners {
-    /// The provisioner, which plans such pods again.
+    /// The listener on revoked reservations: the provisioner, which plans the pods again.
     on_reservation_revoked: OnceLock<PodListener>,
-    /// Disruption, which evaluates nodes that no longer hold capacity for buffers.
+    /// The listener on buffer hosts: disruption, which evaluates nodes that no longer hold capacity for buffers.
     on_buffer_hosts_changed: OnceLock<BufferListener>,
 }
 
@@ -78,7 +79,7 @@ struct Inner {
     /// Reservations of deleted pods, by uid of the pod's controller.
     successor_slots: BTreeMap<String, Vec<SuccessorSlot>>,
     moves: MoveHistory,
-    /// By name of the node or claim.
+    /// Until when each node or claim is nominated, by name.
     nominated_until: BTreeMap<String, Timestamp>,
     /// Claims that commands selected and that are not deleted yet.
     marked_for_deletion: BTreeSet<String>,
@@ -88,7 +89,7 @@ struct Inner {
     open_since: BTreeMap<String, Timestamp>,
     bindings: BindingCounts,
     nomination_backoff: PermissionBackoff,
-    /// Nominations in the status of pending pods, by uid of the pod.
+    /// Records of `status.nominatedNodeName` of pending pods, by uid of the pod.
     nominations: BTreeMap<String, NominationRecord>,
     /// The nodes that virtual pods of buffers were planned onto, by uid of the pod.
     buffer_hosts: BTreeMap<String, String>,
@@ -97,9 +98,9 @@ struct Inner {
 /// The `status.nominatedNodeName` of a pod. It outlives the reservation that it was written for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NominationRecord {
-    /// Written by this process.
+    /// This process wrote the nomination.
     Ours(String),
-    /// Written by another process, usually the kube-scheduler, and when it was first seen.
+    /// Another process, usually the kube-scheduler, wrote the nomination; with the time when it was first seen.
     Others(String, Timestamp),
 }
 
@@ -395,12 +396,14 @@ impl ClusterState {
         *self.inner().open_since.entry(claim.to_owned()).or_insert(now)
     }
 
-    /// Whether to try to patch `pods/status`. After a 403 attempts are made with increasing back-off.
+    /// Whether to try to patch `pods/status`. After a response with status 403, attempts are made with increasing
+    /// back-off.
     pub fn may_nominate(&self, now: Timestamp) -> bool {
         self.inner().nomination_backoff.may_try(now)
     }
 
-    /// Records a 403 for a patch of `pods/status`. Returns `true` the first time, so that the caller logs it once.
+    /// Records a response with status 403 to a patch of `pods/status`. Returns `true` the first time, so that the
+    /// caller logs it once.
     pub fn nomination_forbidden(&self, now: Timestamp) -> bool {
         self.inner().nomination_backoff.forbidden(now)
     }

@@ -1,8 +1,8 @@
 //! Static NodePools: creates NodeClaims up to `spec.replicas` and deletes surplus ones.
 //!
-//! Two controllers, as in upstream. They ignore pending pods, prices and budgets. NodeClaims that a command replaces
-//! are counted separately, because their replacement already exists. Disruption decides about drifted and unhealthy
-//! nodes; it also requests node limit grants here ([`reserve_nodes`]). Feature gate StaticCapacity.
+//! There are two controllers, as in upstream. They ignore pending pods, prices and budgets. NodeClaims that a command
+//! replaces are counted separately, because their replacement already exists. Disruption decides about drifted and
+//! unhealthy nodes; it also requests node limit grants here ([`reserve_nodes`]). The feature gate is StaticCapacity.
 //! Upstream: pkg/controllers/static, pkg/controllers/state/statenodepool.go.
 
 pub mod count;

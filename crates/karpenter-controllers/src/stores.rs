@@ -45,7 +45,7 @@ pub struct OptionalKinds {
     pub default_spreads: bool,
 }
 
-/// A kind and its store that another part of the process watches.
+/// A kind whose store another part of the process owns.
 type RequiredStore = (&'static str, Store<DynamicObject>);
 
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub attachments: Store<VolumeAttachment>,
     pub namespaces: Store<Namespace>,
-    // Only set if `OptionalKinds` asks for them.
+    // These stores exist only if `OptionalKinds` asks for them.
     pub node_overlays: Option<Store<NodeOverlay>>,
     pub capacity_buffers: Option<Store<CapacityBuffer>>,
     pub pod_templates: Option<Store<PodTemplate>>,
@@ -94,7 +94,7 @@ impl Stores {
             tracing::warn!(error, "cannot read protobuf, reading pods and nodes as JSON");
         });
         let has_workloads = optional.capacity_buffers || optional.default_spreads;
-        // Default spread constraints read only the selectors.
+        // Default spread constraints read only the selectors of ReplicaSets.
         let replica_set_trim = if optional.capacity_buffers { keep_all } else { trim_replica_set };
         let stateful_set_trim = if optional.capacity_buffers { keep_all } else { trim_stateful_set };
         let stores = Self {

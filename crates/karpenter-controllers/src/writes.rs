@@ -71,14 +71,15 @@ pub async fn delete<K: ClusterKind>(client: &Client, store: &Store<K>, object: &
         Err(error) if is_conflict(&error) => {
             let present = Api::<K>::all(client.clone()).get_metadata_opt(name_of(object)).await?;
             let is_same_object = present.is_some_and(|present| present.metadata.uid == object.meta().uid);
-            // A new object of the same name means that the old one is gone.
+            // If there is a new object of the same name, the old one does not exist any more, so the write counts as
+            // done.
             if is_same_object { Err(error) } else { Ok(()) }
         }
         outcome => outcome,
     }
 }
 
-/// The same, but refused with a conflict if the object has changed since it was read.
+/// Like [`delete`], but fails with a conflict if the object has changed since it was read.
 pub async fn delete_unchanged<K: ClusterKind>(
     client: &Client,
     store: &Store<K>,
@@ -123,7 +124,7 @@ fn apply_response<K: ClusterKind>(
         Ok(WithoutManagedFields(object)) => {
             let has_finalizers = object.meta().finalizers.as_ref().is_some_and(|names| !names.is_empty());
             if object.meta().deletion_timestamp.is_some() && !has_finalizers {
-                // The last finalizer was removed, so the write deleted the object.
+                // If the write removed the last finalizer, the API server has deleted the object.
                 store.forget(namespace_of(&object), name_of(&object), Some(uid_of(&object)));
             } else {
                 store.apply(object.clone());

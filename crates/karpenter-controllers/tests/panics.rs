@@ -1,5 +1,5 @@
-//! Panics in a process with the panic hook: caught in a lane and in the solver's thread pool, abort of the process
-//! anywhere else. Each case runs this test program as a child process.
+//! Panics in a process with the panic hook: caught on a thread for pure work and in the solver's thread pool, abort of
+//! the process anywhere else. Each case runs this test program as a child process.
 
 use std::process::{Command, Output};
 
@@ -15,12 +15,12 @@ fn child(case: &str) -> Output {
     command.output().expect("a child process")
 }
 
-/// The code of the child process, not a test itself.
+/// The test case that the child process runs; it is not a test itself.
 #[test]
 #[ignore = "run by the other tests in a child process"]
 fn case() {
     let Ok(case) = std::env::var(CASE) else { return };
-    // The test harness has its own hook, which runs after this one.
+    // The hook of the test harness runs after this one.
     abort_on_other_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
     match case.as_str() {

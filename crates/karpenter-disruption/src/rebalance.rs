@@ -132,7 +132,7 @@ pub fn plan(
     // Commands that wait for others have a higher saving per disruption than those that would be found next, and may need
     // the same nodes. If budgets allow all found commands at once, the rest is planned after them.
     let is_enough = |zones: &Zones, moves: &[Move]| {
-        zones.waiting_per_hour() > SAVING_SHARE_NEGLIGIBLE * price_now
+        zones.deferred_saving_per_hour() > SAVING_SHARE_NEGLIGIBLE * price_now
             || may_repack && saving_per_hour(moves) > SAVING_SHARE_PASS_TARGET * price_now
     };
     // With zonal spreads, commands of one round block others, so all rounds are run.
@@ -208,7 +208,7 @@ pub fn plan(
             .max(price_near_bound);
     }
     if may_repack && is_expensive(price_now - saved, price_target) {
-        let is_restarted = zones.has_closed() || !is_draft_of_moves;
+        let is_restarted = zones.has_blocked_candidates() || !is_draft_of_moves;
         if is_restarted {
             // The commands found so far block other nodes.
             draft = Draft::new(cluster, simulator, candidates);

@@ -56,7 +56,7 @@ fn collection(crd: &Crd, api_version: &str, object: &Value) -> String {
 }
 
 impl Server {
-    /// A create ignores the status, so a case with a status needs two requests.
+    /// A create ignores the status, so a case with a status is sent as a create and a status update.
     async fn judge(&self, crd: &Crd, case: &Case, object: &Value, base: &Value) -> Result<Verdict, Error> {
         let own_version = crd.api_version();
         let api_version =
@@ -117,7 +117,7 @@ impl Server {
         let text = String::from_utf8_lossy(&bytes).trim().to_string();
         let answer: Value = serde_json::from_str(&text).unwrap_or_default();
         let message = answer["message"].as_str().unwrap_or(&text);
-        // Too many requests: the server has not validated the object.
+        // Status 429 or 5xx: the server has not validated the object, so there is no result to record.
         if status.as_u16() == 429 || status.is_server_error() {
             return Err(format!("{path}: {status}: {message}").into());
         }

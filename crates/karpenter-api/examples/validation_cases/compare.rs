@@ -8,7 +8,8 @@ use karpenter_api::validate;
 use crate::table::tables;
 use crate::{Answer, Error, Verdict};
 
-/// The AWS provider ships CRDs of an older core with one additional rule. Only that rule matters.
+/// The CRDs in the repository of the AWS provider are built from an older version of Karpenter core, with one
+/// additional rule. Only differences in that rule are compared.
 const RULE_OF_THE_AWS_PROVIDER: &str = "label domain \"karpenter.k8s.aws\" is restricted";
 
 /// Whether all results are equal, except for listed differences.
@@ -77,8 +78,8 @@ fn agree(left: &Verdict, right: &Verdict) -> bool {
     }
 }
 
-/// The API server writes keys of maps like fields, reports fields of metadata imprecisely, and adds an error for the whole
-/// object if it skipped rules.
+/// The API server writes keys of maps as if they were field names in its error paths, reports fields of metadata
+/// imprecisely, and adds an error for the whole object if it skipped rules.
 fn comparable(fields: &BTreeSet<String>) -> BTreeSet<String> {
     fields.iter().filter(|field| *field != "<nil>").map(|field| comparable_field(field)).collect()
 }

@@ -35,9 +35,9 @@ struct Answer {
 
 #[derive(Clone, Serialize, Deserialize)]
 enum Verdict {
-    /// The stored object, as far as the response contains it.
+    /// Accepted: the stored `spec` and `status`, as far as the response contains them.
     Accepted { spec: Value, status: Value },
-    /// The error message, and the fields that it reports.
+    /// Rejected: the error message, and the fields that it names.
     Refused { message: String, fields: BTreeSet<String> },
 }
 

@@ -1,4 +1,4 @@
-//! JSON, parsed one level deep: items of a list stay text until each is parsed.
+//! Parses JSON one level deep: the items of a list are kept as text until each is parsed.
 //!
 //! The pods of a cluster may be a list of hundreds of megabytes; as a tree it would need several times that. The syntax of
 //! all items is checked in the first pass; duplicate keys and depth when an item is parsed.

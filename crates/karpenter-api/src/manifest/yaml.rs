@@ -10,9 +10,9 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options};
 use super::parallel;
 use super::tree::UniqueKeys;
 
-/// More than any Kubernetes object needs (CRD schemas are the deepest), and safe for the stack.
+/// The maximum nesting: deeper than any Kubernetes object needs (CRD schemas are the deepest), and safe for the stack.
 const DEPTH_MAX: usize = 100;
-/// People write few aliases; more in one document is generated or an attack.
+/// The maximum number of aliases in a document. Hand-written documents have few; more are generated, or an attack.
 const ALIASES_MAX: usize = 10_000;
 /// Limits the work that aliases can cause, independent of the size of the document.
 const REPLAYED_EVENTS_MAX: usize = 2_000_000;
@@ -73,7 +73,7 @@ fn options(text_len: usize) -> Options {
             max_total_replayed_events: REPLAYED_EVENTS_MAX,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
-        // As kubectl: 0644 is octal; yes and no are booleans.
+        // As in kubectl, 0644 is octal, and `yes` and `no` are booleans.
         legacy_octal_numbers: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
         with_snippet: false,

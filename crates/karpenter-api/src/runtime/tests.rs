@@ -143,7 +143,7 @@ fn node_pool_requirement_on_nodepool_label_is_an_error() {
             "spec.template.spec.requirements[0].key: karpenter.sh/nodepool is set by the NodePool itself and cannot be required"
         ]
     );
-    // A NodeOverlay may select by NodePool.
+    // A requirement of a NodeOverlay may use the NodePool label.
     assert!(runtime_errors("NodeOverlay", &json!({"spec": {"requirements": [requirement]}})).is_empty());
 }
 

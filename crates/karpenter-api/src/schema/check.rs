@@ -19,8 +19,8 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<FieldError>,
-    /// Whether CEL rules must be skipped, as the API server does: after a wrong type, a missing field, an unsupported value, or
-    /// a value that is too long.
+    /// Whether CEL rules must be skipped. The API server skips them after a wrong type, a missing field, an unsupported
+    /// value, or a value that is too long.
     pub blocks_rules: bool,
 }
 

@@ -1,4 +1,4 @@
-//! "Did you mean": finds the known name that is closest to a misspelled one.
+//! Finds the known name that is closest to a misspelled one, for the hint "Did you mean" in error messages.
 
 /// Longer names are not compared: they are no typing errors, and comparing them is slow.
 const NAME_BYTES_MAX: usize = 64;

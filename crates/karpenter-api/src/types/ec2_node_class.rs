@@ -66,7 +66,7 @@ pub struct EC2NodeClassSpec {
     pub cpu_options: Option<CpuOptions>,
 }
 
-/// The AMI family if the spec determines none.
+/// The AMI family if neither `amiFamily` nor an alias determines one.
 pub const AMI_FAMILY_CUSTOM: &str = "Custom";
 
 impl EC2NodeClassSpec {

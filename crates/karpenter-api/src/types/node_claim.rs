@@ -34,7 +34,7 @@ pub struct NodeClaimSpec {
     pub expire_after: Option<NillableDuration>,
 }
 
-/// Resources that the node must have at least.
+/// The minimum resources of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceRequests {

@@ -84,7 +84,7 @@ pub enum ConsolidationPolicy {
     #[default]
     WhenEmptyOrUnderutilized,
     Balanced,
-    /// An unknown value, of another version.
+    /// A value that this version does not know.
     #[serde(untagged)]
     Other(String),
 }
@@ -111,7 +111,7 @@ pub enum DisruptionReason {
     Empty,
     Drifted,
     Unhealthy,
-    /// An unknown value, of another version.
+    /// A value that this version does not know.
     #[serde(untagged)]
     Other(String),
 }

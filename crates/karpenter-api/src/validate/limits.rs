@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::error::{FieldError, Rule};
 
-/// The API server rejects larger request bodies.
+/// The maximum size of a request body that the API server accepts.
 const OBJECT_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Deeper than any field of our kinds; keeps recursive code within the stack.
+/// The maximum nesting: deeper than any field of our kinds; it keeps recursive code within the stack.
 const NESTING_MAX: usize = 100;
 
 /// The first limit that is exceeded.

@@ -31,16 +31,16 @@ pub(crate) struct Case {
     /// Step 2: JSON pointers to set. Missing parent objects are created.
     #[serde(default)]
     set: Map<String, Value>,
-    /// Step 3: a list of equal elements to set.
+    /// Step 3: sets a list of equal elements.
     repeat: Option<Many>,
-    /// Step 3: a map with this number of keys with equal values to add to.
+    /// Step 3: adds this number of keys with equal values to a map.
     fill: Option<Many>,
     /// Makes the case an update: the stored object is the base with these pointers set.
     update_from: Option<Map<String, Value>>,
     pub(crate) expect: Expectation,
-    /// The path of one of the errors.
+    /// The path that one of the errors must have.
     pub(crate) path: Option<String>,
-    /// Text that the `rule: message` of that error must contain.
+    /// Text that `rule: message` of the error at `path` must contain.
     pub(crate) contains: Option<String>,
     /// Pointers into the stored object with expected values.
     #[serde(default)]

@@ -178,7 +178,7 @@ fn default_namespace(map: &mut Object) {
 fn round_quantities(holder: &mut Object, key: &str) {
     let Some(list) = child_mut(holder, key) else { return };
     for value in list.values_mut() {
-        // Only fractions and these suffixes can be more precise.
+        // Only values with a fraction or one of these suffixes can be finer than one thousandth.
         let may_be_finer = value.as_str().is_some_and(|text| text.contains(['.', 'u', 'n', 'm', 'e', 'E']));
         if let (true, Some(mut quantity)) = (may_be_finer, Quantity::from_json(value)) {
             quantity.round_up_to_milli();

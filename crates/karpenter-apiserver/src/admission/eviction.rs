@@ -44,7 +44,8 @@ pub(crate) fn decide_eviction(
     let phase = text(&pod["status"]["phase"]);
     let is_terminal = matches!(phase, "Succeeded" | "Failed") || is_deleting(pod);
     let mut budget = None;
-    // The resource version of a pod that is not ready is a precondition of its deletion, in case the pod becomes ready.
+    // If the pod is not ready, its resource version becomes a precondition of its deletion, in case the pod becomes
+    // ready meanwhile.
     let mut requires_version = false;
     if is_terminal || phase == "Pending" {
         requires_version = !is_terminal;
@@ -139,7 +140,7 @@ fn count(status: &Value, key: &str) -> i64 {
     integer(&status[key]).unwrap_or(0)
 }
 
-/// The budget after one more disruption, or the error if it allows none.
+/// The PodDisruptionBudget after one more eviction, or the error if it allows none.
 fn charge(budget: &Value, pod_name: &str, now: Timestamp) -> ApiResult<Value> {
     let budget_name = name(budget);
     let status = &budget["status"];

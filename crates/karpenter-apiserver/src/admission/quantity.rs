@@ -20,7 +20,7 @@ enum Format {
 pub(crate) struct Quantity {
     nanos: i128,
     format: Format,
-    /// The original string, if Go keeps it.
+    /// The original string, if Go would encode it unchanged.
     text: Option<String>,
 }
 
@@ -114,7 +114,7 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// The value in thousandths, rounded up; for ratios.
+    /// The value in thousandths, rounded up; used for ratios.
     pub(crate) fn millis(&self) -> i128 {
         div_ceil(self.nanos, 1_000_000)
     }
@@ -137,7 +137,7 @@ impl Quantity {
     }
 }
 
-/// The string that Go encodes.
+/// The string that Go would encode.
 impl fmt::Display for Quantity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(text) = &self.text {

@@ -1,5 +1,6 @@
-//! Strategies of built-in kinds: the fields that clients cannot set. The status on create and on writes to the object,
-//! everything else on writes to a subresource, and the generation, which counts changes of the spec.
+//! Strategies of built-in kinds: resets the fields that a request cannot set. These are the status on create and on
+//! writes to the object, everything else on writes to a subresource, and the generation, which counts changes of the
+//! spec.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/strategy.go, and `strategy.go` of each other kind
 
@@ -98,7 +99,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
         child(map, "metadata").insert("generation".into(), json!(1));
     }
     if has_status(group, kind) && kind != "Node" {
-        // The zero value, e.g. the counts of a DaemonSet.
+        // The initial status is the zero value of its Go type, e.g. the counts of a DaemonSet.
         let zero_status = builtin::zero_value(group, version, kind).and_then(|zero| zero.get("status"));
         set_or_remove(map, "status", zero_status.cloned());
     }
@@ -126,7 +127,7 @@ pub(crate) fn prepare_create(group: &str, version: &str, kind: &str, object: &mu
             status.insert("lastPhaseTransitionTime".into(), json!(rfc3339_seconds(now)));
         }
         ("", "PersistentVolumeClaim") => {
-            // Stored empty in kube-apiserver, and defaulted to `Pending` when it is read.
+            // kube-apiserver stores an empty phase and applies the default `Pending` when it reads the object.
             child(map, "status").insert("phase".into(), json!("Pending"));
             mirror_data_sources(child(map, "spec"));
         }

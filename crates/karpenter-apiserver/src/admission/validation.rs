@@ -212,7 +212,7 @@ fn too_long(path: &str, limit: usize) -> FieldError {
     FieldError::new(kind, path, Value::Null, format!("may not be more than {limit} bytes"))
 }
 
-/// An error whose message shows an internal Go struct: field names in the order of the struct.
+/// An error whose message prints the value as Go prints the internal struct: field names in the order of the struct.
 fn with_struct_text(mut error: FieldError, fields: &[(&str, &Value)]) -> FieldError {
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     error.value_text = Some(format!("{{{}}}", fields.join(",")));

@@ -63,7 +63,7 @@ pub(super) fn fields(
 }
 
 struct Writer<'text> {
-    /// Every member ends with a comma. `close` removes the last one.
+    /// Every member that is written ends with a comma; `close` removes the last comma.
     text: &'text mut Vec<u8>,
 }
 
@@ -116,12 +116,12 @@ impl Writer<'_> {
     }
 
     fn key(&mut self, key: &str) {
-        // Writing JSON into a vector cannot fail.
         let _ = serde_json::to_writer(&mut *self.text, key);
         self.text.extend_from_slice(b":{");
     }
 
-    /// Completes the key at `at`, whose children start at `start`. Drops it if it is neither a member nor has children.
+    /// Completes the key at byte `at` of the text, whose children start at byte `start`. Removes the key if it is not a
+    /// member and has no children.
     fn finish(&mut self, at: usize, start: usize, is_member: bool) {
         let has_children = self.text.len() > start;
         if !is_member && !has_children {
@@ -170,7 +170,7 @@ impl Writer<'_> {
     fn items(&mut self, walk: &Walk<'_>, items: &[Value]) -> Result<(), TooComplex> {
         let mut identities = Vec::with_capacity(items.len());
         for item in items {
-            // An item without a valid key is not owned separately.
+            // A list item without valid key fields is not owned separately.
             if let Ok(identity) = typed::element(walk, item) {
                 let is_plain = match &identity {
                     Element::Key(keys) => keys.iter().all(|(_, value)| is_plain(value)),
@@ -188,7 +188,7 @@ impl Writer<'_> {
             let at = self.text.len();
             self.key(&same[0].0);
             let start = self.text.len();
-            // Items with the same key are owned as a whole.
+            // Several items with the same key are owned as a whole.
             if let [(_, only)] = same {
                 self.value(None, only, typed::element_shape(walk))?;
             }
@@ -198,7 +198,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether equal values have the same JSON.
+/// Whether values that are equal always have the same JSON text. For numbers they do not: 1 equals 1.0.
 fn is_plain(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),

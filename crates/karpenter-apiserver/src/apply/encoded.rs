@@ -161,7 +161,6 @@ pub(super) fn write(entries: &[Entry<'_>]) -> Vec<u8> {
     for entry in entries {
         let mut member = |before: &str, value: &str| {
             text.extend_from_slice(before.as_bytes());
-            // Writing JSON into a vector cannot fail.
             let _ = serde_json::to_writer(&mut text, value);
         };
         member("{\"apiVersion\":", &entry.api_version);

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 /// The identity of a manager. The same name with another operation, version or subresource is another manager.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ManagerId {
-    /// The JSON of the identity, first in the order of comparison: managers are sorted by it.
+    /// The JSON of the identity. It is the first field of the struct, because managers are sorted by it.
     key: String,
     pub(super) manager: String,
     /// Whether the operation is `Update`, not `Apply`.
@@ -77,7 +77,7 @@ pub(super) struct OwnedFields {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ManagedFields {
     pub(super) owners: BTreeMap<ManagerId, OwnedFields>,
-    /// RFC 3339 in UTC, so that the order of strings is the order of times.
+    /// The time of each manager's last change, in RFC 3339 and UTC, so that the order of strings is the order of times.
     times: BTreeMap<ManagerId, String>,
 }
 

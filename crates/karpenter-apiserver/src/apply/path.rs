@@ -11,13 +11,13 @@ use crate::field::{go_json, go_quote};
 
 pub(super) type Path = Vec<Element>;
 
-/// A step from an object or list to a field or item.
+/// One step of a field path: from an object to a field, or from a list to an item.
 #[derive(Debug, Clone)]
 pub(super) enum Element {
     Field(String),
-    /// The item of a keyed list with these keys, sorted by name.
+    /// The item of a keyed list that has these values of its key fields, sorted by field name.
     Key(Vec<(String, Value)>),
-    /// The item of a set.
+    /// The item of a set that has this value.
     Value(Value),
     Index(i64),
 }

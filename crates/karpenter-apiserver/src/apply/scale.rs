@@ -74,7 +74,7 @@ pub fn copy_owners_to_object(object: &mut Value, scale: &Value, paths: &[Replica
     put_managed_fields(object, after.encode());
 }
 
-/// `None`: an unknown version. `Some(None)`: a version without replicas.
+/// `None`: the version is unknown. `Some(None)`: the kind has no replicas in this version.
 fn path_in(paths: &[ReplicasPath], api_version: &str) -> Option<Option<Path>> {
     let found = paths.iter().find(|path| path.api_version == api_version)?;
     Some(found.path.as_ref().map(|path| path.iter().cloned().map(Element::Field).collect()))

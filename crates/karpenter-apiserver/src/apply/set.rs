@@ -92,12 +92,12 @@ impl FieldSet {
         Self { members: self.members.intersection(&other.members).cloned().collect(), children }
     }
 
-    /// Without the members of `other`. Members below a member of `other` are kept.
+    /// The members of this set that `other` does not have. Members below a member of `other` are kept.
     pub(super) fn difference(&self, other: &Self) -> Self {
         self.subtract(other, false)
     }
 
-    /// Without the members of `other` and all members below them.
+    /// The members of this set that are neither members of `other` nor below one.
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.subtract(other, true)
     }

@@ -236,7 +236,7 @@ proptest! {
         if let Ok(after) = applied_by(Some(&before), "b", &second, false, 1) {
             let back = stored(applied_by(Some(&stored(after)), "b", &empty, false, 2).unwrap());
             let (back, before) = (without_managed_fields(back), without_managed_fields(before));
-            // The order of list items may have changed.
+            // The patch back restores the items of a list, but not necessarily their order.
             prop_assert_eq!(in_order(back), in_order(before));
         }
     }

@@ -97,7 +97,7 @@ pub(super) fn element_shape<'shape>(walk: &Walk<'shape>) -> &'shape Shape {
     }
 }
 
-/// The items of a list by path element. Items without a valid one are left out.
+/// The items of a list by path element. Items without a valid path element are left out.
 fn grouped<'value>(walk: &Walk<'_>, items: &'value [Value]) -> BTreeMap<Element, Vec<&'value Value>> {
     let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in items {
@@ -530,7 +530,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value for these messages.
+/// A value as these messages print it.
 fn shown(value: &Value) -> String {
     format!("&{{{}}}", crate::patch::go_print(value))
 }

@@ -2,7 +2,7 @@
 //!
 //! Upstream: k8s.io/apimachinery/pkg/api/resource/quantity.go
 
-/// Decimal digits and a power of ten.
+/// A number in decimal: its digits and the power of ten.
 struct Number {
     negative: bool,
     digits: u128,
@@ -100,13 +100,13 @@ fn suffix_value(suffix: &str) -> Option<(Format, i32, u32)> {
         "Ei" => binary(6),
         _ => {
             let power: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Larger exponents exceed any valid quantity. The limit keeps the arithmetic within its types.
+            // Exponents beyond 100 exceed any valid quantity. The limit keeps the arithmetic within its types.
             (power.abs() <= 100).then_some((Format::Exponent, power, 0))
         }
     }
 }
 
-/// The value, rounded away from zero to an integer.
+/// The value as an integer, rounded away from zero.
 fn whole(number: &Number) -> Option<u128> {
     let power = 10u128.checked_pow(number.exponent.unsigned_abs())?;
     if number.exponent >= 0 { number.digits.checked_mul(power) } else { Some(number.digits.div_ceil(power)) }

@@ -88,7 +88,7 @@ impl Builder {
         }
     }
 
-    /// The item of a list or map. The markers of the field do not apply to it.
+    /// The shape of the items of a list or map. The markers of the field do not apply to it.
     fn element(&mut self, field_type: &FieldType) -> Shape {
         match field_type {
             FieldType::Named(id) => self.named(*id),

@@ -59,7 +59,7 @@ impl<'a> Correlation<'a> {
     }
 }
 
-/// The first item with the same values of all keys, which must be scalars.
+/// The first item whose key fields have the same values as those of `wanted`. Key values must be scalars.
 pub(crate) fn find_by_keys<'a>(elements: &'a [Value], wanted: &Value, keys: &[String]) -> Option<&'a Value> {
     let scalar = |value: &Value| !value.is_null() && !value.is_object() && !value.is_array();
     if keys.is_empty() || !keys.iter().all(|key| wanted.get(key).is_some_and(scalar)) {
@@ -84,7 +84,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The Go field path of a name.
+    /// The path of a field as Go prints it.
     fn field(&self, name: &str) -> String {
         let name = name.strip_prefix('.').unwrap_or(name);
         match (self.base.is_empty(), name.is_empty()) {
@@ -103,7 +103,7 @@ impl Walk<'_> {
         self.error(FieldErrorKind::TypeInvalid, Value::from(got), &text)
     }
 
-    /// Errors of alternatives have the field of the whole value.
+    /// An error of `anyOf`, `oneOf` or `not` is reported for the whole value, not for a field in it.
     fn alternatives_error(&self, text: &str) -> FieldError {
         let detail = format!("{} {text}", crate::field::go_quote(&self.path));
         FieldError::invalid(self.base, Value::from(""), detail)
@@ -174,8 +174,8 @@ impl Walk<'_> {
             if !text_or_list && !fits && format != wanted.name {
                 return Some(self.type_error(&wanted.name, format));
             }
-            // With a format, kube-apiserver does not check the type of strings (and, because of a bug, of lists); the
-            // format check does.
+            // If the schema has a format, kube-apiserver does not check the type of strings (and, because of a bug, of
+            // lists); only the format is checked.
             if text_or_list && !takes(JsonType::Number) && !takes(JsonType::Integer) {
                 return None;
             }
@@ -272,7 +272,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The first error only; kube-apiserver stops there.
+    /// The first violation of a string only, because kube-apiserver stops there.
     fn wrong_text(&self, schema: &Schema, text: &str) -> Option<FieldError> {
         if schema.length_min.is_some() || schema.length_max.is_some() {
             let length = text.chars().count();
@@ -307,7 +307,8 @@ impl Walk<'_> {
         };
         if let Some(factor) = schema.multiple_of {
             let fits = match whole {
-                // Integers are divided by the factor as an integer, which is zero for factors below 1.
+                // A value that is an integer is divided by `multipleOf` as an integer, which is zero for factors below
+                // 1.
                 Some(_) if (factor as i64) <= 0 => {
                     let detail = format!("factor MultipleOf declared for {} must be positive: 0", self.path);
                     findings.push(FieldError::invalid(self.field(&self.path), Value::from(0), detail));
@@ -442,7 +443,7 @@ fn wanted_types(schema: &Schema) -> String {
     if schema.int_or_string { "integer,string".into() } else { schema.type_name().into() }
 }
 
-/// Type and format of a value as Go decodes it.
+/// The type and format that Go's decoder gives a value, as the messages name them.
 fn go_type(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),

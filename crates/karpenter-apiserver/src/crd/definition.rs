@@ -64,13 +64,14 @@ impl<'a> Definition<'a> {
             .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default())
     }
 
-    /// Whether a part is equal in all versions, so that the internal representation has it at the top.
+    /// Whether a part (schema, subresources or columns) is equal in all versions, so that the internal representation
+    /// has it at the top.
     fn is_shared(&self, part: &str) -> bool {
         let first = self.versions.first().and_then(|version| version.get(part));
         self.versions.iter().all(|version| version.get(part) == first)
     }
 
-    /// All parts of this name with their paths; one if all versions share it.
+    /// The values of this part with their paths: one if all versions share it, else one per version.
     fn parts(&self, part: &str, shared_name: &str) -> Vec<(String, &'a Value)> {
         let present = |value: &&Value| !value.is_null();
         if self.is_shared(part) {

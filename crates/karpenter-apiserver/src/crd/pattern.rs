@@ -37,7 +37,7 @@ fn translate(expression: &str) -> String {
                 if rest.next_if_eq(&'^').is_some() {
                     output.push('^');
                 }
-                // A bracket at the start of a class is a literal.
+                // A bracket `]` at the start of a character class is a literal.
                 if rest.next_if_eq(&']').is_some() {
                     output.push_str("\\]");
                 }
@@ -45,7 +45,7 @@ fn translate(expression: &str) -> String {
             '[' if rest.peek() == Some(&':') => output.push('['),
             '[' => output.push_str("\\["),
             ':' if in_class && rest.peek() == Some(&']') && output.contains("[:") => {
-                // The end of a named class such as `[:alpha:]`.
+                // This is the end of a named class such as `[:alpha:]`.
                 output.push_str(":]");
                 rest.next();
             }

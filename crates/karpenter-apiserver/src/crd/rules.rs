@@ -34,7 +34,7 @@ pub(crate) struct Rule {
     pub(crate) rule: String,
     message: String,
     reason: Option<String>,
-    /// Relative to the node, without a leading dot.
+    /// The `fieldPath` of the rule, relative to the node and without a leading dot.
     field_path: String,
     optional_old_self: bool,
     /// `None` if the expression is not valid CEL; definitions with such rules are rejected.
@@ -66,7 +66,7 @@ impl Rule {
         }
     }
 
-    /// The rule in messages.
+    /// The text that identifies the rule in messages.
     fn shown(&self) -> &str {
         if self.message.is_empty() { self.rule.trim() } else { &self.message }
     }

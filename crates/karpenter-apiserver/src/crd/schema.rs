@@ -196,7 +196,7 @@ impl Schema {
         self.properties.get(name).or_else(|| self.additional_schema())
     }
 
-    /// The type in messages; empty if the schema has none.
+    /// The type as messages name it; empty if the schema has none.
     pub(crate) fn type_name(&self) -> &'static str {
         self.json_type.map_or("", JsonType::as_str)
     }

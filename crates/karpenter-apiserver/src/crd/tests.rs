@@ -149,7 +149,7 @@ fn whole_floats_are_stored_as_integers() {
     assert_eq!(object.to_string(), r#"{"a":2,"b":[1.5,-3],"c":{"d":1e+300}}"#);
 }
 
-/// The CEL evaluator would panic on such a literal.
+/// The CEL evaluator panics on message literals (`Name{field: 1}`), so definitions with such rules must be rejected.
 #[test]
 fn message_literals_in_rules_are_rejected() {
     let mut crd = definition();

@@ -61,7 +61,7 @@ pub(super) fn of(kind: &ServedKind) -> Map<String, Value> {
 
 fn list(kind: &ServedKind) -> Value {
     let mut operation = operation(kind, "list", [kind.group, kind.version, kind.list_kind]);
-    // The operation of a list names the kind of its items.
+    // For a list operation, the group, version and kind are those of the items.
     operation["x-kubernetes-group-version-kind"] = kind.group_version_kind();
     operation
 }

@@ -71,7 +71,7 @@ fn run(document: &mut Value, operation: &Map<String, Value>) -> Option<()> {
     }
 }
 
-/// The object or list that contains the last segment of a path, and that segment.
+/// Splits a path into the object or list that contains its last segment, and that segment.
 fn parent<'document>(document: &'document mut Value, path: &str) -> Option<(&'document mut Value, String)> {
     let mut parts: Vec<String> =
         path.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~")).collect();
@@ -118,7 +118,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
             Some(())
         }
         Value::Array(items) => {
-            // A negative index refers to the list after the insertion.
+            // A negative index counts from the end of the list as it is after the insertion.
             let index = index(&last, items.len() + 1)?;
             (index <= items.len()).then(|| items.insert(index, value))
         }

@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-/// Allocated by the file system and not written.
+/// Whether the bytes are all zero: the file system allocated them, but they were never written.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::wire::{Reader, Wire, text};
 use crate::builtin::{self, FieldType, TypeForm, TypeInfo};
 
-/// Deeper than any valid object. Limits the stack that a malicious body can use.
+/// The maximum nesting: deeper than any valid object. It limits the stack that a malicious body can use.
 const MAX_DEPTH: usize = 100;
 
 /// Adds the fields of a message to `object`; `None` if the message is malformed.
@@ -16,7 +16,7 @@ pub(super) fn read_struct(info: &TypeInfo, bytes: &[u8], object: &mut Map<String
     read_fields(info, &[], bytes, object, MAX_DEPTH)
 }
 
-/// `prefix`: the field numbers of the enclosing embedded structs, whose fields JSON has in the outer object.
+/// `prefix`: the field numbers of the enclosing embedded structs, whose fields are in the outer object in JSON.
 fn read_fields(
     info: &TypeInfo,
     prefix: &[u32],

@@ -148,7 +148,7 @@ impl SelectableFields {
 
     fn target(&self, name: &str) -> Result<Target, String> {
         let renamed = self.aliases.iter().find(|(asked, _)| asked == name);
-        // A field that has another name in this version is not selectable by its stored name.
+        // If a field has another name in this version, its stored name is not selectable.
         let hidden = renamed.is_none()
             && name != "spec.nodeName"
             && self.aliases.iter().any(|(_, stored)| stored == name);

@@ -39,7 +39,7 @@ impl ChangeKind {
 
 const FRAME_TAIL: &[u8] = b"}\n";
 
-/// The watch frame of `object` for an event type other than that of its write.
+/// The watch frame of `object` for a given event type, for events other than that of its write.
 pub fn frame_of(kind: ChangeKind, object: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(object.len() + 32);
     frame.extend_from_slice(kind.frame_head());
@@ -137,7 +137,7 @@ impl Entry {
             .map(|index| self.labels[index].1.as_ref())
     }
 
-    /// The entry with updated selectable fields; `None` if they did not change.
+    /// A copy of the entry with updated selectable fields; `None` if they did not change.
     pub(super) fn reindexed(&self, selectable: &SelectableFields) -> Option<Self> {
         let fields = selectable.extract(&self.value());
         (fields != self.fields).then(|| Self {
@@ -305,7 +305,6 @@ fn encode_around_revision(object: &Value, managed_fields: Option<&[u8]>) -> (Vec
 }
 
 fn write_member(text: &mut Vec<u8>, key: &str, value: &Value) {
-    // Writing JSON into a vector cannot fail.
     let _ = serde_json::to_writer(&mut *text, key);
     text.push(b':');
     let _ = serde_json::to_writer(&mut *text, value);

@@ -1,4 +1,4 @@
-//! Parses a JSON body a second time, for what decoding loses: duplicate fields and the order of fields.
+//! Parses a JSON body a second time to find what decoding loses: duplicate fields and the order of fields.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,7 +36,7 @@ enum Expected {
     Field(&'static FieldType),
     /// No schema: only duplicate fields are reported.
     Anything,
-    /// Nothing below is reported.
+    /// Neither unknown nor duplicate fields below this point are reported.
     Ignored,
 }
 

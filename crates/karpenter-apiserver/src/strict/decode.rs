@@ -1,4 +1,4 @@
-//! Values of the wrong type, with the error messages of Go's decoder.
+//! Detects values of the wrong type, and reports them with the error messages of Go's decoder.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,7 +28,8 @@ struct FieldPosition<'position> {
 impl FieldPosition<'_> {
     fn mismatch(&self, value: &Value, wanted: &str) -> String {
         let kind = match value {
-            // The message contains the number if another number would be valid.
+            // The message contains the number only if the field's type is an integer, i.e. another number would be
+            // valid.
             Value::Number(number) if matches!(wanted, "int32" | "int64") => format!("number {number}"),
             other => go_kind(other).to_string(),
         };

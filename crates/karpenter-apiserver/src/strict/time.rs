@@ -5,7 +5,8 @@ use crate::field::go_quote;
 enum Part {
     /// A literal.
     Text(&'static str),
-    /// A number of digits, the layout element, and its range with the name that error messages use.
+    /// A fixed number of digits, with the layout element, the valid range, and the name of the element in error
+    /// messages.
     Digits(usize, &'static str, Option<(u32, u32, &'static str)>),
 }
 

@@ -91,7 +91,7 @@ fn name(object: &Value) -> Value {
     Value::from(name_of(object))
 }
 
-/// The age of the object.
+/// The age of the object, from its creation time.
 fn created(object: &Value, now: Timestamp) -> Value {
     Value::from(age(object, "/metadata/creationTimestamp", now))
 }
@@ -207,7 +207,7 @@ fn selector_or_none(object: &Value, pointer: &str) -> String {
     }
 }
 
-/// Up to `limit` parts, and the number of remaining parts.
+/// Up to `limit` parts, followed by the number of parts that were left out.
 fn with_more(parts: &[String], limit: usize, separator: &str) -> String {
     let shown = parts[..parts.len().min(limit)].join(separator);
     if parts.len() > limit { format!("{shown} + {} more...", parts.len() - limit) } else { shown }

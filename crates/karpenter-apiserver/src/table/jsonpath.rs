@@ -29,7 +29,7 @@ enum Operand {
 #[derive(Debug, Clone, PartialEq)]
 struct Filter {
     left: Operand,
-    /// `None` tests whether the value exists.
+    /// The comparison of a filter; `None` tests only whether the value exists.
     comparison: Option<(&'static str, Operand)>,
 }
 

@@ -182,7 +182,7 @@ impl Call<'_> {
             )));
         };
         let expected = group_version(served_group, served_version);
-        // The path gives the defaults.
+        // The group, version and kind of the request path are the defaults.
         let value_or = |field: &str, default: &str| match fields.get(field).and_then(Value::as_str) {
             None | Some("") => default.to_string(),
             Some(text) => text.to_string(),
@@ -310,7 +310,7 @@ pub(crate) fn go_syntax_error(error: &serde_json::Error, body: &[u8]) -> String 
     format!("invalid character '{}' {context}", char::from(character))
 }
 
-/// The start of a body, for error messages.
+/// The start of a body, to be quoted in error messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };

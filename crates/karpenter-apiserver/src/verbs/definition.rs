@@ -71,8 +71,8 @@ impl Call<'_> {
         apply::record_update(Some(old), new, self.shape(), "kube-apiserver", &version, "status", self.now);
     }
 
-    /// Follows the removal of an object. The kind of a removed definition is no longer served. A terminating definition
-    /// is removed after the last object of its kind.
+    /// Does what the removal of an object entails. The kind of a removed definition is no longer served. A terminating
+    /// definition is removed after the last object of its kind.
     pub(crate) fn after_removal(&self, object: &Value) {
         if self.resource.is_definition() {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Call<'_> {
                 watch: false,
             };
             let call = self.with(resource.clone(), path);
-            // An object that is already deleted is not an error.
+            // Another request may have deleted the object already; that is not an error.
             let _ = call.delete_object(entry.key(), entry.name(), &DeleteOptions::default());
         }
     }

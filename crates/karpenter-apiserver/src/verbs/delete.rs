@@ -178,7 +178,7 @@ impl Call<'_> {
             }
             Some(seconds) if waits || seconds > 0 => self.store_terminating(entry, &old, object, options),
             Some(_) if !options.dry_run => {
-                // Stored first, so that the `DELETED` event has the deletion timestamp.
+                // The object is first stored with its deletion timestamp, so that the `DELETED` event contains it.
                 let marked = self.store_terminating(entry, &old, object, options)?;
                 match marked.written {
                     Written::Stored(entry) => self.remove(&entry, &self.load(&entry), options),
@@ -319,7 +319,7 @@ impl Call<'_> {
 }
 
 enum Grace {
-    /// The kind has no grace period, or it is over.
+    /// The object is removed at once: its kind has no grace period, or the grace period is over.
     None,
     /// The object is already terminating, and the request does not shorten the grace period.
     Pending,

@@ -48,7 +48,7 @@ impl Call<'_> {
                     },
                 };
                 if marked {
-                    // The pod was just updated with the condition, so its resource version differs from the one in the
+                    // The condition was just added to the pod, so its resource version differs from the one in the
                     // decision.
                     delete_options.resource_version = None;
                 }

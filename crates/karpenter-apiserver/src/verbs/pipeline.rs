@@ -78,7 +78,7 @@ impl From<Box<Failure>> for UpdateError {
     }
 }
 
-/// How a write is recorded in `metadata.managedFields`.
+/// How the fields of a write are recorded in `metadata.managedFields`.
 #[derive(Clone, Copy)]
 pub(crate) enum Ownership<'a> {
     /// Changed fields are recorded for this manager.
@@ -215,7 +215,7 @@ impl Call<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        // Events of both groups are one kind; errors name the core group.
+        // Core Events and those of `events.k8s.io` are one kind; errors name the core group.
         let group = if self.resource.is("events.k8s.io", "Event") { "" } else { &self.resource.group };
         Err(Box::new(Failure::invalid(group, &self.resource.kind, name, errors)))
     }

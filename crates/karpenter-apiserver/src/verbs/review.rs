@@ -13,7 +13,7 @@ use crate::status::{ApiResult, Failure};
 const USER: &str = "kubernetes-admin";
 
 impl Call<'_> {
-    /// The response, if the kind is a review.
+    /// The response if the kind is a review; `None` for all other kinds.
     pub(crate) fn review(&self) -> ApiResult<Option<Reply>> {
         let group = self.resource.group.as_str();
         if group != "authorization.k8s.io" && group != "authentication.k8s.io" {

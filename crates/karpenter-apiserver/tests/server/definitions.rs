@@ -1,4 +1,4 @@
-//! Custom resources, from the creation of the definition to its deletion.
+//! Tests of custom resources, from the creation of the definition to its deletion.
 
 use super::*;
 

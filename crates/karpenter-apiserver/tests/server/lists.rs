@@ -1,4 +1,4 @@
-//! Lists: pagination, revisions, selectors, representations.
+//! Tests of lists: pagination, revisions, selectors, representations.
 
 use super::*;
 

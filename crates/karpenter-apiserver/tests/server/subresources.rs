@@ -1,4 +1,4 @@
-//! The subresources `scale` and `eviction`, and their effect on the object.
+//! Tests of the subresources `scale` and `eviction`, and of their effect on the object.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn eviction(name: &str) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}})
 }
 
-/// If pods change continuously, an eviction can update the budget and then get a conflict on the pod.
+/// If a pod changes between the update of its PodDisruptionBudget and its deletion, only the deletion is retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eviction_of_changing_pod_charges_budget_once() {
     const EVICTIONS: usize = 40;
@@ -143,7 +143,7 @@ async fn unobserved_budget_response_has_retry_after() {
     let server = Server::new();
     budget(&server, 1).await;
     running_pod(&server, "a").await;
-    // The spec of the budget changed, and its controller has not observed the change.
+    // The spec of the PodDisruptionBudget changed, and the disruption controller has not observed the change yet.
     assert_eq!(server.merge(&format!("{BUDGETS}/budget"), json!({"spec": {"minAvailable": 2}})).await.0, 200);
     let request = Request::builder()
         .method("POST")

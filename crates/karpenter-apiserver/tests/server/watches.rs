@@ -1,4 +1,4 @@
-//! Watches: start, events, end.
+//! Tests of watches: start, events, end.
 
 use super::*;
 

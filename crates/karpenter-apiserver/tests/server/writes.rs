@@ -1,4 +1,4 @@
-//! Create, update, patch and subresources.
+//! Tests of create, update, patch and subresources.
 
 use super::*;
 

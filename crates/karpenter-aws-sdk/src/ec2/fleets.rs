@@ -104,7 +104,7 @@ fn used(response: Option<sdk::LaunchTemplateAndOverridesResponse>) -> (Option<St
 
 fn instances(instances: sdk::CreateFleetInstance) -> FleetInstances {
     let (launch_template_name, mut launched_as) = used(instances.launch_template_and_overrides);
-    // Newer responses contain the zone.
+    // Newer API versions return the zone separately; it fills in a missing zone.
     launched_as.zone = launched_as.zone.or(instances.availability_zone);
     launched_as.subnet_id = launched_as.subnet_id.or(instances.subnet_id);
     let instance_type = instances.instance_type.as_ref().map(|name| name.as_str().to_owned());

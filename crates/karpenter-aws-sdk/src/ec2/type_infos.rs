@@ -46,7 +46,7 @@ pub(super) fn type_info(info: InstanceTypeInfo) -> Option<TypeInfo> {
         ipv6_addresses_per_interface: count(network.ipv6_addresses_per_interface),
         default_network_card: count(network.default_network_card_index),
         network_cards: network_cards(network.network_cards.unwrap_or_default()),
-        // EC2 does not return these.
+        // `DescribeInstanceTypes` does not return these properties.
         network_bandwidth_mbps: None,
         vpc_limits: None,
         instance_storage: info.instance_storage_info.map(instance_storage),

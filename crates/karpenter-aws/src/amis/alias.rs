@@ -84,7 +84,7 @@ impl Alias {
         (!version.is_empty()).then(|| Self { family, version: version.to_owned() })
     }
 
-    /// The parameters to read, in a fixed order. Not all of them have to exist.
+    /// The SSM parameters to read, in a fixed order. Some of them may not exist.
     pub fn parameters(&self, kubernetes: Version) -> Result<Vec<AliasParameter>, UnsupportedAlias> {
         match self.family {
             AmiFamily::Al2 if kubernetes.minor >= AL2_ENDS_AT_MINOR => Err(UnsupportedAlias::Al2Ended),

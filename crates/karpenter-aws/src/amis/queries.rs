@@ -5,15 +5,16 @@ use karpenter_api::types::AmiSelectorTerm;
 use crate::api::ec2::ImageQuery;
 use crate::api::tag_filters;
 
-/// Without an owner in the term, only AMIs of these owners are found; public AMIs of other accounts need an owner.
+/// The owners of AMIs that a term without an owner can find. Public AMIs of other accounts are found only if the term
+/// names the owner.
 const OWNERS_WITHOUT_OWNER: [&str; 2] = ["self", "amazon"];
 
 /// The queries for all terms of a class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// All ids share one query, regardless of owner.
+    /// The ids of all terms share one query, which does not restrict the owner.
     pub ids: Vec<String>,
-    /// SSM parameters that hold one more id each.
+    /// SSM parameters of which each holds one more AMI id.
     pub parameters: Vec<String>,
     pub queries: Vec<ImageQuery>,
 }

@@ -16,13 +16,14 @@ pub struct Ami {
     pub id: String,
     pub name: String,
     pub created_at: Option<Timestamp>,
-    /// Still usable, but its owner has deprecated it.
+    /// Whether the owner has deprecated the AMI; it can still be launched.
     pub is_deprecated: bool,
     pub requirements: Requirements,
 }
 
 impl Ami {
-    /// AMIs that are not deprecated are preferred, then newer ones, then by name. EC2's creation dates have seconds.
+    /// Sort key: AMIs that are not deprecated come first, then newer ones, then by name. EC2's creation dates have a
+    /// precision of seconds.
     fn rank(&self) -> (bool, i64, &str) {
         (!self.is_deprecated, seconds(self.created_at), &self.name)
     }
@@ -65,7 +66,7 @@ pub fn select(candidates: &[Candidate], now: Timestamp) -> Vec<Ami> {
         }
     }
     let mut amis: Vec<Ami> = best.into_values().collect();
-    // AMIs of the same second are ordered by id; the sets of one AMI keep their order.
+    // AMIs that were created in the same second are ordered by id; the requirement sets of one AMI keep their order.
     amis.sort_by(|left, right| {
         let key = |ami: &Ami| Reverse(seconds(ami.created_at));
         key(left).cmp(&key(right)).then_with(|| left.id.cmp(&right.id))

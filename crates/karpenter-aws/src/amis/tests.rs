@@ -205,7 +205,7 @@ async fn every_instance_type_boots_ami_of_matching_variant() {
     for (alias, standard, arm, nvidia, nvidia_arm, neuron) in [
         ("al2023@latest", "ami-0", "ami-3", "ami-1", Some("ami-4"), "ami-2"),
         ("bottlerocket@latest", "ami-0", "ami-1", "ami-2", Some("ami-3"), "ami-0"),
-        // One AMI serves GPU and Neuron instance types; arm64 has no GPU AMI here.
+        // In this test, one AMI serves GPU and Neuron instance types, and there is no GPU AMI for arm64.
         ("al2@latest", "ami-0", "ami-1", "ami-2", None, "ami-2"),
     ] {
         let bench = Bench::new(|world| publish(world, alias));

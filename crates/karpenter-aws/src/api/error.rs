@@ -8,7 +8,7 @@ pub enum ErrorKind {
     /// `CreateFleet` referenced a launch template that does not exist.
     LaunchTemplateNotFound,
     AlreadyExists,
-    /// Insufficient capacity, quota or free addresses now.
+    /// The launch cannot be fulfilled now: insufficient capacity, quota or free addresses.
     Unfulfillable,
     /// Spot instances need a service-linked role that does not exist, and the caller may not create it.
     SpotRoleMissing,
@@ -18,7 +18,7 @@ pub enum ErrorKind {
     Unauthorized,
     /// The credentials are missing, invalid or expired.
     BadCredentials,
-    /// A dry run that is authorized.
+    /// The dry run is authorized.
     DryRunOk,
     /// A server error, or AWS is unreachable; the same call may succeed later.
     Transient,

@@ -73,7 +73,7 @@ mod tests {
     async fn only_transient_errors_are_retried() {
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
         let last = PAUSES.len() + 1;
-        // Error, number of failures before a success, expected number of calls, expected success.
+        // Columns: error, number of failures before a success, expected number of calls, expected success.
         let table = [
             ("RequestLimitExceeded", 0, 1, true),
             ("RequestLimitExceeded", 3, 4, true),

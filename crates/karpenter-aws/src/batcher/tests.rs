@@ -51,7 +51,7 @@ async fn each_key_gets_its_own_call() {
     assert_eq!(calls.lock().unwrap().len(), 2);
 }
 
-/// As when NodeClaims of many NodePools are launched alternately.
+/// The keys alternate, as when NodeClaims of many NodePools are launched.
 #[tokio::test(start_paused = true)]
 async fn request_of_another_key_keeps_the_window_open() {
     let (batcher, calls) = doubler(Windows { items_max: 100, ..WINDOWS });

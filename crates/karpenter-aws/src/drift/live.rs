@@ -101,7 +101,7 @@ impl Facts for LiveDrift {
     fn placement_group_id<'a>(&'a self, class: &'a EC2NodeClass) -> CloudFuture<'a, Option<String>> {
         async move {
             let Some(selector) = &class.spec.placement_group_selector else { return Ok(None) };
-            // If the query to EC2 fails, drift is undecided; the group does not count as deleted.
+            // If the query to EC2 fails, drift cannot be decided; the placement group does not count as deleted.
             let group = self.types.placement_groups().find(selector).await.map_err(cloud_error)?;
             Ok(group.map(|group| group.id))
         }

@@ -118,7 +118,8 @@ fn ami_is_drifted_if_instance_type_would_boot_another() {
 fn drift_reasons_are_checked_in_order() {
     let both = ["sg-1", "sg-2"];
     let drifted = |drift| Ok(Comparison::Drifted(drift));
-    // Instance, group of the NodeClaim, group of the class, whether the instance is fresh, expected result.
+    // Columns: instance, placement group of the NodeClaim, placement group of the class, whether the instance is fresh,
+    // expected result.
     let table = [
         ("same", machine(&both, Some("subnet-1"), None), None, None, false, Ok(Comparison::Same)),
         (

@@ -212,7 +212,7 @@ impl World {
             let message = format!("Launch template name already in use: {}", request.name);
             return Err(AwsError::new("InvalidLaunchTemplateName.AlreadyExistsException", message));
         }
-        // Four characters of base64 are three bytes.
+        // Four base64 characters encode three bytes; the padding can make the result two bytes too large.
         if request.data.user_data.len() / 4 * 3 > USER_DATA_BYTES_MAX + 2 {
             let message = format!("User data is limited to {USER_DATA_BYTES_MAX} bytes");
             return Err(AwsError::new("InvalidUserData.Malformed", message));
@@ -237,7 +237,7 @@ fn fits(filters: &[TagFilter], tags: &Tags) -> bool {
 /// `*` matches any text, `?` one character.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // Element n: the pattern so far matches the first n characters.
+    // Element n is true if the part of the pattern that was read so far matches the first n characters.
     let mut fits = vec![false; text.len() + 1];
     fits[0] = true;
     for wanted in pattern {

@@ -232,7 +232,7 @@ impl Sqs for FakeAws {
                 if !messages.is_empty() || tokio::time::Instant::now() >= deadline {
                     return Ok(messages);
                 }
-                // Receive once more after a message was sent or the wait timed out.
+                // Look for messages once more after a message was sent or the wait timed out.
                 let _ = tokio::time::timeout_at(deadline, came).await;
             }
         })

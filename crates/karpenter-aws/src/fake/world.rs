@@ -33,7 +33,7 @@ pub struct QueuedMessage {
     pub sent_at: Timestamp,
     pub visible_at: Timestamp,
     pub receive_count: u32,
-    /// The handle of the last receive.
+    /// The receipt handle of the latest `ReceiveMessage` that returned the message.
     pub receipt_handle: String,
 }
 
@@ -97,7 +97,7 @@ pub struct World {
     counter: u64,
 }
 
-/// The spot price as a share of the on-demand price.
+/// The fake's spot price as a share of the on-demand price.
 const SPOT_PRICE_SHARE: f64 = 0.4;
 const ADDRESSES_PER_SUBNET: i64 = 4000;
 

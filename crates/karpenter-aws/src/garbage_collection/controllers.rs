@@ -50,7 +50,7 @@ impl InstanceCollector {
         }
         tracing::info!(provider_id = instance.provider_id, "garbage collected cloudprovider instance");
         let Context { client, stores, .. } = &self.context;
-        // Without the node, its pods are rescheduled sooner.
+        // The Node is deleted too, so that its pods are rescheduled sooner.
         for node in stores.nodes.by(BY_PROVIDER_ID, &instance.provider_id) {
             if let Err(error) = writes::delete(client, &stores.nodes, &*node).await {
                 tracing::error!(%error, "failed deleting node of garbage collected instance");

@@ -10,14 +10,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-/// A NodeClaim has its provider id long before this.
+/// After this time an instance without a NodeClaim is garbage: a NodeClaim gets its provider id much sooner.
 const CLAIMED_WITHIN: Duration = Duration::from_secs(30);
 const PERIOD_FIRST: Duration = Duration::from_secs(10);
 const PERIOD: Duration = Duration::from_secs(2 * 60);
 /// The number of runs with the shorter period.
 const FREQUENT_RUNS: u64 = 20;
 
-/// The properties of an instance that matter here.
+/// The properties of an instance that garbage collection needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedInstance {
     pub provider_id: String,
@@ -50,7 +50,7 @@ mod tests {
     fn only_old_instances_without_nodeclaim_are_leaked() {
         let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
         let claimed = BTreeSet::from(["aws:///z/i-claimed".to_owned()]);
-        // Name, age in seconds, is terminating, expected.
+        // Columns: NodePool name, age in seconds, whether it is terminating, expected result.
         let table = [
             ("i-claimed", Some(600), false, false),
             ("i-lost", Some(600), false, true),

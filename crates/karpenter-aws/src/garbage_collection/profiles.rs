@@ -8,11 +8,11 @@ pub const PERIOD: Duration = Duration::from_secs(30 * 60);
 /// The names of profiles in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InUse {
-    /// From the status of classes.
+    /// Profiles in the status of node classes.
     pub by_classes: BTreeSet<String>,
-    /// From annotations of NodeClaims.
+    /// Profiles in annotations of NodeClaims.
     pub by_claims: BTreeSet<String>,
-    /// Created or used recently; an object that uses them may be about to appear.
+    /// Profiles that were created or used recently: an object that uses them may not be visible yet.
     pub protected: BTreeSet<String>,
 }
 

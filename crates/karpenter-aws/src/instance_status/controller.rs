@@ -13,7 +13,7 @@ use crate::interruption::Handler;
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Findings that were counted and have been reported in every query since.
+    /// Findings that the metric has counted already and that every query since has reported again.
     counted: BTreeSet<(String, Category)>,
     failures: u32,
     logged: String,
@@ -67,7 +67,7 @@ impl Reconcile for InstanceStatusPoller {
                     Ok(is_ours) => is_ours,
                     Err(error) => {
                         tracing::error!(instance_id, %error, "failed to handle unhealthy instance");
-                        // Continue with the next instance.
+                        // One failure does not stop the handling of the other instances.
                         failure = Some(error);
                         true
                     }

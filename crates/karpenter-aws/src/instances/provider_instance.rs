@@ -21,7 +21,7 @@ pub struct ProviderInstance {
     pub security_group_ids: Vec<String>,
     /// `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// Only for instances in reserved capacity.
+    /// Set only for instances in reserved capacity.
     pub reservation: Option<Reservation>,
     pub efa_count: i64,
     pub tenancy: String,
@@ -70,14 +70,14 @@ impl ProviderInstance {
         }
     }
 
-    /// From a `CreateFleet` response; `None` if the response has no instance id.
+    /// Converts an entry of a `CreateFleet` response; `None` if it has no instance id.
     pub(crate) fn from_fleet(bought: &FleetInstances, zone: String, now: Timestamp) -> Option<Self> {
         Some(Self {
             id: bought.instance_ids.first()?.clone(),
             instance_type: bought.instance_type.clone(),
             image_id: bought.launched_as.image_id.clone().unwrap_or_default(),
             state: InstanceState::Pending,
-            // The response has no launch time; the launch has just happened.
+            // The response has no launch time, so the current time is used.
             launched_at: Some(now),
             zone,
             subnet_id: bought.launched_as.subnet_id.clone(),

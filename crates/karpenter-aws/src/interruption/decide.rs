@@ -6,7 +6,7 @@ use super::message::Kind;
 /// How a NodeClaim is terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Termination {
-    /// Its node is drained.
+    /// The node is drained before the instance is terminated.
     Drain,
     /// The instance is impaired: it is terminated without waiting for the drain.
     Force,
@@ -90,7 +90,7 @@ pub const TERMINATING_NODE: &str = "Interruption triggered termination for the N
 /// The writes to a NodeClaim that are still needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writes {
-    /// Set the annotation with the termination deadline to now.
+    /// Whether the annotation with the termination deadline is set to now.
     pub deadline_now: bool,
     pub delete: bool,
 }
@@ -110,7 +110,8 @@ mod tests {
 
     #[test]
     fn each_message_kind_has_its_reaction() {
-        // Kind, event reason, unavailable capacity (spot offering, reservation), how the NodeClaim is terminated.
+        // Columns: kind, event reason, unavailable capacity (spot offering, reservation), how the NodeClaim is
+        // terminated.
         let drain = Some(Termination::Drain);
         let table = [
             (Kind::RebalanceRecommendation, "SpotRebalanceRecommendation", (false, false), None),

@@ -77,7 +77,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub kind: Kind,
-    /// In the order of the message, without duplicates.
+    /// The instances of the message in its order, without duplicates.
     pub instance_ids: Vec<String>,
     /// The time of the event, if the message has it.
     pub time: Option<Timestamp>,

@@ -163,7 +163,7 @@ impl InterruptionQueue {
                     instance_id, %error, messageKind = message.kind.name(),
                     "failed to handle interruption message, it will be received again"
                 );
-                // Continue with the other instances of the message.
+                // One failure does not stop the handling of the other instances of the message.
                 is_handled = false;
             }
         }

@@ -13,7 +13,7 @@ use serde_json::Value;
 #[serde(untagged)]
 pub enum MaxPods {
     Count(i32),
-    /// A string is always an expression.
+    /// A value that is a string; such a value is always an expression.
     Expression(String),
 }
 

@@ -186,7 +186,8 @@ fn reservations(values: &KubeletValues, violations: &mut Vec<String>) {
                     RESERVABLE.join(", ")
                 ));
             }
-            // Also for an expression: a leading minus makes the result negative, as no variable is negative.
+            // This applies to expressions too: a leading minus makes the result negative, because no variable is
+            // negative.
             if value.starts_with('-') {
                 violations.push(format!(
                     "spec.kubelet.{field}[{resource}]: {value:?} can't be a negative resource quantity"

@@ -39,7 +39,7 @@ impl LaunchConstraints {
         self.allows(labels::CAPACITY_TYPE, capacity_type)
     }
 
-    /// `dedicated` only if the claim does not allow `default`.
+    /// The tenancy to launch with: `dedicated` only if the claim does not allow `default`.
     pub fn tenancy(&self) -> &'static str {
         let is_only_dedicated = !self.allows(labels::AWS_INSTANCE_TENANCY, "default")
             && self.allows(labels::AWS_INSTANCE_TENANCY, "dedicated");

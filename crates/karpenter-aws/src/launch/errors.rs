@@ -18,7 +18,7 @@ use crate::api::AwsError;
 use crate::api::ec2::FleetError;
 use crate::unavailable::{Scope, UnavailableOffering};
 
-/// Substrings of an error, reason, message. The first row whose substrings all occur applies.
+/// Each row: substrings of an error, reason, message. The first row whose substrings all occur applies.
 const REASONS: [(&[&str], &str, &str); 18] = [
     (
         &["AuthFailure.ServiceLinkedRoleCreationNotPermitted"],
@@ -83,7 +83,7 @@ const REASONS: [(&[&str], &str, &str); 18] = [
         "InsufficientFreeAddressesInSubnet",
         "There are not enough free IP addresses to launch an instance in this subnet",
     ),
-    // Not upstream's: without these rows, invalid credentials would be reported as a failed launch.
+    // Upstream does not have these rows. Without them, invalid credentials would be reported as a failed launch.
     (&["ExpiredToken"], "Unauthorized", "The credentials that Karpenter uses have expired"),
     (&["RequestExpired"], "Unauthorized", "The credentials that Karpenter uses have expired"),
     (&["InvalidClientTokenId"], "Unauthorized", "AWS does not know the credentials that Karpenter uses"),
@@ -91,7 +91,7 @@ const REASONS: [(&[&str], &str, &str); 18] = [
 
 const NOT_ALLOWED: [&str; 3] = ["UnauthorizedOperation", "AccessDenied", "AuthFailure"];
 
-/// Reason and message of an authorization error, by a substring of the error.
+/// Each row: a substring of an authorization error, reason, message.
 const PERMISSIONS: [(&str, &str, &str); 3] = [
     (
         "with an explicit deny in a permissions boundary",
@@ -157,7 +157,7 @@ fn text(error: &AwsError) -> String {
 /// Something that later launches must not use for a while, because of an error of a fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailability {
-    /// No capacity for the offering; with EC2's error code.
+    /// The offering has no capacity; the string is EC2's error code.
     Offering(UnavailableOffering, String),
     /// The subnet has no free IP addresses.
     Subnet(String),

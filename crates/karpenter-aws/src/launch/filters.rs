@@ -1,5 +1,6 @@
 //! Selects the instance types and offerings of a `CreateFleet` request: those compatible with the NodeClaim, without
-//! combinations that one fleet cannot have and without types that only make sense when requested.
+//! combinations that one fleet cannot have, and without types (bare metal, accelerators) that are launched only if
+//! nothing else is left.
 //!
 //! The order of the filters is upstream's, because each works on the result of the one before. This module makes no AWS
 //! calls and changes no type or offering: candidates borrow from the resolved types.
@@ -301,7 +302,7 @@ impl Reservation {
     }
 }
 
-/// By price, then by name.
+/// Orders candidates by price, then by name.
 fn by_price(one: &Candidate<'_>, two: &Candidate<'_>) -> Ordering {
     one.cheapest()
         .total_cmp(&two.cheapest())

@@ -23,7 +23,7 @@ use crate::subnets::LaunchSubnet;
 pub struct ReadyTemplate<'a> {
     pub name: String,
     pub image_id: String,
-    /// With only the offerings that the launch may use.
+    /// Candidates with only those offerings that the launch may use.
     pub candidates: Vec<Candidate<'a>>,
 }
 
@@ -38,7 +38,7 @@ pub struct FleetTerms<'a> {
     pub tags: &'a Tags,
 }
 
-/// `None` if no offering has a subnet.
+/// The request; `None` if no offering has a subnet.
 pub fn fleet(
     templates: &[ReadyTemplate<'_>],
     subnets: &BTreeMap<String, LaunchSubnet>,
@@ -102,7 +102,7 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
                 instance_type: candidate.instance_type.name.to_string(),
                 subnet_id: Some(subnet.id.clone()),
                 image_id: Some(template.image_id.clone()),
-                // EC2 repeats the zone in errors, so that the subnet need not be looked up.
+                // EC2 includes the zone in its errors, so that the zone need not be derived from the subnet.
                 zone: Some(subnet.zone.clone()),
                 priority: Some(offering.instance_price()),
             });
@@ -111,7 +111,7 @@ fn overrides(template: &ReadyTemplate<'_>, subnets: &BTreeMap<String, LaunchSubn
     overrides
 }
 
-/// Requests are batched if they are equal in every field.
+/// The key for batching: requests are batched if they are equal in every field.
 pub(super) fn batch_key(request: &CreateFleet) -> String {
     format!("{request:?}")
 }

@@ -16,9 +16,9 @@ const SIZE_BUCKETS: [f64; 34] = [
 /// Clones count into the same series.
 #[derive(Debug, Clone)]
 pub struct LaunchMetrics {
-    /// By zone, zone id, capacity type and reason; one per fleet error.
+    /// Labels: zone, zone id, capacity type and reason. Counts one failure per fleet error.
     pub launch_failures: IntCounterVec,
-    /// By zone and zone id.
+    /// Labels: zone and zone id.
     pub termination_failures: IntCounterVec,
     pub batch_time: HistogramVec,
     pub batch_size: HistogramVec,

@@ -52,7 +52,7 @@ pub fn template_data(input: &TemplateInput<'_>) -> LaunchTemplateData {
         image_id: input.image_id.to_owned(),
         user_data: input.user_data.clone(),
         instance_profile_name: status.and_then(|status| status.instance_profile.clone()),
-        // The network interfaces, of which there is at least one, have the security groups.
+        // There is at least one network interface, and each interface lists the security groups itself.
         security_group_ids: Vec::new(),
         network_interfaces: network_interfaces(input),
         block_device_mappings: block_device_mappings(spec, input.family),
@@ -136,7 +136,7 @@ fn network_interfaces(input: &TemplateInput<'_>) -> Vec<NetworkInterfaceSpec> {
     }
     if input.efa_count > 0 {
         let cards = 0..i32::try_from(input.efa_count).unwrap_or(i32::MAX);
-        // The first card's interface is the primary one, so that only it may get a public address.
+        // Only the interface of the first network card is the primary one, so only it may get a public address.
         let interfaces = cards.map(|card| NetworkInterfaceSpec {
             network_card_index: Some(card),
             device_index: i32::from(card != 0),

@@ -22,7 +22,7 @@ pub struct TemplateGroup<'a> {
     pub kubelet: Kubelet,
     pub efa_count: i64,
     pub reservation: Option<Reservation>,
-    /// In the order of the input.
+    /// The candidates in the order of the input.
     pub candidates: Vec<Candidate<'a>>,
 }
 

@@ -17,7 +17,7 @@ pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
 pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
 pub const READY: &str = "Ready";
 
-/// In upstream's order, the root condition last.
+/// All condition types in upstream's order; the root condition is the last.
 pub(crate) const ALL: [&str; 8] = [
     AMIS_READY,
     CAPACITY_RESERVATIONS_READY,
@@ -137,7 +137,7 @@ mod tests {
     fn true_condition_of_same_generation_stays_true_when_check_fails() {
         let not_checked = || NewStatus::NotChecked { reason: "Failed", message: "no answer".to_owned() };
         let bad = NewStatus::False { reason: "NotFound", message: "none".to_owned() };
-        // status before, its generation, new status, expected condition
+        // Columns: status before, its generation, new status, expected condition.
         let table = [
             (None, 2, not_checked(), ("Unknown", "Failed", "no answer")),
             (Some(ConditionStatus::True), 2, not_checked(), ("True", "SubnetsReady", "no answer")),

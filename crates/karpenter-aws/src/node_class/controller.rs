@@ -34,7 +34,7 @@ use crate::profiles::{ProfileError, Profiles};
 use crate::security_groups::SecurityGroups;
 use crate::subnets::Subnets;
 
-/// Event reason: instance profiles or launch templates of a deleted class could not be deleted.
+/// Event reason if instance profiles or launch templates of a deleted class could not be deleted.
 const CLEAN_UP_FAILED: &str = "CleanUpFailed";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,7 +85,8 @@ impl NodeClassStatus {
         });
         let to = queue.clone();
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
-            // A terminating class waits for the deletion of its last claim.
+            // A terminating class is finalized after its last NodeClaim is deleted, so every such deletion triggers a
+            // reconcile.
             if change.is_deleted() {
                 to.add(ObjectKey::new("", change.object().spec.node_class_ref.name.as_str()));
             }
@@ -114,7 +115,7 @@ impl NodeClassStatus {
             profile,
         };
         let mut drafted = class.clone();
-        // Caches keyed by resource version must not mistake the draft for the stored object.
+        // The resource version is removed, because caches keyed by it must not mistake the draft for the stored object.
         drafted.metadata.resource_version = None;
         let mut status = drafted.status.take().unwrap_or_default();
         let mut results = decide(class, observed, &mut status, self.context.clock.now());

@@ -20,7 +20,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 /// The AWS answers for a class.
 pub(crate) struct Observed<'a> {
     pub(crate) images: Result<Vec<AmiStatus>, ImagesError>,
-    /// `None` if the feature gate ReservedCapacity is off.
+    /// The capacity reservations; `None` if the feature gate ReservedCapacity is off.
     pub(crate) reservations: Option<Result<Vec<CapacityReservationStatus>, AwsError>>,
     pub(crate) placement_group: Result<Option<PlacementGroup>, AwsError>,
     pub(crate) subnets: Result<&'a [Subnet], AwsError>,

@@ -1,5 +1,5 @@
 //! Finalization of a class: it waits until its NodeClaims are gone; then its instance profiles and launch templates are
-//! deleted. Here are the finalizer lists and messages; the controller makes the calls.
+//! deleted. This file computes the finalizer lists and messages; the controller makes the calls.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) const WAITING_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// How many claims the event names.
 const NAMES_MAX: usize = 5;
 
-/// Upstream's message, with the first claims by name.
+/// The message of the event for a class that is still in use, as in upstream; it names the first claims.
 pub(crate) fn waiting_message(claims: &[String]) -> String {
     let named = claims.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
     let others = claims.len().saturating_sub(NAMES_MAX);

@@ -20,7 +20,7 @@ pub(crate) fn requirements(written: &[WrittenRequirement]) -> Requirements {
     read.collect()
 }
 
-/// `None` if no AMI is compatible with the instance type.
+/// The first compatible AMI; `None` if no AMI is compatible with the instance type.
 pub fn image_of_type<'a>(of_type: &Requirements, images: &'a [AmiStatus]) -> Option<&'a AmiStatus> {
     images.iter().find(|image| of_type.compatible(&requirements(&image.requirements), &WELL_KNOWN).is_ok())
 }

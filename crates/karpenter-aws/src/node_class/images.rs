@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(5 * 60);
 /// How often AMIs are resolved again while none match: EC2 sends no notification when tags change.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
-/// The result, and the list for the status; `None` keeps the list of the status.
+/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
 pub(crate) fn evaluate(
     answer: Result<Vec<AmiStatus>, ImagesError>,
 ) -> (ConditionResult, Option<Vec<AmiStatus>>) {

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(5 * 60);
 /// How often security groups are resolved again while none match.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(60);
 
-/// The result, and the list for the status; `None` keeps the list of the status.
+/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
 pub(crate) fn evaluate(
     answer: Result<&[SecurityGroup], AwsError>,
 ) -> (ConditionResult, Option<Vec<SecurityGroupStatus>>) {

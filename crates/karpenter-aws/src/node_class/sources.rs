@@ -58,10 +58,12 @@ pub trait Sources: Send + Sync + 'static {
     /// The service CIDR of the cluster.
     fn cluster_cidr(&self) -> AwsFuture<'_, String>;
 
-    /// What is wrong with `spec.kubelet`, including expressions that are not allowed or do not compile.
+    /// The error in `spec.kubelet`, including expressions that are not allowed or do not compile; `None` if there is
+    /// none.
     fn kubelet_problem(&self, class: &EC2NodeClass) -> Option<KubeletProblem>;
 
-    /// What is wrong when the expressions of `spec.kubelet` are evaluated for the discovered instance types.
+    /// The error of evaluating the expressions of `spec.kubelet` for the discovered instance types; `None` if there is
+    /// none.
     fn expression_problem<'a>(
         &'a self,
         class: &'a EC2NodeClass,

@@ -16,7 +16,7 @@ const RESOLUTION_FAILED: &str = "SubnetsResolutionFailed";
 /// How often subnets are resolved again.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The result, and the list for the status; `None` keeps the list of the status.
+/// The result of the condition, and the new list for the status; `None` keeps the list of the status.
 pub(crate) fn evaluate(answer: Result<&[Subnet], AwsError>) -> (ConditionResult, Option<Vec<SubnetStatus>>) {
     match answer {
         Ok([]) => {

@@ -88,12 +88,12 @@ pub(crate) fn of_dependencies(set: &ConditionSet<'_>) -> Option<ConditionResult>
     } else {
         return None;
     };
-    // No failure here: the conditions it depends on log theirs.
+    // This is not logged as a failure: the conditions that it depends on log theirs.
     let recheck = Recheck::After(PERIOD);
     Some(ConditionResult { condition: VALIDATION_SUCCEEDED, new_status, recheck, failure: None })
 }
 
-/// `None` if the expressions are valid for all discovered instance types.
+/// The result for invalid expressions; `None` if the expressions are valid for all discovered instance types.
 pub(crate) fn of_expressions(
     answer: Result<Option<KubeletProblem>, TypesNotDiscovered>,
 ) -> Option<ConditionResult> {
@@ -112,7 +112,7 @@ pub(crate) fn of_tags(error: &RestrictedTags) -> ConditionResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Passed,
-    /// EC2 would reject the launch until the class or the permissions change.
+    /// EC2 rejects the launch until the class or the permissions change.
     Refused {
         reason: &'static str,
         message: String,

@@ -203,7 +203,7 @@ fn instance_profiles(target: &Target) -> Vec<Statement> {
             id: "AllowScopedInstanceProfileTagActions",
             actions: vec!["iam:TagInstanceProfile"],
             resources: profiles(),
-            // Otherwise the controller could take over a foreign instance profile by tagging it.
+            // Without this condition, the controller could tag any instance profile and then delete it.
             conditions: [of("RequestTag"), of_tagged()].concat(),
         },
         Statement {

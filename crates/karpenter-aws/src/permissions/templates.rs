@@ -22,7 +22,7 @@ const NODE_POLICIES: [&str; 4] = [
     "AmazonSSMManagedInstanceCore",
 ];
 
-/// Spot needs a service-linked role in the account. Creating it fails if it exists already.
+/// The service whose service-linked role spot instances need. Creating the role fails if the account has it already.
 const SPOT_SERVICE: &str = "spot.amazonaws.com";
 const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 const SPOT_ROLE_HELP: &str =

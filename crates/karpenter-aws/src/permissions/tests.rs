@@ -83,7 +83,7 @@ fn iam(resource: &str) -> String {
     format!("arn:aws:iam::111122223333:{resource}")
 }
 
-/// The authorization requests of a launch: for every resource it uses and every resource it creates.
+/// The authorization requests of a launch: one for every resource that it uses or creates.
 fn launch(action: &'static str, made: &[&str]) -> Vec<Request> {
     let used = ["image/ami-1", "snapshot/snap-1", "security-group/sg-1", "subnet/subnet-1"];
     let also = ["capacity-reservation/cr-1", "placement-group/pg"];
@@ -138,7 +138,7 @@ fn requests(call: &Call) -> Vec<Request> {
         "ec2:RunInstances" => launch("ec2:RunInstances", &machine),
         "ec2:CreateLaunchTemplate" => {
             let template = ec2("launch-template/lt-1");
-            // The validation of a node class uses a launch template without a NodePool.
+            // The validation of a node class uses a launch template that belongs to no NodePool.
             let of_nobody = [OWNED, NAMED, (POOL.0, ""), CLASS];
             vec![
                 Request::new("ec2:CreateLaunchTemplate", &template).tagged("RequestTag", &of_nobody),
@@ -221,7 +221,7 @@ fn policies_deny_changes_to_foreign_resources() {
         Request::new("ec2:RunInstances", &ec2("launch-template/lt-1")).tagged("ResourceTag", &[theirs, POOL]),
         Request::new("ec2:DeleteLaunchTemplate", &ec2("launch-template/lt-1"))
             .tagged("ResourceTag", &[theirs, POOL]),
-        // Tags of existing instances: only the three keys, and never the name of another cluster.
+        // The controller may set only the three tag keys on existing instances, and never the name of another cluster.
         Request::new("ec2:CreateTags", &instance)
             .tagged("ResourceTag", &[OWNED, POOL])
             .with("aws:TagKeys", &["kubernetes.io/cluster/other"]),
@@ -242,7 +242,7 @@ fn policies_deny_changes_to_foreign_resources() {
             .tagged("ResourceTag", &[theirs, REGION, CLASS]),
         Request::new("iam:CreateInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, CLASS]),
-        // A foreign instance profile cannot be taken over.
+        // An instance profile of another cluster must not become the controller's by tagging it.
         Request::new("iam:TagInstanceProfile", &iam("instance-profile/x"))
             .tagged("RequestTag", &[OWNED, NAMED, REGION, CLASS]),
         Request::new("eks:DescribeCluster", "arn:aws:eks:us-west-2:111122223333:cluster/other"),
@@ -408,7 +408,7 @@ fn spot_service_linked_role_is_created_only_on_request() {
     assert!(look.is_some() && look < make, "{script}");
 }
 
-/// With template variables for account, region and partition.
+/// The resources in an account whose id, region and partition are template variables.
 fn left_open() -> Target {
     Target {
         options: ResourceOptions::of("${cluster}"),

@@ -184,8 +184,6 @@ impl Runner {
         self.queue.next_due().into_iter().chain(volumes).min()
     }
 
-    // ---- changes of the cluster
-
     fn apply(&mut self, update: Update) {
         macro_rules! follow {
             ($change:expr, $apply:ident, $remove:ident, key) => {
@@ -425,7 +423,7 @@ impl Runner {
         self.push(pod, Write::Status(StatusChange { unscheduled, nomination: Some(None) }));
     }
 
-    /// Removes nominations of pods with lower priority from the node.
+    /// Removes nominations to the node of pods with lower priority than this pod.
     fn remove_nominations(&mut self, pod: &PodInfo, node: &str) {
         let lower: Vec<Arc<PodInfo>> = self
             .snapshot
@@ -503,7 +501,7 @@ impl Runner {
     fn start_writes(&mut self) {
         while self.running.len() < self.settings.writes_at_once.max(1) {
             let Some(key) = self.startable.pop_front() else { return };
-            // The write stays at the head of its lane, as a marker, until it is finished.
+            // The write stays at the head of the pod's queue, as a marker, until it is finished.
             let Some((uid, write)) = self.lanes.get_mut(&*key).and_then(|lane| lane.front_mut()) else {
                 continue;
             };
@@ -545,7 +543,7 @@ impl Runner {
                 self.binding_failed(&key, format!("running PreBind plugin \"VolumeBinding\": {error}"));
             }
             (Step::Bind, Err(error)) => {
-                // If the pod is gone, its watch event reports that.
+                // If the pod was deleted, its watch event reports that.
                 let message = match &error {
                     kube::Error::Api(status) => status.message.clone(),
                     other => other.to_string(),

@@ -55,7 +55,7 @@ fn totals(cycle: &Cycle<'_>, feasible: &[NodeIndex]) -> Vec<i64> {
     totals
 }
 
-/// Normalizes so that the largest value gets the highest score, or with `reverse` the lowest.
+/// Scales scores so that the largest value becomes the highest score, or with `reverse` the lowest.
 fn scaled(mut scores: Vec<i64>, reverse: bool) -> Vec<i64> {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in &mut scores {
@@ -108,7 +108,7 @@ fn balanced(pod: &PodInfo, facts: &NodeFacts, load: &Load) -> i64 {
     ((1.0 - deviation) * SCORE_MAX as f64) as i64
 }
 
-/// The default constraints for pods of a service or workload without constraints of their own.
+/// The default constraints for pods that belong to a Service or workload and have no constraints of their own.
 pub(super) fn default_spread(snapshot: &Snapshot, pod: &PodInfo) -> Vec<SpreadConstraint> {
     if pod.has_spread() {
         return Vec::new();

@@ -22,7 +22,7 @@ fn texts<S: AsRef<str>>(values: impl IntoIterator<Item = S>) -> BTreeSet<Arc<str
     values.into_iter().map(|value| Arc::from(value.as_ref())).collect()
 }
 
-/// `None` selects nothing: the selector is absent or invalid.
+/// Parses a label selector. `None` selects nothing: the selector is absent or invalid.
 pub(super) fn label_selector(selector: Option<&meta::LabelSelector>) -> Option<LabelSelector> {
     let selector = selector?;
     let mut parsed = LabelSelector::everything();
@@ -109,7 +109,7 @@ pub(super) struct NodeTerm {
 }
 
 impl NodeTerm {
-    /// `None` if the term is empty, which counts as absent.
+    /// Parses a term; `None` if it is empty, which counts as absent.
     pub(super) fn parse(term: &core::NodeSelectorTerm) -> Option<Self> {
         let expressions = term.match_expressions.as_deref().unwrap_or_default();
         let fields = term.match_fields.as_deref().unwrap_or_default();

@@ -29,10 +29,10 @@ pub type PodKey = Arc<ObjectKey>;
 
 #[derive(Debug, Default)]
 pub(super) struct NodeEntry {
-    /// `None` if pods are bound to the node but the Node object does not exist.
+    /// The fields of the Node; `None` if pods are bound to the node, but the Node object does not exist.
     pub(super) facts: Option<NodeFacts>,
     pub(super) load: Load,
-    /// Changes with every change of the facts; never zero.
+    /// Incremented with every change of the Node's fields; never zero.
     pub(super) version: u64,
 }
 
@@ -229,7 +229,8 @@ impl Snapshot {
             self.put_on_node(&new);
             self.set_nomination(&key, None);
         } else {
-            // A nomination that is not written yet is kept while the object has none.
+            // If the scheduler has nominated a node and not written it yet, the nomination is kept until the object has
+            // one.
             let was_said = old.as_ref().is_some_and(|old| old.nominated_node.is_some());
             if new.nominated_node.is_some() || was_said {
                 self.set_nomination(&key, new.nominated_node.clone());
@@ -272,7 +273,7 @@ impl Snapshot {
         for term in &pod.required_anti_affinity {
             self.anti_affinity.change(term, index, 1, added);
         }
-        // Required affinity of an existing pod also scores, with hardPodAffinityWeight, which is 1.
+        // Required affinity of an existing pod also counts in the score, with `hardPodAffinityWeight`, which is 1.
         for term in &pod.required_affinity {
             self.scored_affinity.change(term, index, 1, added);
         }
@@ -336,7 +337,7 @@ impl Snapshot {
 
     // ---- nominations
 
-    /// Sets or removes the nominated node of a pending pod.
+    /// Sets or removes the nomination of a pending pod.
     pub fn set_nomination(&mut self, key: &PodKey, node: Option<Arc<str>>) {
         if let Some(before) = self.nominated_nodes.remove(&**key)
             && let Some(pods) = self.nominated_pods.get_mut(&before)
@@ -442,7 +443,7 @@ impl Snapshot {
         }
     }
 
-    /// Drivers and volumes that are attached to a node, by any pod.
+    /// The volumes that any pod has attached to a node, each with its driver.
     pub(super) fn attached_to(&self, node: &str) -> impl Iterator<Item = (&Arc<str>, &Arc<Volume>)> {
         let names = self.attachments_by_node.get(node).into_iter().flatten();
         names.filter_map(|name| {

@@ -140,7 +140,8 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// The next change that has arrived, by kind in a fixed order: kinds that pods refer to come before pods.
+    /// The next change that is already available. Changes are returned by kind in a fixed order: kinds that pods refer
+    /// to come before pods.
     pub(super) fn arrived(&mut self) -> Option<Update> {
         macro_rules! first {
             ($($feed:ident => $update:ident),*) => {

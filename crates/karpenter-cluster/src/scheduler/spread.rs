@@ -43,7 +43,7 @@ fn has_all_keys(constraints: &[SpreadConstraint], node: &NodeFacts) -> bool {
 }
 
 impl SpreadState {
-    /// `None` if the pod has no such constraints.
+    /// Counts matching pods before nodes are filtered; `None` if the pod has no hard topology spread constraints.
     pub(super) fn prepare(snapshot: &Snapshot, pod: &PodInfo, verdicts: &[Verdict]) -> Option<Self> {
         if pod.hard_spread.is_empty() {
             return None;
@@ -144,7 +144,7 @@ impl Counted {
         Self { counts, domains, fewest, second_fewest, selects_itself: selects_itself.into() }
     }
 
-    /// The fewest pods of any domain if `domain` has `here`.
+    /// The number of pods in the domain with the fewest, if `domain` has `here` pods.
     fn fewest_with(&self, domain: Domain, here: Option<i64>, min_domains: i64) -> i64 {
         if self.domains < min_domains {
             return 0;

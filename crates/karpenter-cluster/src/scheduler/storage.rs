@@ -98,7 +98,7 @@ pub(super) struct Volume {
     pub(super) capacity: Quantity,
     available: bool,
     deleting: bool,
-    /// Namespace, name and uid.
+    /// Namespace, name and uid of the claim that the volume is reserved for.
     claim: Option<(String, String, String)>,
     node_terms: Option<Vec<NodeTerm>>,
     access_modes: BTreeSet<String>,
@@ -180,7 +180,7 @@ impl VolumeZone {
 }
 
 /// The smallest volume that satisfies the claim on a node with these labels; a volume that is reserved for the claim is
-/// preferred. `taken` has volumes that are already chosen.
+/// preferred. Volumes in `taken` are already chosen and are skipped.
 pub(super) fn matching_volume<'a>(
     claim: &Claim,
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
@@ -222,9 +222,10 @@ pub(super) fn matching_volume<'a>(
 #[derive(Debug, Clone)]
 pub(super) struct StorageClass {
     pub(super) provisioner: Arc<str>,
-    /// `None` if the class has no volumeBindingMode.
+    /// Whether volumes are bound when a pod uses them (`WaitForFirstConsumer`); `None` if the class has no
+    /// `volumeBindingMode`.
     pub(super) waits_for_consumer: Option<bool>,
-    /// Alternatives; within one, every key must have one of the values.
+    /// The allowed topologies, which are alternatives; within one, every key must have one of the values.
     allowed: Vec<Vec<(Arc<str>, BTreeSet<String>)>>,
 }
 

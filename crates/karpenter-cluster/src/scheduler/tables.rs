@@ -37,7 +37,8 @@ impl<K, V> Default for RecentTables<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> RecentTables<K, V> {
-    /// Marks the table as used, builds it if it is missing, and drops others if there are too many.
+    /// Marks the table as used, builds it if it is missing, and drops the least recently used tables if there are too
+    /// many.
     pub(super) fn ensure(&mut self, key: &K, nodes: usize, make: impl FnOnce() -> V) -> &mut V {
         self.clock += 1;
         let clock = self.clock;
@@ -115,7 +116,7 @@ impl PodQuery {
         Self { terms: vec![(namespaces, selector.clone())], without_deleting: true }
     }
 
-    /// `None` if no pod can match.
+    /// The query for pods that match all affinity terms; `None` if no pod can match.
     pub(super) fn affinity<'a>(
         terms: impl Iterator<Item = &'a AffinityTerm>,
         namespaces: &NamespaceLabels,

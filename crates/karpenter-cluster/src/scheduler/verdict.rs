@@ -46,7 +46,7 @@ pub(super) type Reason = Cow<'static, str>;
 /// Why a pod does not fit on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rejection {
-    /// `None` if no plugin rejected it.
+    /// The plugin that rejected the node; `None` if no plugin did.
     pub(super) plugin: Option<Plugin>,
     /// Whether preemption on the node could help.
     pub(super) resolvable: bool,
@@ -80,9 +80,9 @@ pub struct Failure {
 /// The decision for a pending pod.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Bind it to the node, after these volumes are bound or provisioned.
+    /// The pod can be bound to the node after these volumes are bound or provisioned.
     Bind { node: Arc<str>, volumes: VolumePlan },
-    /// It fits on the node once the victims are gone; it is nominated to the node until then.
+    /// The pod fits on the node once the victims are deleted; it is nominated to the node until then.
     Nominate { node: Arc<str>, victims: Vec<PodKey>, failure: Failure },
     /// No node is feasible.
     Unschedulable {
@@ -90,7 +90,7 @@ pub enum Decision {
         /// Whether the pod's nomination is removed.
         gives_up_nomination: bool,
     },
-    /// The objects are inconsistent; the pod is retried later.
+    /// The objects that the pod refers to are inconsistent; the pod is retried later.
     Failed { message: String },
 }
 

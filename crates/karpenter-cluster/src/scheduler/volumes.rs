@@ -230,7 +230,7 @@ impl VolumeState {
         }
         let plan = self.plan(snapshot, node);
         if plan.is_none() {
-            // The order of reasons: conflicts of bound volumes, of unbound ones, missing volumes.
+            // Reasons are sorted: conflicts of bound volumes, then conflicts of unbound volumes, then missing volumes.
             let position = reasons.iter().filter(|reason| reason.contains("node affinity")).count();
             reasons.insert(position, "node(s) didn't find available persistent volumes to bind");
         }

@@ -62,7 +62,7 @@ pub(super) struct Writer {
     pub(super) name: Arc<str>,
 }
 
-/// Whether the object is gone, so that the write is not needed.
+/// Whether the error means that the object does not exist any more, so that the write is not needed.
 pub(super) fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -81,7 +81,7 @@ impl Writer {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Writes nothing if the status has the values already.
+    /// Patches the status, unless it has the values already.
     async fn write_status(&self, key: &ObjectKey, change: StatusChange) -> kube::Result<()> {
         let Some(pod) = self.sources.pods.get_key(key) else { return Ok(()) };
         let mut status = serde_json::Map::new();
@@ -225,7 +225,7 @@ impl Writer {
         let patch =
             Patch::Merge(json!({"series": {"count": count, "lastObservedTime": self.clock.micro_time()}}));
         let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
-        // The event may have expired; that is ignored.
+        // The event may have expired; then the patch fails, and the error is ignored.
         let _ = events.patch(name, &PatchParams::default(), &patch).await;
     }
 }

@@ -25,7 +25,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::OnceCell;
 
-/// Protobuf preferred, JSON accepted.
+/// The `Accept` header: protobuf is preferred, JSON is accepted.
 const PROTOBUF_OR_JSON: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -34,7 +34,7 @@ const ONLY_PROTOBUF: HeaderValue = HeaderValue::from_static(PROTOBUF);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Each message of a watch is preceded by its length.
 const LENGTH_BYTES: usize = 4;
-/// More than the API server stores per object.
+/// The maximum size of a message; larger than any object that the API server stores.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 type AnyBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Error>;
@@ -119,7 +119,7 @@ async fn listed(
     }
     let answer = client.send(list).await?;
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    // Errors are taken from the watch itself.
+    // If the list fails, the watch is sent as requested, and its error is returned.
     if !answer.status().is_success() || !kind.starts_with(PROTOBUF) {
         return Ok(None);
     }

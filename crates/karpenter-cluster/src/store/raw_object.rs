@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn raw_events_and_lists_deserialize_to_the_kind() {
-        // In the order of API servers.
+        // The event type comes before the object, as API servers send it.
         let line = format!(r#"{{"type": "ADDED", "object": {}}}"#, node("7"));
         let Ok(WatchEvent::Added(raw)) = serde_json::from_str::<WatchEvent<RawObject>>(&line) else {
             panic!("{line}")

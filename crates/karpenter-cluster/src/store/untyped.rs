@@ -11,7 +11,7 @@ use super::ObjectKey;
 /// An object of any kind.
 pub(super) type AnyObject = Arc<dyn Any + Send + Sync>;
 
-/// Downcasts to the kind.
+/// Converts a type-erased object to its kind; `None` if it is of another kind.
 pub(super) fn typed<K: Send + Sync + 'static>(kept: &AnyObject) -> Option<Arc<K>> {
     kept.clone().downcast().ok()
 }

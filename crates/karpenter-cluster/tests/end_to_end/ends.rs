@@ -1,4 +1,4 @@
-//! Deletion of objects: garbage collection and namespaces.
+//! Tests of deletion: garbage collection of dependents, and namespaces.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
@@ -113,7 +113,7 @@ async fn garbage_collection_includes_custom_resources() {
     child.metadata.owner_references = serde_json::from_value(owner.clone()).ok();
     widgets.create(&PostParams::default(), &child).await.expect("created");
     world.create::<ConfigMap>(json!({"metadata": {"name": "settings", "ownerReferences": owner}})).await;
-    // Long enough for the garbage collector to process all of them.
+    // One minute is long enough for the garbage collector to process all of them.
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     assert!(widgets.get_opt("child").await.expect("an answer").is_some());
     widgets.delete("parent", &DeleteParams::background()).await.expect("deleted");
@@ -123,7 +123,7 @@ async fn garbage_collection_includes_custom_resources() {
         (child, settings)
     };
     world.until("all gone", look, |left| *left == (false, false)).await;
-    // A reference to an owner that never existed.
+    // The owner reference points to an object that never existed.
     let lost = json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "ghost", "uid": "no-such"}]);
     world.create::<ConfigMap>(json!({"metadata": {"name": "lost", "ownerReferences": lost}})).await;
     let look = async || world.api::<ConfigMap>().get_opt("lost").await.expect("an answer");

@@ -1,4 +1,4 @@
-//! The control plane on the embedded API server with a paused clock, as a user sees it through the API.
+//! The control plane on the embedded API server with a paused clock, tested through the API as a user sees it.
 
 mod ends;
 mod nodes;

@@ -1,4 +1,4 @@
-//! Nodes that are created, fail and are deleted, and their pods.
+//! Tests of nodes that are created, fail and are deleted, and of their pods.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn pods_are_evicted_from_unreachable_node() {
     // The default toleration for unreachable nodes is five minutes.
     let moved = world.clock.now().as_second() - created.as_second();
     assert!((noticed + 295..=noticed + 310).contains(&moved), "replaced after {moved} s");
-    // Without a kubelet the old pods stay terminating until the node is gone.
+    // Without a kubelet, the old pods remain terminating until the node is deleted.
     assert_eq!(pods().await.len(), 4);
     world.all::<Node>().delete("doomed", &DeleteParams::default()).await.expect("deleted");
     world.until("pods of the deleted node are collected", pods, |pods| pods.len() == 2).await;

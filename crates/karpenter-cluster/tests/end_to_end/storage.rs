@@ -1,4 +1,4 @@
-//! StatefulSets and their volumes.
+//! Tests of StatefulSets and their volumes.
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};

@@ -220,7 +220,7 @@ async fn cron_job_creates_jobs_on_schedule() {
     let created = world.clock.now();
     tokio::time::sleep(std::time::Duration::from_secs(3600 + 30)).await;
     let jobs = world.api::<Job>().list(&ListParams::default()).await.expect("jobs").items;
-    // Six Jobs in an hour; the history limit keeps three.
+    // The CronJob created six Jobs within an hour; its history limit keeps three.
     assert_eq!(jobs.len(), 3);
     let cron = world.api::<CronJob>().get("tidy").await.expect("the cron job");
     let last = cron.status.and_then(|status| status.last_schedule_time).expect("a time").0;
@@ -228,7 +228,7 @@ async fn cron_job_creates_jobs_on_schedule() {
     world.stop().await;
 }
 
-/// The result of a whole run: the node of each pod, and name and revision of every object.
+/// The result of one simulation: the node of each pod, and name and revision of every object.
 async fn run() -> Vec<String> {
     let world = World::start().await;
     for name in ["n1", "n2", "n3", "n4"] {

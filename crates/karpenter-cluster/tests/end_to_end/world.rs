@@ -103,7 +103,7 @@ impl World {
         pods.items
     }
 
-    /// Waits until `is` holds for the result of `look`; the paused clock advances while all tasks are idle.
+    /// Calls `look` until `is` returns true for its result; the paused clock advances while all tasks are idle.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,

@@ -23,9 +23,9 @@ use crate::logs;
 /// The alphabet of generated suffixes, without vowels so that they form no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LENGTH: usize = 5;
-/// The name with its suffix must be a valid label value.
+/// The maximum length of the prefix: the name with its suffix must be a valid label value.
 const PREFIX_LENGTH_MAX: usize = 58;
-/// Attempts to find a name that is not in use.
+/// The number of attempts to find a name that is not in use.
 const ATTEMPTS_MAX: usize = 4;
 /// A created NodeClaim appears in the watch within this time.
 const CREATE_VISIBLE_WITHIN: Duration = Duration::from_secs(15);
@@ -47,8 +47,8 @@ impl UnconfirmedCreates {
     }
 }
 
-/// Creates the NodeClaim and adds it to the store at once. Its outcome counts for the launch back-off of its
-/// NodePool.
+/// Creates the NodeClaim and adds it to the store at once. Whether it launches counts towards the launch back-off of
+/// its NodePool.
 pub async fn create(context: &Context, claim: &NodeClaim) -> kube::Result<NodeClaim> {
     let mut claim = claim.clone();
     context.overlays.annotate(&mut claim);

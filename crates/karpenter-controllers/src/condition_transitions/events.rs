@@ -94,7 +94,7 @@ pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
             found
                 .iter()
                 .filter_map(|one| Some((one.now.kind, message_of(one)?)))
-                // Deduplicated by message, so that every transition is published.
+                // Events are deduplicated by their message, so that every transition is published.
                 .map(|(kind, message)| {
                     ObjectEvent::normal(&**new, kind.to_owned(), message.clone()).dedupe_by(message)
                 }),
@@ -103,7 +103,7 @@ pub(super) fn object_events<K: Conditional + Resource<DynamicType = ()>>(
     object_events
 }
 
-/// The message. `None` if the condition was missing before.
+/// The message of the event; `None` if the condition was missing before.
 fn message_of(transition: &Transition) -> Option<String> {
     let Transition { now, before } = transition;
     let before = before.as_ref()?;

@@ -48,7 +48,7 @@ impl Disruption {
         let resolved = &active.resolved;
         let step = next_step(&active.state, &resolved.ids(), |id| observe_claim(context, id), queued, now);
         match step {
-            // Validation and start are done by the evaluation loop.
+            // The evaluation loop does the validation and the start of commands.
             CommandStep::Sleep { .. } | CommandStep::InProgress | CommandStep::Validate => {}
             CommandStep::AwaitReplacements { pending } => {
                 self.report_waiting_readiness(resolved, &pending).await
@@ -158,7 +158,7 @@ impl Disruption {
     }
 }
 
-/// A resumed repair knows its condition only.
+/// For a resumed command, only the condition that the repair is for is known.
 fn repair_of(condition: &str) -> Repair {
     Repair {
         condition: condition.into(),

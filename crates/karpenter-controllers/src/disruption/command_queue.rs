@@ -32,7 +32,7 @@ pub(super) struct ActiveCommand {
 }
 
 impl ActiveCommand {
-    /// Until when it may await a budget; `None` if it does not.
+    /// Until when the command may await a budget; `None` if it does not await one.
     pub(super) fn budget_deadline(&self) -> Option<Timestamp> {
         match self.state {
             CommandState::Proposed { budget_deadline, .. } => budget_deadline,
@@ -41,8 +41,8 @@ impl ActiveCommand {
     }
 }
 
-/// How long a candidate is not disrupted again after a command for it failed and a replacement is not initialized: at
-/// first as long as a node may take to register, then twice as long after each failure.
+/// The minimum hold-off: how long a candidate is not disrupted again after its command failed, while a replacement of
+/// that command is not initialized. It is as long as a node may take to register, and doubles with each failure.
 const HOLD_OFF_MIN: Duration = Duration::from_secs(15 * 60);
 const HOLD_OFF_MAX: Duration = Duration::from_secs(4 * 60 * 60);
 
@@ -59,7 +59,7 @@ struct CandidateHoldOff {
 #[derive(Debug, Default)]
 pub(super) struct CommandQueue {
     list: Vec<ActiveCommand>,
-    /// By claim and reason: a failure does not affect other reasons.
+    /// Hold-offs by NodeClaim and reason: a failure does not affect other reasons.
     hold_offs: BTreeMap<(ClaimId, Reason), CandidateHoldOff>,
     last_number: u64,
     /// When a command last awaited a budget until its deadline.
@@ -125,7 +125,8 @@ impl CommandQueue {
         self.list.iter().filter(is_due).take(most).cloned().collect()
     }
 
-    /// Whether to look for commands beyond the budgets: not for a while after one waited in vain.
+    /// Whether to look for commands beyond the budgets. False for a while after a command awaited a budget until its
+    /// deadline.
     pub(super) fn may_plan_beyond_budgets(&self, now: Timestamp) -> bool {
         self.budget_timeout_at.is_none_or(|at| since(now, at) >= REEVALUATE_AFTER_MAX)
     }

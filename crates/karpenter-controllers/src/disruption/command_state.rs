@@ -35,7 +35,8 @@ pub struct ClaimId {
 /// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandState {
-    /// Nothing is written yet; validated at `until`. With a deadline it exceeds the budgets and awaits one.
+    /// Nothing is written yet; the command is validated at `until`. If it has a deadline, it exceeds the budgets and
+    /// awaits a free one.
     Proposed { until: Timestamp, budget_deadline: Option<Timestamp> },
     /// Candidates are being tainted and replacements created.
     Starting,
@@ -53,7 +54,7 @@ pub enum ClaimObservation {
     Deleting,
     /// Not initialized.
     NotReady,
-    /// Initialized, or held by the registration gate only until the moved pods are nominated.
+    /// The node is initialized, or only the registration gate holds it until the moved pods are nominated.
     Ready,
 }
 
@@ -73,7 +74,7 @@ pub enum CommandStep {
     Sleep {
         until: Timestamp,
     },
-    /// Its start is in progress.
+    /// The start of the command is in progress.
     InProgress,
     Validate,
     /// Report these replacements as pending.

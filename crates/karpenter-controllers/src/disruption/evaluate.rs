@@ -32,7 +32,7 @@ use crate::decision_journal::DecisionRecord;
 use crate::nomination;
 use crate::provisioning::{faults, revision as provisioning_revision};
 
-/// Limits of the verdicts that are explained per node if there is nothing to disrupt: each needs a simulation, and busy
+/// Limits how many verdicts are explained per node if there is nothing to disrupt: each needs a simulation, and busy
 /// clusters are evaluated often.
 const EXPLAINED_MAX: usize = 10;
 const EXPLAIN_INTERVAL: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ struct EvaluationHints {
     churn_ends_at: Option<Timestamp>,
 }
 
-/// Rounded up to whole seconds.
+/// Rounds a time up to whole seconds.
 fn whole_second_from(moment: Timestamp) -> i64 {
     moment.as_second() + i64::from(moment.subsec_nanosecond() > 0)
 }
@@ -66,7 +66,7 @@ pub(super) enum PassOutcome {
 pub(super) struct EvaluationResult {
     pub(super) assembled: AssembledCluster,
     pub(super) outcome: PassOutcome,
-    /// The duration of each method that was asked.
+    /// The duration of each method that was evaluated.
     took: Vec<(Method, Duration)>,
     explained_through: Option<Arc<str>>,
 }
@@ -124,7 +124,7 @@ impl EvaluationInput {
         };
         let mut explained_through = None;
         let outcome = match (outcome, &self.request) {
-            // Without commands there is time to explain verdicts.
+            // If there are no commands, there is time to explain verdicts.
             (PassOutcome::Evaluated(mut evaluation), Some(request)) if evaluation.has_no_commands() => {
                 explained_through = Some(explain_nodes(&mut evaluation, &assembled.cluster, rules, request));
                 PassOutcome::Evaluated(evaluation)
@@ -147,7 +147,7 @@ impl Disruption {
         if !self.command_queue().is_resumed {
             return RETRY_POLL;
         }
-        // Upstream validates one command at a time.
+        // In compat mode, one command is validated at a time, as in upstream.
         let due_max = if self.rules.mode == Mode::Cost { VALIDATIONS_PER_PASS_MAX } else { 1 };
         let due = self.command_queue().due(now, due_max);
         let is_unchanged = self.trigger.unchanged_until().is_some_and(|until| now < until);
@@ -168,7 +168,7 @@ impl Disruption {
                 command_queue.started_candidates().iter().map(|name| name.as_str().into()).collect();
             (command_queue.proposed_commands(), disrupting_claims, held_off, command_queue.replacements())
         };
-        // Upstream evaluates after the previous command is done.
+        // In compat mode, the next evaluation follows after the previous command is done, as in upstream.
         let plan_beyond_budgets =
             self.rules.mode == Mode::Cost && self.command_queue().may_plan_beyond_budgets(now);
         let hints = EvaluationHints { plan_beyond_budgets, churn_ends_at: self.churn_ends_at(now) };
@@ -203,7 +203,7 @@ impl Disruption {
         self.report(&contained.faults, &contained.suspects);
         let EvaluationInput { facts, due, .. } = input;
         let Some(result) = contained.result else {
-            // Otherwise they would be due again at once.
+            // Without this, the commands would be due again at once.
             due.iter().for_each(|active| self.command_queue().remove(active.number));
             return IDLE_POLL;
         };

@@ -64,7 +64,8 @@ impl Disruption {
                 self.annotate_move_targets(&resolved, now).await;
                 self.report_command_started(&id, &resolved, assembled);
                 let state = if replacements.is_empty() {
-                    // Deleted before the command loop sees the command, so that each deletion is counted once.
+                    // The candidates are deleted before the command loop sees the command, so that each deletion is
+                    // counted once.
                     self.delete(&resolved, &resolved.ids()).await;
                     CommandState::Deleting { since: now }
                 } else {
@@ -77,7 +78,7 @@ impl Disruption {
             Err(why) => {
                 tracing::error!(command = id, error = why, "failed disrupting candidates");
                 for candidate in &resolved.candidates {
-                    // What fails here is retried by the removal of stray taints.
+                    // If this fails, the removal of stray taints retries it.
                     let _ = self.untaint_candidate(&candidate.id.name).await;
                 }
                 self.command_queue().remove(number);
@@ -122,7 +123,7 @@ impl Disruption {
             match self.mark(&candidate, reason).await {
                 Ok(true) => return Ok(candidate),
                 Ok(false) => return Err(format!("node {} not found", candidate.node)),
-                // A conflict may be a heartbeat only.
+                // The conflict may be caused by a heartbeat of the node only, so the write is retried.
                 Err(error) if is_conflict(&error) && tries < MARK_ATTEMPTS_MAX => {
                     tries += 1;
                     self.read_again(&candidate).await;
@@ -192,7 +193,7 @@ impl Disruption {
         for launch in fixed {
             wanted.entry(name_of(&*launch.pool)).or_insert((&*launch.pool, 0)).1 += 1;
         }
-        // Held until the claims exist and count against the limit themselves.
+        // The granted node limits are held until the claims exist and count against the limit themselves.
         let mut places = Vec::new();
         for (name, (pool, count)) in wanted {
             let place = reserve_nodes(context, pool, count);
@@ -286,7 +287,8 @@ impl Disruption {
             moves.iter().for_each(|(_, host)| context.state.nominate_node(host, expires));
         }
         context.state.start_command(resolved.candidates.iter().map(|one| one.id.name.as_str()), moves, now);
-        // Only for moves that were planned together: with constant drift, rebalance would wait for ever.
+        // Pod churn is restarted only for moves that were planned together. Otherwise constant drift would postpone
+        // rebalance forever.
         if resolved.method == Method::Rebalance && !resolved.moves.is_empty() {
             self.pod_churn.restart(now);
         }
@@ -375,7 +377,7 @@ impl Disruption {
             self.release_replacements(replacements).await;
         }
         for id in left {
-            // What fails here is retried by the removal of stray taints.
+            // If this fails, the removal of stray taints retries it.
             let _ = self.untaint_candidate(&id.name).await;
         }
     }

@@ -36,7 +36,7 @@ pub(super) struct CatchPanics {
     pub(super) suspects: Vec<Arc<str>>,
 }
 
-/// Evaluates, and excludes as little as possible after a panic.
+/// Evaluates the cluster. After a panic it repeats the evaluation and excludes as few commands and claims as possible.
 pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> CatchPanics {
     let mut faults = Vec::new();
     let whole = attempt(input, &input.due, &[], rules, &mut faults);
@@ -48,7 +48,7 @@ pub(super) fn evaluate_contained(input: &EvaluationInput, rules: &Rules) -> Catc
     if without_numbers.is_some() {
         return CatchPanics { result: without_numbers, faults, suspects: Vec::new() };
     }
-    // Panics of further attempts are already reported.
+    // Only the first panic is reported; panics of further attempts have the same cause.
     let mut known = Vec::new();
     if !input.due.is_empty() {
         let found = isolate(&input.due, ATTEMPTS_MAX, |kept| attempt(input, kept, &[], &compat, &mut known));

@@ -49,8 +49,8 @@ pub(super) fn is_synced(context: &Context) -> bool {
         && stores.daemon_sets.is_synced()
 }
 
-/// Reads everything. `None` while the stores are not synced, or while a claim of provisioning has no instance yet: before
-/// pending launches are known, nodes may seem unnecessary that are not.
+/// Reads everything. `None` while the stores are not synced, or while a claim of provisioning has no instance yet:
+/// until the instances of pending launches are known, needed nodes may seem unnecessary.
 pub(crate) async fn observe(
     context: &Context,
     proposed_commands: Vec<ProposedCommand>,
@@ -139,7 +139,7 @@ pub(crate) async fn observe(
     })
 }
 
-/// Who sets pod deletion costs.
+/// Whether and how deletion costs of pods are set in this cluster.
 pub(super) fn deletion_costs(context: &Context) -> DeletionCosts {
     match context.gates.pod_deletion_cost_management {
         true => DeletionCosts::Managed,

@@ -36,7 +36,7 @@ impl Disruption {
             let bounded =
                 |pool: &NodePool| annotation(pool, ANNOTATION_CONSOLIDATION_MAX_MOVES_PER_HOUR).is_some();
             let Some(pool) = find_pool(context, name).filter(|pool| bounded(pool)) else { continue };
-            // One at a time, so that the last write includes all moves.
+            // Commands are counted one at a time, so that the last write includes all moves.
             let _turn = self.move_count_lock.lock().await;
             let written = moves_text(&context.state.move_history().by_minute(name, now));
             let patch = json!({"metadata": {"annotations": {ANNOTATION_PODS_MOVED: written}}});

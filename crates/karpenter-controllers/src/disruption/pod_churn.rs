@@ -26,7 +26,7 @@ pub(super) struct PodChurn {
     period: Arc<Mutex<Option<ChurnPeriod>>>,
 }
 
-/// A sequence of pods that left shortly after each other.
+/// A period in which pods left nodes at short intervals.
 #[derive(Debug, Clone, Copy)]
 struct ChurnPeriod {
     first: Timestamp,

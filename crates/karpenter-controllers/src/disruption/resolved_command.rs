@@ -27,7 +27,7 @@ pub(super) struct ResolvedCommand {
     pub(super) price_after_per_hour: f64,
     /// Termination grace period that the command sets.
     pub(super) termination_grace_period_secs: Option<i64>,
-    /// Its saving per disruption is low.
+    /// Whether the saving per disruption of the command is low.
     pub(super) is_low_yield: bool,
     /// Why candidates are deleted before their replacements are launched, if they are.
     pub(super) terminate_first_reason: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Replacement {
     /// The NodePool and the usage of its limits at planning time.
     pub(super) pool: Arc<NodePool>,
     pub(super) usage: ResourceList,
-    /// Of a static NodePool, whose limits are checked at launch.
+    /// Whether it is for a static NodePool, whose limits are checked at launch.
     pub(super) is_static: bool,
 }
 
@@ -151,7 +151,7 @@ impl ResolvedCommand {
         pools
     }
 
-    /// The description in logs and events, as upstream words it.
+    /// The description of the command in logs and events, as upstream words it.
     pub(super) fn describe(&self, id: &str) -> String {
         let nodes: Vec<&str> = self.candidates.iter().map(|candidate| candidate.node.as_str()).collect();
         let replacements = match self.replacements.len() {
@@ -169,7 +169,7 @@ impl ResolvedCommand {
         )
     }
 
-    /// The description for one candidate; short for commands with several.
+    /// The description of the command for one of its candidates; short if it has several.
     pub(super) fn describe_for(&self, id: &str, candidate: &Candidate) -> String {
         match self.candidates.len() {
             0 | 1 => self.describe(id),
@@ -195,7 +195,7 @@ fn planned_replacements(command: &Command, assembled: &AssembledCluster) -> Opti
     command.replacements.iter().map(launch).collect()
 }
 
-/// The name of a host's claim, or of its node if it has none.
+/// The name of the NodeClaim of a host, or of its Node if it has no NodeClaim.
 fn host_name(host: &Host) -> Option<String> {
     let claim = host.claim.as_deref().map(name_of);
     claim.or_else(|| host.node.as_deref().map(name_of)).map(str::to_owned)

@@ -32,7 +32,7 @@ pub(super) struct ReplacementAnnotation {
     pub(super) method: String,
     /// The number of the command's replacements.
     pub(super) launches: usize,
-    /// The candidates: uid by name.
+    /// The candidates' uids by NodeClaim name.
     pub(super) claims: BTreeMap<String, String>,
     /// Termination grace period that the command sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub(super) struct ReplacementAnnotation {
     /// Consolidation policies by NodePool, for metrics.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) policies: BTreeMap<String, String>,
-    /// type/reason of the condition that a repair is for, for metrics.
+    /// The condition that a repair is for, as `type/reason`; used in metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) condition: Option<String>,
 }

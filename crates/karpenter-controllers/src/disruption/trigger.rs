@@ -89,7 +89,7 @@ impl EvaluationTrigger {
     }
 }
 
-/// Times at which the result may change, that are not part of the cluster.
+/// Times at which the result of an evaluation may change and that are not part of the cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AnswerDeadlines {
     /// When the first temporary do-not-disrupt annotation ends.
@@ -98,7 +98,7 @@ pub(super) struct AnswerDeadlines {
     pub(super) move_limit_reopens_at: BTreeMap<String, Timestamp>,
 }
 
-/// The interval of evaluations while pods are nominated.
+/// The interval of evaluations while pods are nominated and not bound.
 const NOMINATED_POLL: Duration = Duration::from_secs(5);
 
 /// When an evaluation may find commands although nothing changed.
@@ -118,7 +118,7 @@ pub(super) fn next_evaluation_at(
     }) {
         next = next.min(after(now, IDLE_POLL));
     }
-    // The end of a nomination triggers nothing.
+    // The end of a nomination triggers no event, so it is polled.
     if cluster.state_nodes.iter().any(|one| one.is_nominated && !one.is_marked_for_deletion) {
         next = next.min(after(now, NOMINATED_POLL));
     }
@@ -135,7 +135,7 @@ pub(super) fn next_evaluation_at(
     });
     let due = cluster.state_nodes.iter().flat_map(|state_node| legacy_deadlines(cluster, state_node));
     let due = due.filter_map(|at| Timestamp::from_second(at).ok()).filter(|at| *at > now);
-    // An expired node may wait for PodDisruptionBudgets.
+    // An expired node may be blocked by PodDisruptionBudgets, so it is evaluated again.
     let is_expired =
         |state_node: &StateNode| legacy_deadlines(cluster, state_node).any(|at| at <= now.as_second());
     if cluster

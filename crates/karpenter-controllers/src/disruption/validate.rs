@@ -17,7 +17,7 @@ use karpenter_model::resources::ResourceList;
 
 use super::command_queue::ActiveCommand;
 
-/// A command and the result of its validation. `None`: not validated in this pass.
+/// A command and the result of its validation. `None` if it was not validated in this pass.
 pub(super) type ValidationResult = (ActiveCommand, Option<Result<Command, Rejection>>);
 
 /// Validates `due` in order. `proposed_commands` are all proposed commands by number, including these.
@@ -47,7 +47,7 @@ pub(super) fn validate_commands(
                 is_enough = command.replacements.iter().any(|planned| is_reserved(&cluster, planned));
                 cluster = with_command_started(cluster, command);
             }
-            // It continues to await a budget, and so do the other commands of the method.
+            // The command continues to await a budget, and so do the other commands of the method.
             Err(Rejection::Budget { .. }) if awaits_budget => {
                 methods_without_budget.push(active.resolved.method)
             }

@@ -28,7 +28,7 @@ pub struct VerdictEntry {
     /// The time of the evaluation, and the revision of the objects that it read.
     pub at: Timestamp,
     pub revision: u64,
-    /// The last verdict for this node on its own, if this evaluation has none.
+    /// The latest verdict for this node considered alone, if the current evaluation has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone: Option<SingleNodeVerdict>,
 }
@@ -90,8 +90,8 @@ impl Verdicts {
         *known = entries;
     }
 
-    /// Requests the verdict for one node or claim on its own, if no command was found for it. The next evaluation without
-    /// commands answers.
+    /// Requests the verdict for one node or NodeClaim considered alone, if no command was found for it. The next
+    /// evaluation without commands computes it.
     pub fn request(&self, name: &str, now: Timestamp) {
         let is_unexplained = self.entries(Some(name)).iter().any(|entry| entry.standing == "Fine");
         let mut requests = self.requests();
@@ -101,7 +101,7 @@ impl Verdicts {
         }
     }
 
-    /// Whether there is a request that no evaluation answered.
+    /// Whether there is a request that no evaluation has answered yet.
     pub(super) fn has_new_request(&self) -> bool {
         self.requests().is_new
     }
@@ -145,7 +145,7 @@ fn no_command_message(cluster: &Cluster, evaluation: &Evaluation) -> String {
     )
 }
 
-/// The verdict for the node on its own: this evaluation's, or the last one.
+/// The verdict for the node considered alone: that of this evaluation, or else the latest one.
 fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     let is_answer = ANSWERS.contains(&entry.standing.as_str());
     let own = is_answer.then(|| SingleNodeVerdict {
@@ -157,7 +157,8 @@ fn alone(entry: &VerdictEntry) -> Option<SingleNodeVerdict> {
     own.or_else(|| entry.alone.clone())
 }
 
-/// Codes of verdicts for a node on its own. Other verdicts are repeated by every evaluation while they apply.
+/// Codes of verdicts that exist only for a node considered alone. Other verdicts are repeated by every evaluation while
+/// they apply.
 const ANSWERS: [&str; 8] = [
     "WouldNotFit",
     "NeedsSeveralNodes",

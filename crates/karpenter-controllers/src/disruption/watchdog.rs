@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use karpenter_cluster::clock::since;
 
-/// Much longer than any interval between evaluations.
+/// The maximum time without an evaluation; much longer than any regular interval.
 const EVALUATION_GAP_MAX: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug, Default)]

@@ -51,7 +51,7 @@ struct TokenBucket {
 pub(super) struct Correlator {
     similar: LruCache<ReasonKey, Similar>,
     observed: LruCache<EventKey, Observed>,
-    /// By object, independent of the event type, as in client-go.
+    /// Token buckets by object; the event type does not matter, as in client-go.
     token_buckets: LruCache<String, TokenBucket>,
 }
 
@@ -85,7 +85,7 @@ impl Correlator {
             None => Observed { name, message, count: 1, first: now },
         };
         self.observed.put(key, observed.clone());
-        // Checked last, so that events that are not written are counted too.
+        // The rate limit is checked last, so that events that are not written are counted too.
         self.allows(object, now).then_some(observed)
     }
 
@@ -183,7 +183,7 @@ mod tests {
             let combined = format!("(combined from similar events): message {number}");
             assert_eq!(correlated(&mut correlator, &event, number), Some(("e9".to_owned(), combined, count)));
         }
-        // After ten minutes without an event they are not combined.
+        // Events that are ten minutes apart are not combined.
         let event = node_event("a", "R", "message 11");
         let late = 10 + 601;
         assert_eq!(

@@ -50,10 +50,10 @@ fn claim_for(node: &Node, pool: &NodePool) -> Option<NodeClaim> {
     annotations.remove(labels::ANNOTATION_NODEPOOL_HASH);
     annotations.remove(labels::ANNOTATION_NODEPOOL_HASH_VERSION);
     annotations.insert(ANNOTATION_ADOPTS.to_owned(), provider_id.to_owned());
-    // A fixed name, so that a second attempt finds the existing claim.
+    // The name is derived from the node, so that a second attempt finds the existing claim.
     claim.metadata.generate_name = None;
     claim.metadata.name = Some(format!("{provisioner}-{:08x}", fnv32a(provider_id.as_bytes())));
-    // The node was initialized before.
+    // The node was initialized before, so its startup taints do not matter.
     claim.spec.startup_taints = None;
     Some(claim)
 }

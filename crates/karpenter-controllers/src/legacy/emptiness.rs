@@ -26,9 +26,9 @@ const NOMINATED_POLL: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub is_initialized: bool,
-    /// Pods are nominated to it.
+    /// Whether pods are nominated to the node.
     pub is_nominated: bool,
-    /// Has only DaemonSet pods, static pods and terminal pods.
+    /// Whether the node has only DaemonSet pods, static pods and terminal pods.
     pub is_empty: bool,
     pub is_stamped: bool,
 }
@@ -38,7 +38,7 @@ pub enum Step {
     Keep,
     Stamp,
     Clear,
-    /// Nominated pods may be bound to it.
+    /// Reconcile again later, because nominated pods may be bound to the node.
     Requeue,
 }
 

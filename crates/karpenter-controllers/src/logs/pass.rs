@@ -55,7 +55,7 @@ impl Object {
             | "pod.nomination"
             | "operatorpkg.nodeclaim.status" => NODE_CLAIM,
             "node.termination" | "node.health" | "node.hydration" | "operatorpkg.node.status" => NODE,
-            // The keys are nodes.
+            // The keys of this controller are nodes.
             "nodeclaim.podevents" => NODE,
             "providers.instancetype.capacity" => NODE,
             "nodepool.readiness"
@@ -116,7 +116,7 @@ pub(super) struct ReconcileId {
 impl std::fmt::Display for ReconcileId {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (seconds, nanos) = (self.started.as_second(), self.started.subsec_nanosecond());
-        // 30 bits, around the four bits of the version and the two of the variant.
+        // These are 30 bits of the time, around the four bits of the version and the two of the variant.
         let (high, middle, low) = (nanos >> 14, (nanos >> 2) & 0xfff, 0x8000 | (nanos & 0b11));
         let number = self.number & 0xffff_ffff_ffff;
         write!(out, "{:08x}-{high:04x}-8{middle:03x}-{low:04x}-{number:012x}", seconds as u32)

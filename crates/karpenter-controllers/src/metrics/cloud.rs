@@ -20,7 +20,7 @@ tokio::task_local! {
     static CONTROLLER: &'static str;
 }
 
-/// Runs a pass of a controller.
+/// Runs a pass of a controller; calls to the provider in it get the controller's name as label.
 pub async fn as_controller<T>(controller: &'static str, pass: impl Future<Output = T>) -> T {
     CONTROLLER.scope(controller, pass).await
 }

@@ -80,7 +80,7 @@ pub(super) struct ConditionsOf {
     keys: Arc<[String]>,
     names: Arc<[String]>,
     registered: RegisteredMetrics,
-    /// Shared by all kinds with the deprecated metrics.
+    /// The deprecated metrics, which all kinds share; `None` for kinds that upstream does not count in them.
     deprecated: Option<RegisteredMetrics>,
 }
 

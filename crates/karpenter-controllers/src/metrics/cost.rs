@@ -44,7 +44,7 @@ impl Reconcile for PoolCosts {
             }
             match context.cloud.instance_types(&pool).await {
                 Ok(types) => found.push((name, price_per_hour(&claims, &types))),
-                // Without prices, the last known value is kept.
+                // If the prices cannot be read, the metric keeps its last value.
                 Err(_) => {
                     errors.with_label_values(&[&name]).inc();
                     let last = costs.with_label_values(&[&name]).get();

@@ -72,7 +72,7 @@ impl Declare {
         self.add("histogram", Histogram::with_opts(options).expect(Self::VALID))
     }
 
-    /// Facts about the process itself.
+    /// Declares the metrics about the process itself.
     pub(super) fn process(&self) {
         let build = self.gauge_int(
             "karpenter_build_info",
@@ -88,7 +88,7 @@ impl Declare {
     }
 }
 
-/// As dashboards know processors.
+/// The name of a processor architecture in Go, which dashboards expect.
 fn go_arch(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",

@@ -23,7 +23,7 @@ use crate::stores::Stores;
 const PROVISIONED: &str = "provisioned";
 
 impl Metrics {
-    /// Begins to count. Conditions are counted only if `in_detail`.
+    /// Starts to count changes. Conditions are counted only if `in_detail`.
     pub fn follow(&self, stores: &Stores, clock: Clock, in_detail: bool) {
         self.is_following.store(true, Ordering::Relaxed);
         let metrics = self.clone();

@@ -54,7 +54,7 @@ impl NodeLabels {
     }
 }
 
-/// The values of a node's series.
+/// A node with the values of the labels of its series.
 #[derive(Debug, Default, PartialEq)]
 struct NodeSeries {
     labels: Vec<String>,
@@ -203,13 +203,13 @@ fn parsed(amounts: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
     amounts.filter_map(|(name, text)| Some((snake(name), value(name, &text.0.parse().ok()?)))).collect()
 }
 
-/// CPU in fractions of a core, all other resources in whole units.
+/// The amount of a resource in a metric: CPU in fractions of a core, all other resources in whole units.
 pub(super) fn value(resource: &str, amount: &Quantity) -> f64 {
     let exact = amount.to_f64_lossy();
     if resource == "cpu" { exact } else { exact.ceil() }
 }
 
-/// Snake case: `ephemeral-storage` is `ephemeral_storage`.
+/// A resource name in snake case: `ephemeral-storage` becomes `ephemeral_storage`.
 pub(super) fn snake(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
 }
@@ -274,7 +274,8 @@ mod tests {
             age_seconds: Some(60.0),
         };
         assert_eq!(found, expected);
-        // 0.75 of 3.5 CPUs; no pod requests storage; the node has no allocatable `pods`.
+        // 75 % is 2.625 of 3.5 CPUs. No pod requests storage, and the node has no allocatable `pods`, so both are
+        // absent.
         let share = utilization(&[found]);
         assert_eq!(share.keys().collect::<Vec<_>>(), ["cpu", "ephemeral_storage"]);
         assert!((share["cpu"] - 75.0 / 3.5).abs() < 1e-9);

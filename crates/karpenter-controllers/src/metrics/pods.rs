@@ -1,8 +1,8 @@
 //! Metrics of pods: durations until they were bound and ready, how long pending pods have been waiting, and the state
 //! of each pod.
 //!
-//! Times that no object has (when a pod was first seen, first planned, planned onto a node) are kept per pod until it
-//! is ready or deleted.
+//! Times that are not in any object (when a pod was first seen, first planned, planned onto a node) are kept per pod
+//! until it is ready or deleted.
 
 #[cfg(test)]
 mod tests;
@@ -99,7 +99,7 @@ impl PodMetrics {
     /// Records that these pending pods will be planned.
     pub fn acknowledge<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>, now: Timestamp) {
         let mut times = self.times();
-        // Pods of terminating nodes started long ago.
+        // Pods on terminating nodes are planned too, but they are bound already and are not counted as pending.
         for pod in pods.into_iter().filter(|pod| !is_bound(pod)) {
             times.entry(uid_of(pod).to_owned()).or_default().acknowledged_at.get_or_insert(now);
         }

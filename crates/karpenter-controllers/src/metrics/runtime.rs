@@ -37,7 +37,7 @@ impl RuntimeMetrics {
     pub(super) fn new(declare: &Declare) -> Self {
         let controller = ["controller"];
         let queue = ["name", "controller"];
-        // From ten nanoseconds to a thousand seconds.
+        // The bucket bounds range from ten nanoseconds to a thousand seconds.
         let queue_buckets = exponential_buckets(1e-8, 10.0, 12).expect("constants");
         declare.counter_single(
             "controller_runtime_conversion_webhook_panics_total",

@@ -124,7 +124,7 @@ fn bucket(value: f64) -> i32 {
     if value <= SMALLEST { i32::MIN } else { (value.ln() / GROWTH.ln()).ceil() as i32 }
 }
 
-/// The value with the same relative error to both bounds of the bucket.
+/// The value in the bucket that has the same relative error to both bounds.
 fn middle(bucket: i32) -> f64 {
     if bucket == i32::MIN { 0.0 } else { 2.0 * GROWTH.powi(bucket) / (1.0 + GROWTH) }
 }

@@ -38,11 +38,11 @@ const MULTIPLE_BUDGETS: &str = "more than one PodDisruptionBudget";
 /// How a pod is removed from its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EvictionMode {
-    /// Evicted; retried for as long as it is protected.
+    /// Evict the pod; retry for as long as it is protected.
     Evict,
-    /// Evicted; dropped from the queue at this time if it still runs.
+    /// Evict the pod; if it still runs at this time, drop it from the queue.
     EvictUntil(Timestamp),
-    /// Deleted in time to be gone then.
+    /// Delete the pod early enough that it has terminated by this time.
     DeleteBy(Timestamp),
 }
 
@@ -68,7 +68,7 @@ struct Entry {
     failures: u32,
 }
 
-/// The entries. Clones share them.
+/// The pods in the queue. Clones of the queue share them.
 #[derive(Debug, Clone, Default)]
 pub struct EvictionQueue {
     entries: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
@@ -110,7 +110,7 @@ impl EvictionQueue {
     }
 
     fn attach(&self, queue: &Queue) {
-        // Fails only for a second controller on the same queue; the first one serves it.
+        // This fails only for a second controller on the same queue; the first one serves it.
         let _ = self.queue.set(queue.clone());
         for key in self.entries().keys() {
             queue.add(key.clone());
@@ -194,7 +194,8 @@ pub fn needs_deletion(pod: &Pod, by: Timestamp, now: Timestamp) -> bool {
         return false;
     }
     if let Some(ends) = pod.deleted_at {
-        // A second deletion with the same end would change nothing.
+        // The pod was already deleted with this grace period or a shorter one, so another deletion would change
+        // nothing.
         let asked = i64::from(grace_seconds(by, now));
         return ends > by && ends.as_second() > now.as_second() + asked;
     }
@@ -248,7 +249,7 @@ impl Evictions {
                         pod.namespace(),
                         pod.name
                     );
-                    // Published besides the event of the node controller with the number of pods.
+                    // This event is published in addition to the node controller's event with the number of pods.
                     let event =
                         ObjectEvent::warning(&*node, "FailedDraining", message).dedupe_by(key.to_string());
                     self.context.recorder.publish(event).await;

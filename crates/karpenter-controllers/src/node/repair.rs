@@ -74,7 +74,7 @@ pub fn repairs(context: &Context, now: Timestamp) -> BTreeMap<String, Repair> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RepairCase {
     pub matched: RepairMatch,
-    /// Replaced instead of rebooted, because recent reboots did not help.
+    /// Whether the node is replaced instead of rebooted, because recent reboots did not help.
     pub is_escalated: bool,
     pub repair: Repair,
 }

@@ -63,7 +63,7 @@ impl NodeTermination {
                 }
             }
         });
-        // A pod that is gone may have been the last one.
+        // The deletion of a pod may complete the drain.
         let (to, nodes) = (queue.clone(), stores.nodes.clone());
         stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
@@ -133,7 +133,7 @@ impl Reconcile for NodeTermination {
         if self.is_instance_gone(&node).await? {
             return self.remove_finalizer(&node, claim.as_deref()).await;
         }
-        // The deletion may have changed the claim.
+        // The claim is read again, because the deletion may have changed it.
         let claim = claim_of(stores, &node);
         let by = match claim.as_deref().map(termination_time) {
             Some(time) => time?,

@@ -127,7 +127,6 @@ impl DisruptionConditions {
 
 fn clear(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
     if super::condition(claim, kind).is_some() {
-        // Fails only for conditions that `Ready` depends on.
         let _ = change_conditions(claim, now, |set| set.clear(kind));
     }
 }

@@ -36,7 +36,7 @@ struct ClaimFacts {
     is_registered: bool,
     is_deleting: bool,
     is_new: bool,
-    /// The kubelet reports, so the instance exists, even if the provider does not list it.
+    /// Whether the Node is ready: then the instance exists, even if the provider does not list it.
     node_is_ready: bool,
 }
 
@@ -143,7 +143,7 @@ impl Reconcile for GarbageCollection {
             match cloud.delete(&claim).await {
                 Ok(()) => self.hooks.report(&claim, LifecycleOutcome::LeakedInstanceTerminated),
                 Err(error) if error.is_not_found() => {}
-                // Retried in the next pass.
+                // A failure is logged here and retried in the next pass.
                 Err(error) if log_throttle.is_due("terminating leaked instance", &id, clock.now()) => {
                     tracing::error!(provider_id = id, %error, "failed terminating instance without nodeclaim");
                 }
@@ -185,7 +185,7 @@ mod tests {
             ("registered", &["-a"], true),
             ("registered ready", &[], false),
             ("registered deleting", &[], false),
-            // Unregistered claims have the registration timeout.
+            // Claims that are not registered are not garbage collected: the registration timeout deletes them.
             ("", &[], false),
         ];
         for (flags, present, expected) in table {

@@ -61,8 +61,8 @@ type OnOutcome = dyn Fn(&NodeClaim, &LifecycleOutcome) + Send + Sync;
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Hooks {
-    /// Called before the unregistered taint is removed: how much longer it stays, `None` if it may be removed. Called
-    /// again after each change of the node.
+    /// Called before the unregistered taint is removed: returns how much longer the taint stays, `None` if it may be
+    /// removed. Called again after each change of the node.
     pub hold_registration: Arc<HoldRegistration>,
     /// Receives the queue of the lifecycle controller once, so that the registration gate can reconcile held claims.
     pub set_queue: Arc<SetQueue>,

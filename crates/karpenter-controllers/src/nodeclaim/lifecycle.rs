@@ -65,7 +65,7 @@ pub struct Lifecycle {
 #[derive(Debug, Default)]
 struct LaunchAttempt {
     claim_name: String,
-    /// The launched instance; another call could launch a second one.
+    /// The launched instance. It is kept, because another launch call could launch a second instance.
     instance: Option<Instance>,
     failures: u32,
     retry_at: Option<Timestamp>,
@@ -283,7 +283,7 @@ impl Lifecycle {
                 self.report_missing_taint(claim, lacks_taint).await;
                 if patch.is_some() && is_node_ready(&node) {
                     (self.hooks.before_schedulable)(Arc::new(claim.clone()), node.clone()).await;
-                    // The hook takes time; the node may have changed.
+                    // The hook takes time, so the node may have changed; the decision is made again.
                     match registration::decide(claim, &nodes_of(&self.context, claim), &[]) {
                         Registration::Register { node: current, patch: left, .. } => {
                             (node, patch) = (current, left)
@@ -403,7 +403,7 @@ impl Lifecycle {
                 for node in nodes {
                     writes::delete(client, &stores.nodes, &*node).await?;
                 }
-                // The node controller drains them; the claim is reconciled again when they are deleted.
+                // The node controller drains these nodes; the claim is reconciled again when they are deleted.
                 Ok(if nodes_of(&self.context, claim).is_empty() {
                     Requeue::After(Duration::ZERO)
                 } else {
@@ -489,7 +489,7 @@ async fn pending_hooks(context: &Context, claim: &NodeClaim) -> (Vec<String>, Re
     (names, again)
 }
 
-/// Not bound, and neither terminal nor terminating.
+/// Whether a pod is not bound, not terminal and not terminating.
 fn is_pending_pod(pod: &Pod) -> bool {
     !pods::is_bound(pod) && pods::is_active(pod)
 }

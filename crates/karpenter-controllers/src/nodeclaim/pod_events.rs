@@ -43,7 +43,7 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
     pod.status.scheduled.filter(|scheduled| scheduled.is_true)?.since
 }
 
-/// The pod event that a change is, if any.
+/// The pod event that a change of a pod represents; `None` if it represents none.
 fn event(change: &Change<Pod>) -> Option<Event> {
     let pod = change.object();
     node_name(pod)?;
@@ -66,7 +66,8 @@ fn event(change: &Change<Pod>) -> Option<Event> {
 fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
     match (last, event) {
         (None, _) => true,
-        // An earlier process, or upstream, did not write an event so soon after the last one either.
+        // If the pod was bound this soon after the recorded event, the process that ran then did not write an event
+        // either.
         (Some(last), Event::BoundAt(at)) if since(at, last) < QUIET => false,
         (Some(last), _) => since(now, last) >= QUIET,
     }
@@ -74,7 +75,7 @@ fn decide(last: Option<Timestamp>, event: Event, now: Timestamp) -> bool {
 
 pub struct PodEventsController {
     pub context: Context,
-    /// By node: the latest event that is not reconciled yet.
+    /// By node: the latest event that no reconcile has handled yet.
     pending: Arc<Mutex<BTreeMap<String, Event>>>,
 }
 

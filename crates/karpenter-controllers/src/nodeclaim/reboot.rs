@@ -35,7 +35,8 @@ use crate::node::EvictionQueue;
 use crate::stores::{BY_NODE, BY_PROVIDER_ID};
 use crate::writes;
 
-/// Longer than a reboot may take, so that each of its events is published once.
+/// The period in which an event is not repeated; longer than a reboot may take, so that each of its events is published
+/// once.
 const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
 
 pub struct RebootController {
@@ -117,7 +118,7 @@ impl RebootController {
         let Context { client, stores, clock, cloud, .. } = &self.context;
         self.issuing_since().entry(uid_of(&*facts.claim).to_owned()).or_insert_with(|| clock.now());
         if !is_recorded {
-            // Recorded before the first call, because the reboot changes it.
+            // The boot id is recorded before the first call, because the reboot changes it.
             let key = labels::ANNOTATION_REBOOT_PRE_BOOT_ID;
             let patch = json!({"metadata": {"annotations": {key: boot_id}}});
             let written = writes::merge_unchanged(client, &stores.node_claims, &*facts.claim, patch).await?;
@@ -187,8 +188,8 @@ impl RebootController {
         Ok(Requeue::No)
     }
 
-    /// An invalid request is dropped. After any other failure the claim is deleted, with the drain bound of the reboot as
-    /// its termination deadline.
+    /// Handles a reboot that failed. An invalid request is dropped. After any other failure the claim is deleted, with
+    /// the maximum drain duration of the reboot as its termination deadline.
     async fn fail(&self, facts: &Facts, outcome: Outcome, message: &str) -> kube::Result<Requeue> {
         if let Some(node) = &facts.node {
             self.untaint(node).await?;

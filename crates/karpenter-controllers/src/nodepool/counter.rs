@@ -24,7 +24,7 @@ use crate::writes;
 
 /// The resource name of the number of nodes.
 const NODES: &str = "nodes";
-/// Listed also if the NodePool has no nodes.
+/// Resources that the status lists even if the NodePool has no nodes.
 const ALWAYS_SHOWN: [&str; 5] = ["cpu", "memory", "pods", "ephemeral-storage", NODES];
 /// Changes of nodes are batched for this time before the NodePool is counted again.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl CountedNode {
 
 fn node_capacity(node: &Node) -> Quantities {
     let capacity = node.status.iter().flat_map(|status| status.capacity.iter().flatten());
-    // The API server admits only valid quantities.
+    // Quantities are valid, because the API server admits only valid ones.
     capacity.filter_map(|(name, amount)| Some((name.clone(), amount.0.parse().ok()?))).collect()
 }
 

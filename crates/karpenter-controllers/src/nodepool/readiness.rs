@@ -13,7 +13,7 @@ pub const NODE_CLASS_READY: &str = "NodeClassReady";
 pub enum NodeClassState {
     Missing,
     Terminating,
-    /// Its condition `Ready` is missing or `Unknown`.
+    /// The condition `Ready` of the node class is missing or `Unknown`.
     Undecided,
     NotReady {
         reason: String,

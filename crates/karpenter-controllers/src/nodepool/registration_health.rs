@@ -1,7 +1,7 @@
 //! The condition `NodeRegistrationHealthy` of NodePools, from the outcomes of their last four launches.
 //!
-//! Informational: it does not affect scheduling. Outcomes are held in memory; after a restart they are derived from the
-//! condition.
+//! The condition is informational: it does not affect scheduling. Outcomes are held in memory; after a restart they are
+//! derived from the condition.
 //!
 //! Upstream: pkg/controllers/nodepool/registrationhealth, pkg/state/nodepoolhealth.
 
@@ -66,7 +66,8 @@ impl Outcomes {
     }
 }
 
-/// Outcomes by the NodePool's uid. Clones share them: the NodeClaim lifecycle records, the NodePool controller resets.
+/// Outcomes by the NodePool's uid. Clones share them: the NodeClaim lifecycle records outcomes, and the NodePool
+/// controller resets them.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrationHealth {
     pools: Arc<Mutex<BTreeMap<String, Outcomes>>>,

@@ -202,7 +202,7 @@ fn terminating_nodes_are_not_counted() {
             claim: claim(json!({})),
             node: node("", json!({"cpu": "3", "memory": "15Gi", "example.com/gpu": "0"})),
         },
-        // Afterwards only the node counts.
+        // After initialization, only the node's quantities count.
         CountedNode {
             claim: claim(json!({})),
             node: node("true", json!({"cpu": "3900m", "memory": "15Gi"})),

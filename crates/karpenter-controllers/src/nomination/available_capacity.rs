@@ -1,5 +1,5 @@
-//! Whether a pod still fits on a node beside the pods that are bound to it. Only resources are checked, because pods that
-//! were bound to another node than planned take only those from each other.
+//! Whether a pod still fits on a node beside the pods that are bound to it. Only resources are checked, because a pod
+//! that is bound to another node than planned only reduces the resources for the pods planned there.
 //!
 //! Upstream: `StateNode.Available` in pkg/controllers/state/statenode.go.
 
@@ -27,7 +27,7 @@ impl AvailableCapacity {
         Self(left)
     }
 
-    /// The same, without the pods that are terminating.
+    /// The available capacity after all terminating pods are gone.
     pub(crate) fn after_terminations(node: &Node, on_it: &[Arc<Pod>]) -> Self {
         let staying: Vec<Arc<Pod>> = on_it.iter().filter(|pod| pod.deleted_at.is_none()).cloned().collect();
         Self::of(node, &staying)

@@ -1,4 +1,4 @@
-//! What still keeps planned pods from being bound to a new node. Pure.
+//! Determines what still keeps planned pods from being bound to a new node. Pure functions.
 //!
 //! Decides nothing about pods. Taints of the NodePool are no obstacle: the pods that are planned there tolerate them.
 

@@ -1,4 +1,4 @@
-//! Decides which nodes open together: those that become ready within moments of each other. Pure.
+//! Decides which nodes open together: those that become ready within moments of each other. Pure functions.
 //!
 //! When a node opens, the kube-scheduler tries all pending pods. Every pod that does not fit costs two writes and a
 //! back-off that doubles. If nodes open one by one, the pods of all other nodes fail each time. If nodes open together
@@ -21,7 +21,7 @@ const BATCH_MAX: Duration = Duration::from_secs(3);
 const BATCH_PODS_MAX: usize = 2_000;
 /// How often the watcher checks for other nodes, and whether the leader is done.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// A leader that has not finished after this long is replaced.
+/// A leader that has not nominated all nodes after this long is replaced by another member.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the record of a nominated node is kept.
 const NOMINATED_TTL: Duration = Duration::from_secs(60);
@@ -43,11 +43,11 @@ pub(super) struct OpenBatch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchAnswer {
-    /// Ask again after this time.
+    /// Call [`OpenBatch::ask`] again after this time.
     Wait(Duration),
-    /// Nominate the nodes of all claims that [`OpenBatch::take`] returns, then open.
+    /// This claim is the leader: nominate the nodes of all claims that [`OpenBatch::take`] returns, then open.
     Lead,
-    /// The pods have been nominated: open.
+    /// The pods of this claim's node have been nominated, so the node can open.
     Open,
 }
 

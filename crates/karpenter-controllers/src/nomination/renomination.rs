@@ -70,7 +70,6 @@ impl NominationController {
         let to = queue.clone();
         self.context.stores.node_claims.observe(move |change: &Change<NodeClaim>| {
             if change.is_deleted() {
-                // The reconcile drops the claim's attempts.
                 to.add(ObjectKey::of(&change.object().metadata));
             }
         });
@@ -114,7 +113,7 @@ impl Reconcile for NominationController {
                 .then_some((reservation, pod))
         });
         let RenominationDecision { to_renominate, no_capacity } = decide(&node, &bound, pending.collect());
-        // The kube-scheduler would try the useless nomination first each time.
+        // An obsolete nomination is removed, because the kube-scheduler would try that node first each time.
         clear(context, &no_capacity).await;
         for reservation in no_capacity {
             tracing::debug!(pod = %reservation.pod, node = name, "other pods took the reserved capacity");
@@ -172,7 +171,7 @@ fn decide(node: &Node, bound: &[Arc<Pod>], pending: Vec<(PodReservation, Arc<Pod
     }
     for (reservation, pod) in others {
         if pods::nominated_node(&pod).is_some() {
-            // A nomination of the kube-scheduler.
+            // The kube-scheduler itself nominated a node for the pod; that nomination is kept.
             continue;
         }
         if available.try_reserve(&pod) {

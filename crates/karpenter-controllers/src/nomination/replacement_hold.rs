@@ -22,8 +22,8 @@ use crate::stores::UNBOUND_BY_OWNER;
 const MOVED_PODS_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a pending pod waits for the other moved pods.
 const UNBOUND_POD_WAIT_MAX: Duration = Duration::from_secs(3);
-/// If no pod that could use the reservations was seen for this long, none is expected: the successors of evicted pods
-/// exist by now and run elsewhere.
+/// If no pod that could use the reservations was seen for this long, none is expected any more: the new pods that
+/// replace the evicted ones exist by now and run elsewhere.
 const NONE_SEEN_MAX: Duration = Duration::from_secs(5);
 
 /// The pods that a command moves to a replacement.
@@ -31,7 +31,7 @@ const NONE_SEEN_MAX: Duration = Duration::from_secs(5);
 pub(super) enum MovedPods {
     /// All of them are pending or bound, or one of them has waited long enough.
     NoneToWaitFor,
-    /// Some are not evicted yet, or have a successor without a reservation.
+    /// Some pods are not evicted yet, or have a successor without a reservation.
     Expected,
     /// There are reservations, but no pod that would use them was seen.
     NoneSeen,

@@ -34,10 +34,10 @@ fn pods_are_nominated_when_only_our_taint_is_left() {
         ("True", &[UNREGISTERED], NodeAccess::OnlyOurTaint, true),
         ("False", &[UNREGISTERED], NodeAccess::NotReady, false),
         ("Unknown", &[], NodeAccess::NotReady, false),
-        // The taint is removed right after the condition changes.
+        // The node lifecycle controller removes the not-ready taint right after the condition changes.
         ("True", &[NOT_READY], NodeAccess::NotReady, true),
         ("True", &[NOT_READY, UNREGISTERED], NodeAccess::NotReady, true),
-        // Every pod tolerates it.
+        // Admission adds a toleration for this taint to every pod.
         (
             "True",
             &[("node.kubernetes.io/not-ready", "NoExecute"), UNREGISTERED],
@@ -54,7 +54,7 @@ fn pods_are_nominated_when_only_our_taint_is_left() {
         ("True", &[("readiness.k8s.io/network", "NoSchedule")], NodeAccess::Blocked, false),
         ("True", &[("node.kubernetes.io/unschedulable", "NoSchedule")], NodeAccess::Blocked, false),
         ("True", &[("karpenter.sh/disrupted", "NoSchedule")], NodeAccess::Blocked, false),
-        // A taint of the NodePool, which planned pods tolerate.
+        // This taint of the NodePool is no obstacle, because planned pods tolerate it.
         ("True", &[("example.com/team", "NoSchedule")], NodeAccess::Open, true),
     ];
     for (ready, taints, expected, is_due) in cases {
@@ -75,6 +75,6 @@ fn our_taint_is_held_only_for_readiness_and_only_for_a_limited_time() {
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 10), Some(20));
     assert_eq!(left("True", &[UNREGISTERED, NOT_READY], 30), None);
     assert_eq!(left("True", &[UNREGISTERED], 0), None);
-    // It is unknown when this taint is removed.
+    // The time at which another controller removes this taint is not known, so our taint is not kept for it.
     assert_eq!(left("False", &[UNREGISTERED, ("example.com/wait", "NoSchedule")], 0), None);
 }

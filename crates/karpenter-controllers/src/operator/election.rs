@@ -27,9 +27,9 @@ pub struct Settings {
     pub name: String,
     /// `<pod name>_<unique suffix>`.
     pub identity: String,
-    /// A lease that is not renewed for this long may be acquired by another candidate.
+    /// How long the lease must not have been renewed before another candidate may acquire it.
     pub duration: Duration,
-    /// The holder stops if it could not renew the lease for this long.
+    /// The holder stops if it could not renew the lease for this duration.
     pub renew_deadline: Duration,
     pub retry: Duration,
 }

@@ -61,7 +61,8 @@ impl Port {
     pub async fn open(port: u16, pages: Pages) -> io::Result<Self> {
         let listener = match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
             Ok(listener) => listener,
-            // Either IPv6 is not available, or the port is in use; the second attempt shows which.
+            // The first attempt fails if IPv6 is not available or if the port is in use; the second attempt shows
+            // which.
             Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?,
         };
         let address = listener.local_addr()?;
@@ -86,7 +87,7 @@ async fn accept(listener: TcpListener, pages: Pages) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(_) => {
-                // Most likely out of file descriptors; some will be closed.
+                // The process is probably out of file descriptors; retry after some connections were closed.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -103,14 +104,14 @@ async fn accept(listener: TcpListener, pages: Pages) {
             });
             let mut server = http1::Builder::new();
             server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-            // A client that disconnects is no error.
+            // A client that disconnects early is not an error.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
             drop(permit);
         });
     }
 }
 
-/// The response if the page could not be written.
+/// The response with status 500 if the page could not be written.
 fn failed() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

@@ -64,7 +64,7 @@ fn log(claim: &NodeClaim, outcome: &LifecycleOutcome, nodes: &Store<Node>) {
         ) => {
             tracing::info!(provider_id, reason = reason.as_str(), "terminating due to timeout");
         }
-        // Logged as a failed launch.
+        // The launch controller has already logged the failed launch.
         LifecycleOutcome::Deleted(DeletionCause::InsufficientCapacity | DeletionCause::NodeClassNotReady) => {
         }
         LifecycleOutcome::InstanceTerminated => tracing::debug!(provider_id, node, "terminated instance"),
@@ -82,7 +82,8 @@ fn count(metrics: &Metrics, stores: &Stores, claim: &NodeClaim, outcome: &Lifecy
             let capacity_type = label(claim, labels::CAPACITY_TYPE).unwrap_or_default();
             let series = [reason.as_str(), pool, capacity_type, "", termination_mode(claim)];
             metrics.nodeclaims_disrupted.with_label_values(&series).inc();
-            // NodeClaims that were deleted for another cause never had pods.
+            // Only expired and garbage collected NodeClaims can have had pods; those that were deleted for another
+            // cause never had any.
             if let DeletionCause::Expired | DeletionCause::GarbageCollected = reason {
                 let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
                 let pods = node.map_or(0, |node| pods::reschedulable_on(stores, node));

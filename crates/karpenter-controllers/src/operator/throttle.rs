@@ -26,13 +26,13 @@ pub type OnWait = Arc<dyn Fn(&Method, &Uri, Duration) + Send + Sync>;
 struct TokenBucket {
     qps: f64,
     burst: f64,
-    /// Negative while requests wait.
+    /// The available tokens; negative while requests wait.
     tokens: f64,
     as_of: Instant,
 }
 
 impl TokenBucket {
-    /// `None` for no limit.
+    /// A full bucket; `None` if there is no limit.
     fn new(qps: f64, burst: i64, now: Instant) -> Option<Self> {
         let qps = if qps == 0.0 { QPS_DEFAULT } else { qps };
         let burst = if burst == 0 { BURST_DEFAULT } else { burst.max(1) as f64 };
@@ -98,7 +98,8 @@ where
             }
             _ => Duration::ZERO,
         };
-        // The services of the client send nothing before their future is polled, and cannot be cloned.
+        // The request is passed on now and sent when the future is first polled, because the inner service cannot be
+        // cloned.
         let sending = self.inner.call(request);
         if wait.is_zero() {
             return Box::pin(sending);
@@ -139,7 +140,7 @@ mod tests {
     async fn requests_beyond_burst_are_sent_at_rate() {
         let limit = layer(10.0, 3);
         assert_eq!(sent_after(&limit, "/api/v1/pods", 6).await, [0.0, 0.0, 0.0, 0.1, 0.2, 0.3]);
-        // The bucket is empty and refills up to the burst.
+        // After a minute, the empty bucket has refilled up to the burst.
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(sent_after(&limit, "/api/v1/pods", 4).await, [0.0, 0.0, 0.0, 0.1]);
     }

@@ -1,4 +1,4 @@
-//! Ranks nodes for the pod deletion cost, and limits the writes of one pass. Pure.
+//! Ranks nodes for the pod deletion cost, and limits the writes of one pass. Pure functions.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use karpenter_disruption::budgets;
 use karpenter_disruption::candidate::{Blocked, DisruptionClass, candidate};
 use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
 
-/// Nodes with writes in one pass, in addition to terminating ones.
+/// The maximum number of nodes whose pods are written in one pass, in addition to terminating nodes.
 pub const NODES_MAX: usize = 50;
 
 /// The annotation of a pod.
@@ -25,22 +25,22 @@ pub enum Cost {
 pub struct Node {
     /// Index into `Cluster::state_nodes`.
     pub state_node: usize,
-    /// Deleted, marked for deletion, or tainted as disrupted.
+    /// Whether the node is deleted, marked for deletion, or tainted as disrupted.
     pub is_terminating: bool,
-    /// Has a pod that no controller would create again elsewhere.
+    /// Whether the node has a pod that no controller would create again elsewhere.
     pub is_pinned: bool,
-    /// The current costs of its pods of ReplicaSets.
+    /// The current deletion costs of the node's pods that belong to ReplicaSets.
     pub costs: Vec<Cost>,
 }
 
 /// The ranking: indexes of nodes by group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ranking {
-    /// Terminating: their pods get the lowest cost.
+    /// Terminating nodes: their pods get the lowest cost.
     pub going: Vec<usize>,
-    /// In the order in which disruption would select them.
+    /// Nodes in the order in which disruption would select them.
     pub ranked: Vec<usize>,
-    /// All others: the annotation is removed from their pods.
+    /// All other nodes: the annotation is removed from their pods.
     pub rest: Vec<usize>,
 }
 
@@ -90,7 +90,8 @@ fn group(cluster: &Cluster, node: &Node) -> Group {
     let Some(state_node) = cluster.state_nodes.get(node.state_node) else { return Group::Rest };
     let is_free = match candidate(cluster, node.state_node, DisruptionClass::Graceful, Reason::Underutilized)
     {
-        // The candidate of a proposed command is what the ranking estimates.
+        // A candidate of a proposed command is ranked like other candidates, because the ranking estimates which nodes
+        // commands select.
         Ok(_) | Err(Blocked::InCommand) => true,
         Err(_) => false,
     };

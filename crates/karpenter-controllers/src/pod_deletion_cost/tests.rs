@@ -69,7 +69,7 @@ fn drifted_nodes_rank_first_then_by_saving_per_disruption() {
     nodes[5].is_terminating = true;
     let expected = Ranking { going: vec![5], ranked: vec![0, 1, 2, 3], rest: vec![4] };
     assert_eq!(rank(&cluster, &nodes), expected);
-    // Three times as many pods lower the ratio; equal ratios are sorted by name.
+    // Node 1 has three times as many pods, which lowers its ratio; nodes with equal ratios are sorted by name.
     let pods = cluster.state_nodes[1].pods.clone();
     cluster.state_nodes[1].pods.extend([pods.clone(), pods].concat());
     assert_eq!(rank(&cluster, &nodes).ranked, [0, 2, 3, 1]);

@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::decision_journal::DecisionRecord;
 use crate::events::ObjectEvent;
 
-/// Concurrent requests to create claims and to publish events.
+/// The maximum number of concurrent requests that create claims or publish events.
 const CONCURRENT_WRITES_MAX: usize = 16;
 /// How long the event `FailedScheduling` is not repeated for a pod.
 const FAILED_REPEAT_AFTER: Duration = Duration::from_secs(300);
@@ -31,7 +31,7 @@ const NO_TYPES_REPEAT_AFTER: Duration = Duration::from_secs(60);
 /// Rate and burst of the event `Nominated`, as upstream limits it.
 const NOMINATED_PER_SECOND: f64 = 5.0;
 const NOMINATED_BURST: f64 = 10.0;
-/// Reasons that the decision journal keeps of one pass.
+/// The maximum number of reasons that the decision journal keeps of one pass.
 const RECORDED_REASONS_MAX: usize = 20;
 
 /// State between passes that limits what is published.
@@ -68,12 +68,12 @@ pub(super) async fn act(
     let summary = Summary::of(&decided);
     let buffered = buffers::Outcome::of(&decided);
     let Decided { launches, mut placements, mut failures, pools_without_types, faults, .. } = decided;
-    // From here on virtual pods are left out.
+    // Virtual pods are not needed any more from here on: they get no reservations and no events.
     for placement in &mut placements {
         placement.pods.retain(|pod| !is_virtual(pod));
     }
     placements.retain(|placement| !placement.pods.is_empty());
-    // A batch that failed as a whole is retried.
+    // If the planner failed for the whole batch, the batch is retried.
     let is_answered = faults.found.is_empty() || !failures.is_empty();
     let is_idle = launches.is_empty() && placements.is_empty() && is_answered;
     for placement in &placements {

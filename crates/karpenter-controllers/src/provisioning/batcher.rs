@@ -1,4 +1,4 @@
-//! Decides when a batch of triggers is complete. Pure: the caller passes the time.
+//! Decides when a batch of triggers is complete. Pure functions: the caller passes the time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -64,7 +64,7 @@ mod tests {
 
     type Triggers<'a> = &'a [(i64, &'a str)];
 
-    /// When a window with these triggers (second, element) closes.
+    /// The second at which a window with these triggers closes; a trigger is a second and an element.
     fn closes(triggers: Triggers<'_>) -> Option<i64> {
         let mut batcher = Batcher::new(Duration::from_secs(1), Duration::from_secs(10));
         for (second, element) in triggers {

@@ -34,7 +34,7 @@ pub(super) struct Tally {
 /// The result of a pass for all virtual pods.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// By namespace and name of the buffer.
+    /// The counts by namespace and name of the buffer.
     tallies: BTreeMap<(String, String), Tally>,
     /// The node that each virtual pod was planned onto, by uid.
     hosts: BTreeMap<String, String>,
@@ -99,7 +99,7 @@ pub(super) async fn record(context: &Context, outcome: Outcome, now: Timestamp) 
         let status = decide_status(&buffer, outcome.tallies.get(&key).copied(), now);
         match write_status(context, &buffer, &status).await {
             Ok(()) => {}
-            // The next pass writes the status.
+            // After a conflict, the next pass writes the status.
             Err(error) if is_conflict(&error) => {}
             Err(error) => {
                 tracing::error!(capacitybuffer = name_of(&*buffer), %error, "failed to update status of capacitybuffer");

@@ -1,9 +1,9 @@
 //! Decides a provisioning pass: NodeClaims to create, pods for existing nodes, and unschedulable pods with the
 //! reason.
 //!
-//! Pure, except that panics are caught. The validator checks every plan before it is executed. After a planner fault
-//! the affected pods or nodes are left out and the rest is planned again ([`plan_validated`]); the same applies to a
-//! panic during assembly.
+//! The functions are pure, except that they catch panics. The validator checks every plan before it is executed. After
+//! a planner fault the affected pods or nodes are left out and the rest is planned again ([`plan_validated`]); the same
+//! applies to a panic during assembly.
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ pub(super) struct Placement {
 pub(super) struct Failure {
     pub(super) pods: Vec<Arc<Pod>>,
     pub(super) why: String,
-    /// Whether to publish events and log lines: not for pods that opted out or that wait for a capacity reservation.
+    /// Whether to publish events and log lines: false for pods that opted out or that wait for a capacity reservation.
     pub(super) is_reported: bool,
     pub(super) kind: FailureKind,
 }
@@ -63,7 +63,7 @@ pub(super) struct Failure {
 pub(super) enum FailureKind {
     /// The pod itself is invalid or opted out; it was not planned.
     Ignored,
-    /// Waits for capacity of a capacity reservation.
+    /// The pod waits for free capacity in a capacity reservation.
     Reserved,
     Unschedulable,
 }

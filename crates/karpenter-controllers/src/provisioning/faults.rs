@@ -36,19 +36,19 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// A panic while the problem was assembled.
+    /// The fault of a panic while the problem was assembled.
     pub(super) fn of_assembly(fault: PlannerPanic, mode: Mode) -> Self {
         let found = vec![Fault { mode, cause: Cause::Panicked(fault) }];
         Self { found, ..Self::default() }
     }
 
-    /// Adds the faults that the planner reports. The caller adds the pods.
+    /// Adds the faults that the planner reports. The caller adds the pods that were left out.
     pub(super) fn add(&mut self, problem: &Problem, planned: &ValidatedPlan) {
         self.found.extend(planned.faults.iter().cloned());
         self.nodes.extend(planned.left_out.nodes().map(|node| problem.nodes[node].name.to_string()));
         let has_ended =
             |fault: &Fault| fault.mode == Mode::Compat && matches!(fault.cause, Cause::Panicked(_));
-        // If no pod could be planned, the cause is not known to be a pod.
+        // If no pod could be planned, no single pod is known to be the cause.
         let is_any_planned =
             problem.pods.iter().map(|group| group.count()).sum::<u32>() > planned.left_out.pod_count();
         if is_any_planned && planned.faults.iter().any(has_ended) {
@@ -60,7 +60,7 @@ impl Faults {
         }
     }
 
-    /// Lines for the decision journal: one per fault, and what was left out.
+    /// The lines for the decision journal: one for each fault, and one for what was left out.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .found

@@ -27,7 +27,7 @@ pub(super) struct Fingerprint {
     /// Bound and pending pods, reservations, and hosts marked for deletion.
     pods: u64,
     nodes: u64,
-    /// Resource versions of kinds that rarely change without effect on the plan.
+    /// The resource versions of kinds of which almost every change affects the plan.
     revisions: Vec<u64>,
     pool_types: Vec<PoolTypes>,
 }
@@ -41,7 +41,7 @@ struct PoolTypes {
 
 impl PartialEq for PoolTypes {
     fn eq(&self, other: &Self) -> bool {
-        // Both lists are alive, so equal addresses mean the same list.
+        // The fingerprints keep both lists alive, so equal addresses mean the same list.
         self.pool == other.pool && Arc::ptr_eq(&self.types, &other.types)
     }
 }

@@ -1,8 +1,9 @@
 //! Back-off of launches per NodePool, after claims failed before they were launched.
 //!
-//! The first failure has no effect: the provider then knows which offering is unavailable, and the next plan uses another
-//! one. Failures in a row mean that this does not help; without a back-off, claims would be created and deleted at full
-//! speed. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and for replacements.
+//! The first failure causes no back-off: it marks the offering as unavailable, and the next plan uses another one. If
+//! the next launches fail too, that was not the cause, and without a back-off claims would be created and deleted
+//! continuously. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and for
+//! replacements.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,7 @@ pub struct LaunchBackoff {
 #[derive(Debug, Default)]
 struct Failures {
     in_a_row: u32,
-    /// The last pass of which a failure was counted. Claims of one pass fail together and count once.
+    /// The last pass for which a failure was counted. Claims of one pass fail together and count once.
     counted_pass: u64,
     not_before: Option<Timestamp>,
 }
@@ -145,7 +146,7 @@ mod tests {
         launch_backoff.created("c", "general");
         launch_backoff.launched("c");
         assert_eq!(launch_backoff.held_until("general", at(0)), None);
-        // A claim that is deleted after its launch did not fail to launch.
+        // A claim that is deleted after it was launched does not count as a failed launch.
         launch_backoff.failed("c", at(0));
         assert_eq!(fail(&mut launch_backoff, &["d"], 0), None);
     }

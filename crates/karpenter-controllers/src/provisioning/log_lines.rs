@@ -11,8 +11,8 @@ use karpenter_state::pod::Pod;
 use super::decide::Decided;
 use crate::logs;
 
-/// The first lines about single pods are logged, then one in this number. Upstream's logger samples lines with the
-/// same message in the same way.
+/// Log lines about single pods are sampled: the first lines are logged, and then one in this number. Upstream's logger
+/// samples lines with the same message in the same way.
 const SAMPLE: usize = 100;
 
 /// The names of the pods of a batch, abbreviated.

@@ -38,18 +38,18 @@ const NOMINATED_MAX: Duration = Duration::from_secs(60);
 /// The pods of a pass, by their state.
 #[derive(Debug, Default)]
 pub(crate) struct ClassifiedPods {
-    /// Bound to a node, including pods on terminating nodes.
+    /// Pods that are bound to a node, including pods on terminating nodes.
     pub(crate) bound: Vec<Arc<Pod>>,
-    /// Without a node or reservation: to be planned.
+    /// Pods without a node or reservation, which are planned in this pass.
     pub(super) pending: Vec<Arc<Pod>>,
-    /// With a reservation, by host.
+    /// Pods with a reservation, with the host of the reservation.
     pub(super) expected: Vec<(String, Arc<Pod>)>,
     /// Reservations that were removed because they expired or their host is gone.
     pub(super) expired_reservations: Vec<PodReservation>,
     /// Hosts on which pods inherited reservations of deleted pods.
     pub(super) inherited_on: BTreeSet<String>,
     pub(super) is_any_node_terminating: bool,
-    /// The kube-scheduler preempts pods for a pending pod, which may fail.
+    /// Whether the kube-scheduler preempts pods for a pending pod; the preemption may fail.
     pub(super) is_preempting: bool,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn classify_pods(context: &Context, nomination_ttl: Duration, now: Ti
         if let Some(node) = pods::node_name(&pod) {
             let is_on_terminating_node = hosts.terminating_nodes.contains(node);
             match context.state.reservation_of(uid) {
-                // The capacity stays reserved even if the pod cannot be evicted now.
+                // Capacity stays reserved for a pod on a terminating node even if the pod cannot be evicted now.
                 Some(reservation) if is_on_terminating_node => {
                     classified.expected.push((reservation.host, pod.clone()))
                 }
@@ -183,7 +183,8 @@ fn classify_unbound_pod(
 ) {
     let reservation = context.state.reservation_of(pods::uid_of(pod));
     if let Some(node) = hosts.scheduler_nomination_of(context, pod) {
-        // The capacity that preemption frees must not be reserved for the pod on another host.
+        // The kube-scheduler preempts pods for this pod on another node, so its capacity must not also be reserved on
+        // this host.
         context.state.remove_reservation(pods::uid_of(pod));
         classified.is_preempting = true;
         let claim =
@@ -286,8 +287,8 @@ pub(super) async fn launching_pools(context: &Context) -> Vec<PoolInput> {
             Err(error) => {
                 let name = pool.metadata.name.as_deref().unwrap_or_default();
                 tracing::error!(nodepool = name, %error, "skipping, unable to resolve instance types");
-                // The NodePool is kept without instance types, so that it appears in the reasons of unschedulable
-                // pods.
+                // If the instance types cannot be read, the NodePool is kept without any, so that it appears in the
+                // reasons of unschedulable pods.
                 Arc::default()
             }
         };

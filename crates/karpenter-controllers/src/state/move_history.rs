@@ -18,9 +18,9 @@ const LOW_YIELD_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 pub struct MoveHistory {
     /// When a pod was moved, by uid of the pod or of its successor.
     pods: BTreeMap<String, Timestamp>,
-    /// When pods were moved onto a host.
+    /// When pods were last moved onto a host, by host.
     onto: BTreeMap<String, Timestamp>,
-    /// When how many pods were moved away from nodes of a NodePool.
+    /// How many pods were moved away from nodes of a NodePool: time, NodePool and number.
     from_pools: VecDeque<(Timestamp, String, u32)>,
     /// The first and the last move of the current window of moves with a low saving per disruption.
     low_yield_window: Option<(Timestamp, Timestamp)>,

@@ -1,4 +1,5 @@
-//! Back-off of requests that the API server may forbid: no wait until the first 403, then waits that double.
+//! Back-off of requests that the API server may forbid: no wait until the first response with status 403, then waits
+//! that double.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -25,7 +26,7 @@ impl PermissionBackoff {
         true
     }
 
-    /// Records a 403. Returns `true` only for the first one of the process.
+    /// Records a response with status 403. Returns `true` only for the first one of the process.
     pub(super) fn forbidden(&mut self, now: Timestamp) -> bool {
         if self.not_before.is_none() {
             self.wait(now);
@@ -55,7 +56,8 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// The seconds of the first hour at which a caller that tries every second sends a request that is forbidden.
+    /// The seconds within the first hour at which a caller that tries every second sends a request. Every request is
+    /// forbidden.
     fn attempted_at() -> Vec<i64> {
         let mut backoff = PermissionBackoff::default();
         let mut attempted = Vec::new();

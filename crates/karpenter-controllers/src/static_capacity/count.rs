@@ -16,9 +16,9 @@ const DISRUPTION_REASON: &str = "DisruptionReason";
 /// The NodeClaims of a NodePool by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Neither deleted nor selected by a command.
+    /// NodeClaims that are neither deleted nor selected by a command.
     pub active: u32,
-    /// Candidates of a command, whose replacement counts as active.
+    /// NodeClaims that are candidates of a command; their replacements count as active.
     pub pending_disruption: u32,
     pub deleting: u32,
 }
@@ -138,7 +138,7 @@ mod tests {
         );
         drop(first);
         assert_eq!(grants.reserve("a", Some(10), 9, || 5).granted(), 4);
-        // The NodeClaims of the first grant exist now, and a lowered limit leaves nothing.
+        // The NodeClaims of the first grant exist now, and the limit was lowered, so nothing can be granted.
         assert_eq!(grants.reserve("a", Some(10), 9, || 9).granted(), 0);
         assert_eq!(grants.reserve("a", Some(3), 9, || 9).granted(), 0);
         assert_eq!(grants.reserve("a", None, 9, || 9).granted(), 9);

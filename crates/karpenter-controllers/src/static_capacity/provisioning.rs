@@ -22,7 +22,8 @@ pub struct StaticProvisioning {
 
 impl StaticProvisioning {
     pub fn watch(&self, queue: &Queue) {
-        // Registered first, so that the back-off is updated before the same change triggers a reconcile.
+        // This observer is registered first, so that the back-off is updated before the same change triggers a
+        // reconcile.
         let context = self.context.clone();
         self.context.stores.node_claims.observe(move |change| {
             context.launch_backoff.note(change, context.clock.now());

@@ -1,4 +1,4 @@
-//! Decides which NodeClaims of a static NodePool are deleted if it has more than `spec.replicas`. Pure.
+//! Decides which NodeClaims of a static NodePool are deleted if it has more than `spec.replicas`. Pure functions.
 
 use jiff::Timestamp;
 use karpenter_api::types::NodeClaim;
@@ -37,7 +37,7 @@ pub(super) fn choose(
         .iter()
         .map(|member| (deletion_order(member, deletion_costs, now), name_of(member.claim)))
         .collect();
-    // Costs are never NaN, so every pair has an order.
+    // Disruption costs are never NaN, so any two can be compared.
     order.sort_by(|one, two| {
         one.0.partial_cmp(&two.0).unwrap_or(std::cmp::Ordering::Equal).then_with(|| one.1.cmp(two.1))
     });

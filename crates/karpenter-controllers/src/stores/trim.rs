@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo};
 
-/// Keeps exactly the fields that are read from protobuf, so that nodes read as JSON are equal.
+/// Keeps exactly the fields that are decoded from protobuf, so that a node that was read as JSON is equal to one read
+/// as protobuf.
 pub(super) fn node(node: &mut Node) {
     node.metadata.generate_name = None;
     node.metadata.self_link = None;

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use tower::{BoxError, Service, service_fn};
 
-/// When the process crashes: at its n-th write that counts, before or after the server applied it.
+/// When the process crashes: at its n-th counted write, before or after the server applied it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteCrash {
     pub(crate) at_write: u32,
@@ -35,7 +35,7 @@ pub(crate) fn is_write(request: &Request<Body>) -> bool {
     request.method() != Method::GET
 }
 
-/// Events are left out, because nothing depends on them.
+/// Whether the request writes an object other than an Event: nothing depends on Events.
 pub(crate) fn is_write_but_event(request: &Request<Body>) -> bool {
     is_write(request) && !request.uri().path().contains("/events")
 }

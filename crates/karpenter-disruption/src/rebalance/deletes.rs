@@ -156,7 +156,7 @@ fn run(
         }
         if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
             // The nodes that they depend on stay; some can be deleted without them.
-            zones.go_on(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            zones.retry_deferred(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             go_later.clear();
             rest = std::mem::take(&mut waiting);
             batch = BATCH_START;
@@ -167,7 +167,7 @@ fn run(
         }
         let gone: usize = moves.iter().map(|one| one.sources.len()).sum();
         if gone >= gone_max {
-            zones.wait(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+            zones.defer(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             return refused;
         }
         // The longest prefix of the list that fits together, found by growing and halving.
@@ -184,7 +184,7 @@ fn run(
                     let parts = split(draft, &found.one, &rest[..end]);
                     let may_go_together =
                         |one: &Move| one.sources.len() <= TOGETHER_MAX && means.may_go_together(draft, one);
-                    let (joined, apart) = zones.joined(draft, &parts, may_go_together);
+                    let (joined, apart) = zones.merge_dependent(draft, &parts, may_go_together);
                     let apart: BTreeSet<usize> = apart.iter().flat_map(|one| &one.sources).copied().collect();
                     if apart.is_empty() {
                         fitting = Some((found, joined));
@@ -192,7 +192,7 @@ fn run(
                         step *= 2;
                     } else if !rest[..length].iter().any(|one| apart.contains(one)) {
                         // A deletion that depends on others waits for them.
-                        zones.wait(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
+                        zones.defer(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
                         go_later.extend(apart.iter().map(|one| draft.node_of[*one]));
                         waiting.extend(rest.iter().filter(|one| apart.contains(one)));
                         rest.retain(|one| !apart.contains(one));
@@ -207,7 +207,7 @@ fn run(
         }
         if let Some((found, parts)) = fitting {
             draft.commit(&found);
-            parts.iter().for_each(|one| zones.note(draft, one));
+            parts.iter().for_each(|one| zones.record(draft, one));
             moves.extend(parts);
         }
         // The next candidate does not fit together with them.

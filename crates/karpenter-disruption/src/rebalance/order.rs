@@ -25,54 +25,54 @@ type Term<'a> = (&'a Arc<str>, &'a LabelSelector, BTreeSet<&'a Arc<str>>, Option
 
 /// The terms that concern a pod, by index.
 #[derive(Debug, Clone, Default)]
-struct Counted {
-    /// Terms that count the pod.
-    by: Vec<usize>,
-    /// Terms that the pod has.
-    asks: Vec<usize>,
+struct TermsOfPod {
+    /// Terms whose selector matches the pod.
+    counted_by: Vec<usize>,
+    /// Terms that are constraints of the pod itself.
+    constrained_by: Vec<usize>,
 }
 
 /// The terms that a move affects or depends on.
 #[derive(Debug, Clone, Default)]
-struct Touched {
+struct Effects {
     /// Terms for which the move changes the distribution of pods.
     shifted: BTreeSet<usize>,
     /// Terms that moved pods have.
-    asked: BTreeSet<usize>,
+    depends_on: BTreeSet<usize>,
     /// By spread, the change of the number of pods per domain.
     shifts: BTreeMap<usize, Shift>,
 }
 
-/// The terms that the moves of a plan together affect or depend on.
+/// The terms that at least one move of a plan affects or depends on.
 #[derive(Debug, Clone, Default)]
-struct Together {
+struct CombinedEffects {
     shifted: BTreeSet<usize>,
-    asked: BTreeSet<usize>,
+    depends_on: BTreeSet<usize>,
     /// By term; `None` for terms that are not spreads.
     tallies: Vec<Option<Tally>>,
 }
 
 /// How the moves of a plan affect or depend on one term.
-struct OfTerm {
+struct TermState {
     is_shifted: bool,
-    is_asked: bool,
+    is_depended_on: bool,
     tally: Option<Tally>,
 }
 
-impl OfTerm {
-    fn add(&mut self, term: usize, own: &Touched) {
+impl TermState {
+    fn add(&mut self, term: usize, own: &Effects) {
         self.is_shifted |= own.shifted.contains(&term);
-        self.is_asked |= own.asked.contains(&term);
+        self.is_depended_on |= own.depends_on.contains(&term);
         if let (Some(tally), Some(shift)) = (&mut self.tally, own.shifts.get(&term)) {
             tally.note(shift);
         }
     }
 
     /// Whether this term makes neither the move depend on the others nor the others on the move.
-    fn admits(mut self, term: usize, own: &Touched) -> bool {
-        let is_between =
-            own.asked.contains(&term) && self.is_shifted || own.shifted.contains(&term) && self.is_asked;
-        if !is_between {
+    fn admits(mut self, term: usize, own: &Effects) -> bool {
+        let is_dependency = own.depends_on.contains(&term) && self.is_shifted
+            || own.shifted.contains(&term) && self.is_depended_on;
+        if !is_dependency {
             return true;
         }
         self.add(term, own);
@@ -80,91 +80,92 @@ impl OfTerm {
     }
 }
 
-impl Together {
-    fn only(&self, term: usize) -> OfTerm {
-        OfTerm {
+impl CombinedEffects {
+    fn only(&self, term: usize) -> TermState {
+        TermState {
             is_shifted: self.shifted.contains(&term),
-            is_asked: self.asked.contains(&term),
+            is_depended_on: self.depends_on.contains(&term),
             tally: self.tallies[term].clone(),
         }
     }
 
     /// Whether no term makes the move depend on the others or the others on the move.
-    fn admits(&self, own: &Touched) -> bool {
-        own.asked.union(&own.shifted).all(|term| self.only(*term).admits(*term, own))
+    fn admits(&self, own: &Effects) -> bool {
+        own.depends_on.union(&own.shifted).all(|term| self.only(*term).admits(*term, own))
     }
 
-    fn add(&mut self, own: Touched) {
+    fn add(&mut self, own: Effects) {
         for (term, shift) in own.shifts {
             if let Some(tally) = &mut self.tallies[term] {
                 tally.note(&shift);
             }
         }
         self.shifted.extend(own.shifted);
-        self.asked.extend(own.asked);
+        self.depends_on.extend(own.depends_on);
     }
 
-    /// Whether any further move whose pods have this term would depend on the noted moves.
-    fn is_closed(&self, term: usize) -> bool {
+    /// Whether any further move whose pods have this term would depend on the recorded moves.
+    fn is_blocked(&self, term: usize) -> bool {
         self.shifted.contains(&term) && !self.tallies[term].as_ref().is_some_and(Tally::holds)
     }
 }
 
 /// Groups of moves during the merge of dependent moves.
-struct Joining<'t> {
-    /// The moves that were noted before.
-    before: &'t Together,
+struct Merging<'t> {
+    /// The effects of the moves that were recorded before.
+    before: &'t CombinedEffects,
     /// `None` for a group that was merged into a later one.
-    groups: Vec<Option<(Move, Touched)>>,
+    groups: Vec<Option<(Move, Effects)>>,
     /// By term: groups that affect it or depend on it.
-    of_term: BTreeMap<usize, Vec<usize>>,
+    groups_by_term: BTreeMap<usize, Vec<usize>>,
 }
 
-impl Joining<'_> {
-    fn parties(&self, term: usize) -> impl Iterator<Item = usize> {
-        let groups = self.of_term.get(&term).into_iter().flatten().copied();
+impl Merging<'_> {
+    fn groups_of(&self, term: usize) -> impl Iterator<Item = usize> {
+        let groups = self.groups_by_term.get(&term).into_iter().flatten().copied();
         groups.filter(|number| self.groups[*number].is_some())
     }
 
-    /// Terms through which a move and groups outside of `joined` depend on each other.
-    fn between(&self, own: &Touched, joined: &BTreeSet<usize>) -> Vec<usize> {
-        let comes_between = |term: &usize| {
-            let mut together = self.before.only(*term);
-            let others = self.parties(*term).filter(|number| !joined.contains(number));
-            for (_, touched) in others.filter_map(|number| self.groups[number].as_ref()) {
-                together.add(*term, touched);
+    /// Terms through which a move and groups outside of `members` depend on each other.
+    fn conflicting_terms(&self, own: &Effects, members: &BTreeSet<usize>) -> Vec<usize> {
+        let is_conflicting = |term: &usize| {
+            let mut combined = self.before.only(*term);
+            let others = self.groups_of(*term).filter(|number| !members.contains(number));
+            for (_, effects) in others.filter_map(|number| self.groups[number].as_ref()) {
+                combined.add(*term, effects);
             }
-            !together.admits(*term, own)
+            !combined.admits(*term, own)
         };
-        own.asked.union(&own.shifted).copied().filter(comes_between).collect()
+        own.depends_on.union(&own.shifted).copied().filter(is_conflicting).collect()
     }
 
-    fn put(&mut self, one: Move, own: Touched, joined: &BTreeSet<usize>) {
-        joined.iter().for_each(|number| self.groups[*number] = None);
-        for term in own.asked.union(&own.shifted) {
-            self.of_term.entry(*term).or_default().push(self.groups.len());
+    fn add_group(&mut self, one_move: Move, own: Effects, members: &BTreeSet<usize>) {
+        members.iter().for_each(|number| self.groups[*number] = None);
+        for term in own.depends_on.union(&own.shifted) {
+            self.groups_by_term.entry(*term).or_default().push(self.groups.len());
         }
-        self.groups.push(Some((one, own)));
+        self.groups.push(Some((one_move, own)));
     }
 }
 
 #[derive(Clone)]
 pub(crate) struct Zones {
     /// Pods that have a term, or that a term counts.
-    counted: BTreeMap<Arc<PodSpec>, Counted>,
+    counted: BTreeMap<Arc<PodSpec>, TermsOfPod>,
     /// By term: its topology key.
     keys: Vec<Arc<str>>,
     /// By candidate: terms that its pods have.
-    asked_on: Vec<BTreeSet<usize>>,
-    /// All noted moves.
-    together: Together,
-    /// What limits of pools leave, with everything that was noted so far; by pool.
+    terms_on: Vec<BTreeSet<usize>>,
+    /// The effects of all recorded moves.
+    combined: CombinedEffects,
+    /// By NodePool: what its limits leave after the recorded moves.
     left: BTreeMap<usize, BTreeMap<Arc<str>, i64>>,
-    /// Whether a move of this round took from a reservation.
+    /// Whether a recorded move of this round launches in a capacity reservation.
     is_reserved_taken: bool,
-    has_closed: bool,
-    /// What moves would save that wait for another plan because they do not stand with those of this one.
-    waiting_per_hour: f64,
+    /// Whether candidates were excluded from this plan because the recorded moves change what their pods depend on.
+    has_blocked_candidates: bool,
+    /// The saving per hour of moves that were deferred to a later plan, because they depend on moves of this one.
+    deferred_saving_per_hour: f64,
 }
 
 impl Zones {
@@ -176,16 +177,16 @@ impl Zones {
         let mut counted = BTreeMap::new();
         for spec in specs {
             let own: BTreeSet<Term<'_>> = terms_of(spec).collect();
-            let mut of_spec = Counted::default();
+            let mut of_spec = TermsOfPod::default();
             for (number, term) in terms.iter().enumerate() {
                 if term.2.contains(&spec.namespace) && term.1.matches(&spec.labels) {
-                    of_spec.by.push(number);
+                    of_spec.counted_by.push(number);
                 }
                 if own.contains(term) {
-                    of_spec.asks.push(number);
+                    of_spec.constrained_by.push(number);
                 }
             }
-            if !of_spec.by.is_empty() || !of_spec.asks.is_empty() {
+            if !of_spec.counted_by.is_empty() || !of_spec.constrained_by.is_empty() {
                 counted.insert(spec.clone(), of_spec);
             }
         }
@@ -194,9 +195,10 @@ impl Zones {
         let mut tallies: Vec<Option<Tally>> = Vec::new();
         for (key, selector, namespaces, max_skew) in &terms {
             // Pending pods will be bound before a move is executed, and their domain is not known.
-            let is_waiting =
+            let is_pending_match =
                 |spec: &PodSpec| namespaces.contains(&spec.namespace) && selector.matches(&spec.labels);
-            let max_skew = max_skew.filter(|_| !problem.pods.iter().any(|group| is_waiting(&group.spec)));
+            let max_skew =
+                max_skew.filter(|_| !problem.pods.iter().any(|group| is_pending_match(&group.spec)));
             tallies.push(max_skew.and_then(|max_skew| {
                 let domains = domains_of.entry(key).or_insert_with(|| domains(problem, key));
                 Tally::new(max_skew, domains.clone())
@@ -204,16 +206,18 @@ impl Zones {
         }
         for node in &problem.nodes {
             for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
-                for term in counted.get(&pod.spec).into_iter().flat_map(|counted: &Counted| &counted.by) {
+                for term in
+                    counted.get(&pod.spec).into_iter().flat_map(|counted: &TermsOfPod| &counted.counted_by)
+                {
                     if let Some(tally) = &mut tallies[*term] {
                         tally.count(node.labels.get(&keys[*term]));
                     }
                 }
             }
         }
-        let asked_on = draft.node_of.iter().map(|node| asked_on(problem, *node, &counted)).collect();
+        let terms_on = draft.node_of.iter().map(|node| terms_on(problem, *node, &counted)).collect();
         let mut left = limits_left(problem);
-        // Pods that wait get nodes of their own.
+        // New nodes for pending pods count towards the limits too.
         for planned in
             (problem.nodes.len()..draft.simulator.node_count()).filter_map(|at| draft.simulator.node(at))
         {
@@ -230,104 +234,106 @@ impl Zones {
         Self {
             counted,
             keys,
-            asked_on,
-            together: Together { tallies, ..Together::default() },
+            terms_on,
+            combined: CombinedEffects { tallies, ..CombinedEffects::default() },
             left,
             is_reserved_taken: false,
-            has_closed: false,
-            waiting_per_hour: 0.0,
+            has_blocked_candidates: false,
+            deferred_saving_per_hour: 0.0,
         }
     }
 
-    /// Whether nothing counts across nodes.
+    /// Whether no pod has or matches a constraint across nodes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counted.is_empty()
     }
 
-    /// For each move, whether it is independent of the noted moves and of the preceding independent ones.
-    pub(crate) fn standing(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
-        let mut together = self.together.clone();
-        let stands = |one: &Move| {
-            let own = self.touched_by(draft, one);
-            let stands = together.admits(&own);
-            if stands {
-                together.add(own);
+    /// For each move, whether it is independent of the recorded moves and of the preceding independent ones.
+    pub(crate) fn are_independent(&self, draft: &Draft<'_>, moves: &[Move]) -> Vec<bool> {
+        let mut combined = self.combined.clone();
+        let is_independent = |one_move: &Move| {
+            let own = self.effects_of(draft, one_move);
+            let is_admitted = combined.admits(&own);
+            if is_admitted {
+                combined.add(own);
             }
-            stands
+            is_admitted
         };
-        moves.iter().map(stands).collect()
+        moves.iter().map(is_independent).collect()
     }
 
-    /// Merges moves that depend on each other if `may_go_together` allows it. Returns the independent moves, and those
+    /// Merges moves that depend on each other if `may_be_merged` allows it. Returns the independent moves, and those
     /// that still depend on others.
-    pub(crate) fn joined(
+    pub(crate) fn merge_dependent(
         &self,
         draft: &Draft<'_>,
         moves: &[Move],
-        may_go_together: impl Fn(&Move) -> bool,
+        may_be_merged: impl Fn(&Move) -> bool,
     ) -> (Vec<Move>, Vec<Move>) {
-        let mut joining = Joining { before: &self.together, groups: Vec::new(), of_term: BTreeMap::new() };
-        let mut waiting = Vec::new();
-        for first in moves {
-            let (mut one, mut own) = (first.clone(), self.touched_by(draft, first));
+        let mut merging =
+            Merging { before: &self.combined, groups: Vec::new(), groups_by_term: BTreeMap::new() };
+        let mut still_dependent = Vec::new();
+        for one_move in moves {
+            let (mut merged, mut own) = (one_move.clone(), self.effects_of(draft, one_move));
             let mut members: BTreeSet<usize> = BTreeSet::new();
-            let stands = loop {
-                let between = joining.between(&own, &members);
-                if between.is_empty() {
+            let is_independent = loop {
+                let conflicting = merging.conflicting_terms(&own, &members);
+                if conflicting.is_empty() {
                     break true;
                 }
-                let parties = between.iter().flat_map(|term| joining.parties(*term));
-                let more: BTreeSet<usize> = parties.filter(|number| !members.contains(number)).collect();
-                for (other, _) in more.iter().filter_map(|number| joining.groups[*number].as_ref()) {
-                    one = one.with(other);
+                let related = conflicting.iter().flat_map(|term| merging.groups_of(*term));
+                let more: BTreeSet<usize> = related.filter(|number| !members.contains(number)).collect();
+                for (other, _) in more.iter().filter_map(|number| merging.groups[*number].as_ref()) {
+                    merged = merged.with(other);
                 }
-                if more.is_empty() || !may_go_together(&one) {
+                if more.is_empty() || !may_be_merged(&merged) {
                     break false;
                 }
                 members.extend(more);
-                own = self.touched_by(draft, &one);
+                own = self.effects_of(draft, &merged);
             };
-            if stands {
-                joining.put(one, own, &members);
+            if is_independent {
+                merging.add_group(merged, own, &members);
             } else {
-                waiting.push(first.clone());
+                still_dependent.push(one_move.clone());
             }
         }
-        (joining.groups.into_iter().flatten().map(|(one, _)| one).collect(), waiting)
+        (merging.groups.into_iter().flatten().map(|(merged, _)| merged).collect(), still_dependent)
     }
 
-    /// Whether some candidates are no longer as free to move as they were before all that was noted.
-    pub(crate) fn has_closed(&self) -> bool {
-        self.has_closed
+    /// Whether candidates were excluded from this plan because the recorded moves change what their pods depend on.
+    pub(crate) fn has_blocked_candidates(&self) -> bool {
+        self.has_blocked_candidates
     }
 
-    /// A move that is worth so much waits for another plan.
-    pub(crate) fn wait(&mut self, saving_per_hour: f64) {
-        self.waiting_per_hour += saving_per_hour;
+    /// Adds the saving of a move that is deferred to a later plan.
+    pub(crate) fn defer(&mut self, saving_per_hour: f64) {
+        self.deferred_saving_per_hour += saving_per_hour;
     }
 
-    /// Moves that are worth so much wait no longer.
-    pub(crate) fn go_on(&mut self, saving_per_hour: f64) {
-        self.waiting_per_hour -= saving_per_hour;
+    /// Subtracts the saving of deferred moves that are tried again in this plan.
+    pub(crate) fn retry_deferred(&mut self, saving_per_hour: f64) {
+        self.deferred_saving_per_hour -= saving_per_hour;
     }
 
-    /// What moves that wait would save.
-    pub(crate) fn waiting_per_hour(&self) -> f64 {
-        self.waiting_per_hour
+    /// The saving per hour of the moves that were deferred to a later plan.
+    pub(crate) fn deferred_saving_per_hour(&self) -> f64 {
+        self.deferred_saving_per_hour
     }
 
-    /// A round begins.
-    pub(crate) fn begin(&mut self) {
+    /// Starts a round of simulations, which do not see each other's moves.
+    pub(crate) fn begin_round(&mut self) {
         self.is_reserved_taken = false;
     }
 
-    /// Whether the move is as good as it was when the round began.
-    pub(crate) fn may_follow(&self, draft: &Draft<'_>, one: &Move) -> bool {
+    /// Whether the move is still valid after the moves that were recorded since the round began: reservations and limits
+    /// suffice.
+    pub(crate) fn is_still_valid(&self, draft: &Draft<'_>, one_move: &Move) -> bool {
         let problem = draft.simulator.problem();
-        if self.is_reserved_taken && takes_reserved(problem, one) {
+        if self.is_reserved_taken && takes_reserved(problem, one_move) {
             return false;
         }
-        let needed = self.taken(problem, one, Taken::AtMost);
+        let needed = self.taken(problem, one_move, Taken::AtMost);
         let is_left = |(pool, needed): (&usize, &BTreeMap<Arc<str>, i64>)| {
             let left = self.left.get(pool);
             needed.iter().all(|(name, needed)| left.and_then(|left| left.get(name)) >= Some(needed))
@@ -335,39 +341,45 @@ impl Zones {
         needed.iter().all(is_left)
     }
 
-    /// Takes a move for made. Nodes whose pods ask for what it spreads otherwise wait for another plan.
-    pub(crate) fn note(&mut self, draft: &mut Draft<'_>, one: &Move) {
+    /// Records a move as part of the plan. Candidates whose pods depend on a distribution that it changes are excluded from
+    /// this plan.
+    pub(crate) fn record(&mut self, draft: &mut Draft<'_>, one_move: &Move) {
         let problem = draft.simulator.problem();
-        self.is_reserved_taken |= takes_reserved(problem, one);
-        let touched = self.touched_by(draft, one);
-        let shifted = touched.shifted.clone();
-        self.together.add(touched);
-        let closed: BTreeSet<usize> =
-            shifted.iter().copied().filter(|term| self.together.is_closed(*term)).collect();
+        self.is_reserved_taken |= takes_reserved(problem, one_move);
+        let effects = self.effects_of(draft, one_move);
+        let shifted = effects.shifted.clone();
+        self.combined.add(effects);
+        let blocked: BTreeSet<usize> =
+            shifted.iter().copied().filter(|term| self.combined.is_blocked(*term)).collect();
         if !shifted.is_empty() {
-            for (is_open, asked) in draft.is_open.iter_mut().zip(&self.asked_on).filter(|(open, _)| **open) {
-                self.has_closed |= !asked.is_disjoint(&shifted);
-                *is_open &= asked.is_disjoint(&closed);
+            for (is_open, terms) in draft.is_open.iter_mut().zip(&self.terms_on).filter(|(open, _)| **open) {
+                self.has_blocked_candidates |= !terms.is_disjoint(&shifted);
+                *is_open &= terms.is_disjoint(&blocked);
             }
         }
-        for (pool, taken) in self.taken(problem, one, Taken::AsPlanned) {
+        for (pool, taken) in self.taken(problem, one_move, Taken::AsPlanned) {
             let Some(left) = self.left.get_mut(&pool) else { continue };
             for (name, taken) in taken {
                 left.entry(name).and_modify(|left| *left -= taken);
             }
         }
-        // Nodes that go give back what is known of them.
-        for node in one.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
+        // A deleted node no longer counts towards the limits. Its capacity is not known here, so its allocatable resources are used.
+        for node in one_move.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
             let pool = problem.pools.iter().position(|pool| Some(&pool.name) == node.pool.as_ref());
             let Some(left) = pool.and_then(|pool| self.left.get_mut(&pool)) else { continue };
             left.iter_mut().for_each(|(name, left)| *left += amount(&node.allocatable, name));
         }
     }
 
-    /// What the move's launches take from limits, by pool.
-    fn taken(&self, problem: &Problem, one: &Move, how: Taken) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
+    /// By NodePool: the resources that the move's replacements count towards its limits.
+    fn taken(
+        &self,
+        problem: &Problem,
+        one_move: &Move,
+        how: Taken,
+    ) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
         let mut taken: BTreeMap<usize, BTreeMap<Arc<str>, i64>> = BTreeMap::new();
-        for planned in &one.replacements {
+        for planned in &one_move.replacements {
             let Some(left) = self.left.get(&planned.pool) else { continue };
             let of_pool = taken.entry(planned.pool).or_default();
             for name in left.keys() {
@@ -384,66 +396,67 @@ impl Zones {
         taken
     }
 
-    fn touched_by(&self, draft: &Draft<'_>, one: &Move) -> Touched {
-        let mut touched = Touched::default();
+    fn effects_of(&self, draft: &Draft<'_>, one_move: &Move) -> Effects {
+        let mut effects = Effects::default();
         if self.counted.is_empty() {
-            return touched;
+            return effects;
         }
         let problem = draft.simulator.problem();
         let mut counts: BTreeMap<(usize, Option<&Arc<str>>), i64> = BTreeMap::new();
         // All pods on the nodes are removed, and the moved pods are placed elsewhere.
-        for node in one.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
+        for node in one_move.sources.iter().filter_map(|source| problem.nodes.get(draft.node_of[*source])) {
             for pod in node.pods.iter().filter(|pod| !pod.is_terminating) {
-                let terms = self.counted.get(&pod.spec).into_iter().flat_map(|counted| &counted.by);
+                let terms = self.counted.get(&pod.spec).into_iter().flat_map(|counted| &counted.counted_by);
                 for term in terms.copied() {
                     let domain = node.labels.get(&*self.keys[term]);
                     *counts.entry((term, domain)).or_insert(0) -= 1;
-                    if let Some(tally) = &self.together.tallies[term] {
-                        let shift = touched.shifts.entry(term).or_insert_with(|| tally.no_shift());
+                    if let Some(tally) = &self.combined.tallies[term] {
+                        let shift = effects.shifts.entry(term).or_insert_with(|| tally.no_shift());
                         tally.take(shift, domain);
                     }
                 }
             }
         }
-        for (from, to) in &one.moves {
+        for (from, to) in &one_move.moves {
             let Some(node) = problem.nodes.get(from.node as usize) else { continue };
             let Some(pod) = node.pods.get(from.pod as usize) else { continue };
             let Some(counted) = self.counted.get(&pod.spec) else { continue };
-            touched.asked.extend(counted.asks.iter().copied());
-            for term in counted.by.iter().copied() {
+            effects.depends_on.extend(counted.constrained_by.iter().copied());
+            for term in counted.counted_by.iter().copied() {
                 let key = &*self.keys[term];
                 let then = match to {
                     Destination::Existing(node) => {
                         problem.nodes.get(*node).and_then(|node| node.labels.get(key))
                     }
                     Destination::New(number) => {
-                        let planned = one.replacements.get(*number);
+                        let planned = one_move.replacements.get(*number);
                         let requirement = planned.and_then(|planned| planned.requirements.get(key));
                         requirement.and_then(|requirement| requirement.single_value())
                     }
                 };
                 *counts.entry((term, then)).or_insert(0) += 1;
-                if let Some(tally) = &self.together.tallies[term] {
-                    let shift = touched.shifts.entry(term).or_insert_with(|| tally.no_shift());
-                    tally.put(shift, then, counted.asks.contains(&term));
+                if let Some(tally) = &self.combined.tallies[term] {
+                    let shift = effects.shifts.entry(term).or_insert_with(|| tally.no_shift());
+                    tally.put(shift, then, counted.constrained_by.contains(&term));
                 }
             }
         }
         let shifted = counts.into_iter().filter(|(_, count)| *count != 0);
-        touched.shifted.extend(shifted.map(|((term, _), _)| term));
-        touched
+        effects.shifted.extend(shifted.map(|((term, _), _)| term));
+        effects
     }
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Taken {
-    /// Whichever of a node's options is launched.
+    /// The largest of the instance type options, because any of them may be launched.
     AtMost,
+    /// The planned instance type.
     AsPlanned,
 }
 
-/// Terms of a pod that hold across nodes. On one node nothing comes between moves but the wish to be where others are:
-/// no node that receives pods goes.
+/// The constraints of a pod that count pods on several nodes. Constraints by hostname do not make moves depend on each
+/// other, because no node that receives pods is deleted.
 fn terms_of(spec: &PodSpec) -> impl Iterator<Item = Term<'_>> {
     let spreads = spec.spread.iter().filter(|one| &*one.key != labels::HOSTNAME && one.hard);
     let apart = spec.anti_affinity.iter().filter(|one| &*one.key != labels::HOSTNAME);
@@ -485,10 +498,13 @@ fn domains(problem: &Problem, key: &str) -> Vec<Arc<str>> {
 }
 
 /// Terms of the pods of a node that would have to be rescheduled.
-fn asked_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, Counted>) -> BTreeSet<usize> {
+fn terms_on(problem: &Problem, node: usize, counted: &BTreeMap<Arc<PodSpec>, TermsOfPod>) -> BTreeSet<usize> {
     let pods = problem.nodes.get(node).map_or(&[][..], |node| &node.pods);
     let moving = pods.iter().filter(|pod| pod.mobility != Mobility::Stays);
-    moving.filter_map(|pod| counted.get(&pod.spec)).flat_map(|counted| counted.asks.iter().copied()).collect()
+    moving
+        .filter_map(|pod| counted.get(&pod.spec))
+        .flat_map(|counted| counted.constrained_by.iter().copied())
+        .collect()
 }
 
 fn limits_left(problem: &Problem) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
@@ -501,7 +517,7 @@ fn limits_left(problem: &Problem) -> BTreeMap<usize, BTreeMap<Arc<str>, i64>> {
         .collect()
 }
 
-/// What a node of this capacity counts for.
+/// The amount of a resource that a node with this capacity counts towards a limit.
 fn amount(capacity: &ResourceList, name: &str) -> i64 {
     if name == NODES { 1 } else { capacity.get(name) }
 }
@@ -511,8 +527,8 @@ fn type_of<'p>(problem: &'p Problem, planned: &PlannedNode, index: usize) -> Opt
     problem.catalogs.get(pool.catalog)?.get(index)
 }
 
-fn takes_reserved(problem: &Problem, one: &Move) -> bool {
-    one.replacements.iter().any(|planned| {
+fn takes_reserved(problem: &Problem, one_move: &Move) -> bool {
+    one_move.replacements.iter().any(|planned| {
         let offering = type_of(problem, planned, planned.instance_type)
             .and_then(|one| one.offerings.get(planned.offering));
         offering.is_none_or(|offering| offering.is_reserved())

@@ -134,7 +134,7 @@ pub(crate) fn run(
     for (round, (choice, size)) in manner.rounds.iter().copied().enumerate() {
         let size_in = |pool: &Arc<str>| {
             let most = if rules.is_many_to_many(pool) { size } else { size.min(MANY_TO_ONE) };
-            // No budget would allow this set.
+            // The budget of the NodePool would not allow a larger set.
             match budget_left.get(pool) {
                 Some(left) if *left > 0 => most.min(*left as usize),
                 _ => most,
@@ -145,7 +145,7 @@ pub(crate) fn run(
         // If a NodePool has no more nodes than the largest set, further sets are equal.
         sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);
-        // Sets of few nodes are simulated quickly.
+        // Sets of few nodes need less effort.
         let effort_for = |sources: &[usize]| {
             let share = sources.len().min(manner.full_effort_nodes) as u64;
             (effort * share / manner.full_effort_nodes as u64).max(1)
@@ -161,7 +161,7 @@ pub(crate) fn run(
                 .par_iter()
                 .map(|(sources, onto)| replace(draft, rules, sources, onto, manner, effort_for(sources)))
                 .collect();
-            zones.begin();
+            zones.begin_round();
             for (found, (sources, _)) in found.into_iter().zip(asked) {
                 let found = match found {
                     Ok(found) => found,
@@ -174,18 +174,18 @@ pub(crate) fn run(
                     }
                 };
                 // Simulations of one round do not see each other: if they may conflict, the set is simulated again.
-                let found = if zones.may_follow(draft, &found.one) {
+                let found = if zones.is_still_valid(draft, &found.one) {
                     Ok(found)
                 } else {
                     let (sources, onto) = (&found.one.sources, &found.onto);
                     replace(draft, rules, sources, onto, manner, effort_for(sources))
                 };
                 let Ok(found) = found else { continue };
-                if zones.standing(draft, std::slice::from_ref(&found.one)) != [true] {
-                    zones.wait(found.one.saving_per_hour());
+                if zones.are_independent(draft, std::slice::from_ref(&found.one)) != [true] {
+                    zones.defer(found.one.saving_per_hour());
                     continue;
                 }
-                zones.note(draft, &found.one);
+                zones.record(draft, &found.one);
                 draft.commit(&found);
                 moves.push(found.one);
             }

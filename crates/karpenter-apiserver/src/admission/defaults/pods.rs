@@ -10,7 +10,7 @@ use super::{round_quantities, storage};
 use crate::admission::json::{Object, child, child_mut, items, objects_mut, set_default, text};
 use crate::admission::resources::{ResourceList, add_list, container_lists, max_list};
 
-/// The defaults of a pod: those of templates, and more.
+/// Applies the defaults of pod templates, and those that only pods have.
 pub(super) fn default_pod(map: &mut Object) {
     let spec = child(map, "spec");
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {

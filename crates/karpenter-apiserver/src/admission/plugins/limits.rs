@@ -27,7 +27,7 @@ pub(super) fn default_pod(operation: &Operation<'_>, pod: &mut Value, lookup: &d
             for container in objects_mut(spec, list) {
                 let container_name =
                     container.get("name").map(|name| text(name).to_string()).unwrap_or_default();
-                // Requests are listed first. A default request does not depend on a limit that is set here.
+                // The annotation lists requests first. A default request does not depend on a limit that is set here.
                 for (key, defaults, noun) in
                     [("requests", &requests, "request"), ("limits", &limits, "limit")]
                 {

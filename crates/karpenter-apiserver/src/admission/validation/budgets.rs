@@ -270,7 +270,7 @@ fn check_limit_item(item: &Value, own: &str, errors: &mut Errors) {
         }
     }
     for (resource, found) in &values {
-        // Lower and upper field, the field of the error, the field whose value is shown, and the message.
+        // Each entry: lower field, upper field, field of the error, field whose value is shown, message.
         let pairs = [
             ("min", "max", "min", "min", "min value {} is greater than max value {}"),
             (

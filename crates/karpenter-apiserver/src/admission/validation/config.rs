@@ -10,7 +10,7 @@ use crate::field::FieldError;
 const DATA_BYTES_MAX: usize = 1024 * 1024;
 const IMMUTABLE: &str = "field is immutable when `immutable` is set";
 
-/// The decoded size of base64.
+/// The size of the data after base64 decoding.
 fn decoded_length(encoded: &str) -> usize {
     encoded.trim_end_matches('=').len() * 3 / 4
 }
@@ -33,7 +33,7 @@ pub(super) fn check_config_map(map: &Value, old: Option<&Value>, errors: &mut Er
         size += decoded_length(string(value));
     }
     if size > DATA_BYTES_MAX {
-        // A path with one empty element, as Go prints it.
+        // Go prints a path with one empty element as `[]`.
         errors.push(too_long("[]", DATA_BYTES_MAX));
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum NameRule {
 
 impl NameRule {
     fn problems(self, name: &str, is_prefix: bool) -> Vec<String> {
-        // A prefix may end with a dash, because a suffix is appended.
+        // A `generateName` prefix may end with a dash, because a suffix is appended.
         let masked = match name.strip_suffix('-') {
             Some(rest) if is_prefix && !rest.is_empty() => {
                 let mut kept: String = rest.to_string();

@@ -43,7 +43,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Checks the deadline. Returns false if no further checks are to be made.
+/// Checks `activeDeadlineSeconds`. Returns false if no further checks are to be made.
 fn check_deadline(after: &Value, before: &Value, errors: &mut Errors) -> bool {
     let path = "spec.activeDeadlineSeconds";
     match (integer(after), integer(before)) {
@@ -167,7 +167,7 @@ fn check_affinity_additions(new: &Value, old: &Value, errors: &mut Errors) {
             items(&term["matchExpressions"]).is_empty() && items(&term["matchFields"]).is_empty()
         };
         let starts = |key: &str| items(&after[key]).starts_with(items(&before[key]));
-        // An empty term matches nothing, so an addition would widen it.
+        // An empty term matches nothing, so adding an expression to it would widen the match.
         let is_valid = if is_empty(before) {
             is_empty(after)
         } else {

@@ -12,7 +12,7 @@ use crate::admission::quantity::Quantity;
 use crate::admission::resources::{pod_lists, read_list};
 use crate::field::FieldError;
 
-/// The rules of every write, and those of creation. The caller has validated the metadata.
+/// Validates a new pod: the rules of every write and those of creation only. The caller has validated the metadata.
 pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     check_annotations_and_spec(pod, errors);
     let spec = &pod["spec"];
@@ -25,7 +25,7 @@ pub(super) fn check_new_pod(pod: &Value, errors: &mut Errors) {
     }
 }
 
-/// The rules of every write: metadata and spec.
+/// Applies the rules of every write to metadata and spec.
 pub(super) fn check_pod(pod: &Value, with_metadata: bool, errors: &mut Errors) {
     if with_metadata {
         metadata::check(pod, NameRule::Subdomain, true, errors);

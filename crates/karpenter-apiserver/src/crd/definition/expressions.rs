@@ -57,7 +57,7 @@ pub(super) fn check(rule: &Value, schema: &Schema, is_root: bool) -> Checked {
 #[derive(Clone, Copy)]
 enum Kind<'a> {
     Unknown,
-    /// A value of this schema, and whether it is a resource with type and metadata.
+    /// A value described by this schema. The flag is true if it is a resource with type and metadata.
     Of(&'a Schema, bool),
     Scalar(JsonType),
     Metadata,
@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
                 }
             },
             Expr::Select(select) => {
-                // Qualified names are parsed as field selections.
+                // The parser represents qualified names (`a.b`) as field selections.
                 if let Expr::Ident(name) = &select.operand.expr
                     && !self.variables.contains_key(name)
                 {

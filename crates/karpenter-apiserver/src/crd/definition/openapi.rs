@@ -17,9 +17,10 @@ const REASONS: [&str; 4] =
 struct NodeContext {
     is_root: bool,
     is_inside_metadata: bool,
-    /// Why defaults are not allowed here.
+    /// Why a default is not allowed at this position of the schema; `None` if it is allowed.
     no_defaults_reason: Option<String>,
-    /// The outermost ancestor below which old and new values cannot be correlated.
+    /// The path of the outermost ancestor below which old and new values cannot be correlated, so that rules with
+    /// `oldSelf` are not allowed.
     uncorrelatable: Option<String>,
     /// Whether rules are compiled. False within `allOf`, `anyOf`, `oneOf` and `not`, and if the schema is not
     /// structural or has invalid defaults.

@@ -109,7 +109,7 @@ pub(super) const KINDS: &[Kind] = &[
 ];
 
 fn status(node: &Value) -> String {
-    // The last condition of a type is used.
+    // If there are several conditions of a type, the last one is used.
     let ready = list(node, "/status/conditions").iter().rev().find(|condition| condition["type"] == "Ready");
     let mut status = match ready {
         None => "Unknown".to_string(),

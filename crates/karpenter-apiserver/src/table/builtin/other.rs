@@ -243,7 +243,7 @@ const BINDING_COLUMNS: &[super::Column] = &[
     ("ServiceAccounts", "string", 1),
 ];
 
-/// Events of both groups, which have different names for some fields.
+/// The cells of an Event. Core Events and those of `events.k8s.io` have different names for some fields.
 fn event(event: &Value, now: Timestamp) -> Vec<Value> {
     let time = |pointers: &[&str]| {
         let found = pointers.iter().find(|pointer| !text(event, pointer).is_empty());
@@ -366,7 +366,7 @@ fn endpoints(object: &Value) -> String {
     with_more(&parts, 3, ",")
 }
 
-/// Used and hard quantities: requests and all other resources, then limits.
+/// Two cells with used and hard quantities of a ResourceQuota: first requests and all other resources, then limits.
 fn quota(object: &Value) -> [String; 2] {
     let mut columns = [Vec::new(), Vec::new()];
     for (resource, hard) in object.pointer("/status/hard").and_then(Value::as_object).into_iter().flatten() {

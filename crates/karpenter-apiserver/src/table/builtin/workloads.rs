@@ -293,7 +293,7 @@ fn completions(job: &Value) -> String {
     }
 }
 
-/// Current and target values of the first metrics.
+/// Current and target values of the first metrics of a HorizontalPodAutoscaler.
 fn metrics(autoscaler: &Value) -> String {
     let specs = list(autoscaler, "/spec/metrics");
     if specs.is_empty() {

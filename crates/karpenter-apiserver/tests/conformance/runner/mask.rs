@@ -25,7 +25,8 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("pattern {text}: {error}"))
 }
 
-/// The labels and revision numbers assigned while masking earlier responses of the script.
+/// The labels (in place of uids) and revision numbers that were assigned while earlier responses of the script were
+/// masked.
 #[derive(Debug, Default)]
 pub(crate) struct Masks {
     uid_labels: BTreeMap<String, String>,

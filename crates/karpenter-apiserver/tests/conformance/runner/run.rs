@@ -19,12 +19,12 @@ use super::{Error, folder};
 
 /// The timeout of a step. kube-apiserver waits up to three seconds for a future revision.
 const STEP_LIMIT: Duration = Duration::from_secs(12);
-/// The timeout of an event. A missing event takes this long.
+/// How long to wait for a watch event. A step that expects no event takes this long.
 const EVENT_LIMIT: Duration = Duration::from_secs(4);
 /// Response headers that are compared.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
 
-/// This many changes of one kind remove all earlier ones from a short history.
+/// This many changes of one kind push all earlier changes out of a short history.
 pub(crate) const CHANGES_TO_FORGET: usize = 150;
 
 /// The server that a script runs against.
@@ -70,7 +70,7 @@ pub(crate) async fn run(script: &Script, target: &Target) -> Result<Transcript, 
     Ok(Transcript { server: version["gitVersion"].as_str().unwrap_or_default().to_owned(), steps })
 }
 
-/// Removes the history of Events, the only kind that kube-apiserver does not cache.
+/// Makes the server lose the history of Events, the only kind that kube-apiserver does not cache.
 async fn forget(target: &Target) -> Result<(), Error> {
     for count in 0..CHANGES_TO_FORGET {
         let event = json!({
@@ -208,7 +208,7 @@ impl Runner {
         let mut end = "enough";
         while step.events.is_none_or(|wanted| collected.len() < wanted) {
             match tokio::time::timeout(EVENT_LIMIT, watch.next()).await {
-                // The time of bookmarks is not defined, except for the one that ends the initial events.
+                // Bookmarks may come at any time and are skipped, except for the one that ends the initial events.
                 Ok(Some(event)) if event["type"] == "BOOKMARK" && !ends_initial_events(&event) => {}
                 Ok(Some(event)) => collected.push(event),
                 Ok(None) => {
@@ -249,7 +249,7 @@ fn headers_of(response: &Response<Body>) -> Map<String, Value> {
     headers
 }
 
-/// One JSON value per line.
+/// Splits a body into JSON values, one per line.
 fn events(body: Body) -> BoxStream<'static, Value> {
     let chunks = body.into_data_stream();
     futures::stream::unfold((chunks, Vec::<u8>::new()), |(mut chunks, mut rest)| async move {
@@ -367,7 +367,8 @@ fn find_mut<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Value> {
     Some(found)
 }
 
-/// A slash within brackets belongs to the value to find.
+/// Splits a JSON pointer at slashes. A slash within brackets belongs to the value that a segment `[field=value]`
+/// selects.
 fn split_pointer(pointer: &str) -> Vec<&str> {
     let mut segments = Vec::new();
     let mut start = 1;

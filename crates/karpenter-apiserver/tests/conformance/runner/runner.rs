@@ -4,7 +4,7 @@
 //! Used by the test (embedded server against recorded responses) and by the example `conformance` (any server; it can
 //! also record). Accepted differences are listed in `differences.yaml`.
 
-// Each of the two users leaves some items unused.
+// The test and the example each leave some items unused.
 #![allow(dead_code)]
 
 pub(crate) mod compare;

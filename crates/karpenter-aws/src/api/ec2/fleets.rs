@@ -7,11 +7,11 @@ pub struct CreateFleet {
     pub launch_template_configs: Vec<FleetLaunchTemplate>,
     pub target: TargetCapacityType,
     pub total_target_capacity: i32,
-    /// Only of spot fleets.
+    /// Set for spot fleets only.
     pub spot_allocation_strategy: Option<SpotAllocationStrategy>,
-    /// Only of on-demand fleets.
+    /// Set for on-demand fleets only.
     pub on_demand_allocation_strategy: Option<OnDemandAllocationStrategy>,
-    /// Only of reserved-capacity fleets, such as `interruptible-capacity-reservation`.
+    /// Set for fleets in reserved capacity only, e.g. to `interruptible-capacity-reservation`.
     pub reservation_types: Vec<String>,
     pub context: Option<String>,
     pub tag_specifications: Vec<TagSpecification>,

@@ -7,7 +7,7 @@ use crate::api::{TagFilter, Tags};
 /// Selects AMIs; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageQuery {
-    /// Any of these; empty means no condition. An unknown id is missing from the result.
+    /// Matches any of these ids; empty means no condition. An unknown id is missing from the result.
     pub ids: Vec<String>,
     /// The AMI's name; `*` matches any text, `?` one character.
     pub name: Option<String>,

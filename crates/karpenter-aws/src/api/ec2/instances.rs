@@ -9,7 +9,7 @@ use crate::api::{TagFilter, Tags};
 pub struct InstanceQuery {
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
-    /// Any of these; empty means no condition.
+    /// Matches any of these states; empty means no condition.
     pub states: Vec<InstanceState>,
 }
 
@@ -90,7 +90,7 @@ pub struct InstanceStateChange {
     pub current: InstanceState,
 }
 
-/// A launch as a dry run, which only checks authorization.
+/// A dry run of `RunInstances`, which only checks authorization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DryRunInstances {
     pub launch_template_name: String,

@@ -34,7 +34,7 @@ pub struct LaunchTemplateData {
     /// Base64.
     pub user_data: String,
     pub instance_profile_name: Option<String>,
-    /// Only without network interfaces, because each interface has its own security groups.
+    /// Set only if there are no network interfaces, because each interface has its own security groups.
     pub security_group_ids: Vec<String>,
     pub network_interfaces: Vec<NetworkInterfaceSpec>,
     pub block_device_mappings: Vec<BlockDeviceSpec>,
@@ -47,7 +47,7 @@ pub struct LaunchTemplateData {
     pub capacity_reservation: Option<CapacityReservationSpec>,
     /// `capacity-block` or `interruptible-capacity-reservation`.
     pub market_type: Option<String>,
-    /// By resource type: `network-interface`, `spot-instances-request`.
+    /// Tags by resource type: `network-interface`, `spot-instances-request`.
     pub tag_specifications: Vec<TagSpecification>,
 }
 

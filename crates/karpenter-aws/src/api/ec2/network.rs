@@ -5,7 +5,7 @@ use crate::api::{TagFilter, Tags};
 /// Selects subnets; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubnetQuery {
-    /// Any of these; empty means no condition. An unknown id is missing from the result.
+    /// Matches any of these ids; empty means no condition. An unknown id is missing from the result.
     pub ids: Vec<String>,
     pub tags: Vec<TagFilter>,
 }
@@ -51,9 +51,9 @@ pub struct PlacementGroup {
     pub name: String,
     /// `cluster`, `partition` or `spread`.
     pub strategy: String,
-    /// Only for the strategy `partition`; otherwise 0.
+    /// Set for the strategy `partition`; otherwise 0.
     pub partition_count: i32,
-    /// Only for the strategy `spread`: `rack` or `host`.
+    /// Set for the strategy `spread`: `rack` or `host`.
     pub spread_level: Option<String>,
     /// `available`, `pending`, `deleting`, `deleted`.
     pub state: String,

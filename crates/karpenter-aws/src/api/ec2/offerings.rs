@@ -4,7 +4,7 @@ use jiff::Timestamp;
 /// One instance type as returned by `DescribeInstanceTypes`.
 pub use karpenter_catalog::aws::TypeInfo;
 
-/// A zone offers an instance type.
+/// States that a zone offers an instance type.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TypeOffering {
     pub instance_type: String,

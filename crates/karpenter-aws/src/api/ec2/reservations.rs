@@ -7,7 +7,7 @@ use crate::api::{TagFilter, Tags};
 /// Selects capacity reservations; all given conditions must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReservationQuery {
-    /// Any of these; empty means no condition. One unknown id fails the whole call.
+    /// Matches any of these ids; empty means no condition. One unknown id fails the whole call.
     pub ids: Vec<String>,
     pub owner_id: Option<String>,
     /// `open` or `targeted`.
@@ -26,7 +26,7 @@ pub struct CapacityReservation {
     pub instance_match_criteria: String,
     /// `default` or `capacity-block`.
     pub reservation_type: String,
-    /// EC2 may reclaim the instances.
+    /// Whether EC2 may reclaim the instances.
     pub is_interruptible: bool,
     /// `active`, …
     pub state: String,

@@ -48,7 +48,7 @@ fn every_message_kind_is_parsed() {
         (health("EC2", "scheduledChange", &[]), Kind::ScheduledChange, &[]),
         (health("EC2", "issue", &[ID]), Kind::NoOp, &[]),
         (health("RDS", "scheduledChange", &[ID]), Kind::NoOp, &[]),
-        // A known detail type from another source is irrelevant.
+        // A message with a known detail type, but another source, is irrelevant.
         (envelope("aws.health", state, json!({"instance-id": ID, "state": "stopped"})), Kind::NoOp, &[]),
         (envelope("custom", "AWS Health Event", json!({})), Kind::NoOp, &[]),
         (envelope("aws.s3", "Object Created", json!({"deep": [[[1]]]})), Kind::NoOp, &[]),

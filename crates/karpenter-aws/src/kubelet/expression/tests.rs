@@ -6,9 +6,9 @@ use super::*;
 use Answer::*;
 
 enum Answer {
-    /// It does not compile.
+    /// The expression does not compile.
     Refused,
-    /// It compiles, but its evaluation fails for these variables.
+    /// The expression compiles, but its evaluation fails for these variables.
     Fails,
     Is(i64),
 }

@@ -35,7 +35,8 @@ fn reasons_and_messages_equal_upstream() {
         ("InvalidLaunchTemplateName.NotFoundException: x", "LaunchFailed"),
         ("ExpiredToken: x", "Unauthorized"),
         ("something else", "LaunchFailed"),
-        // The order decides: permission before capacity, quota before addresses.
+        // If an error has several matching texts, the order of the rows decides: permission before capacity, quota
+        // before addresses.
         ("VcpuLimitExceeded: x; UnauthorizedOperation: y", "Unauthorized"),
         ("InsufficientFreeAddressesInSubnet: x; MaxFleetCountExceeded: y", "FleetQuotaExceeded"),
     ];

@@ -80,7 +80,7 @@ fn found_resources_are_listed_and_conditions_are_true() {
     assert_eq!(ids, ["s2", "s1"]);
     assert_eq!(status.security_groups[0].name.as_deref(), Some("nodes"));
     assert_eq!(status.instance_profile.as_deref(), Some("profile"));
-    // Images and groups every 5 minutes, subnets and reservations every minute.
+    // AMIs and security groups are resolved every 5 minutes, subnets and reservations every minute.
     assert_eq!(requeue_after(&results, 7), (Requeue::After(MINUTE), 0));
     assert_eq!(shown(&results, AMIS_READY).2, Recheck::After(5 * MINUTE));
     assert_eq!(shown(&results, SECURITY_GROUPS_READY).2, Recheck::After(5 * MINUTE));
@@ -99,7 +99,7 @@ fn without_feature_gate_reservations_are_ignored() {
 #[test]
 fn each_failure_has_condition_reason_and_message() {
     type Change = fn(&mut Observed<'_>);
-    // case, fault, condition, its status and reason, its message, requeue
+    // Columns: case, fault, condition, its status and reason, its message, requeue.
     let table: [(&str, Change, &str, &str, &str, Recheck); 15] = [
         (
             "no images",
@@ -283,7 +283,7 @@ fn lists_are_kept_on_failure_and_cleared_if_nothing_matches() {
 
 #[test]
 fn recheck_when_first_reservation_ends() {
-    // seconds until the ends, seconds until the next reconcile
+    // Columns: seconds until the reservations end, seconds until the next reconcile.
     let table: [(&[i64], u64); 6] =
         [(&[], 60), (&[3600], 60), (&[20, 3600], 20), (&[61], 60), (&[0], 1), (&[-5, 30], 1)];
     for (ends, expected) in table {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use karpenter_api::types::BlockDeviceMapping;
 
-/// All problems, in the order of the list.
+/// The errors of all mappings, in the order of the list.
 pub fn problems(mappings: &[BlockDeviceMapping]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut names = BTreeSet::new();

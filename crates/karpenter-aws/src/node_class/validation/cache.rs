@@ -50,7 +50,7 @@ pub(crate) fn key(class: &EC2NodeClass, status: &EC2NodeClassStatus, tags: &Tags
     groups.sort_unstable();
     images.sort_by(|one, other| one.id.cmp(&other.id));
     let mut annotations = class.metadata.annotations.clone().unwrap_or_default();
-    // These are derived from the spec and are written a moment later.
+    // These annotations are derived from the spec and are written shortly after it changes.
     annotations.remove(labels::AWS_ANNOTATION_NODE_CLASS_HASH);
     annotations.remove(labels::AWS_ANNOTATION_NODE_CLASS_HASH_VERSION);
     let everything = json!({

@@ -49,13 +49,13 @@ impl Call {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckResult {
     Allowed,
-    /// EC2 would reject the launch; cached.
+    /// EC2 rejects the launch; this result is cached.
     Refused(Outcome, ConditionResult),
-    /// Not cached: the next attempt may have another result.
+    /// The next attempt may have another result, so this result is not cached.
     Inconclusive(ConditionResult),
 }
 
-/// The result of a call for the class; `None` is no error.
+/// The result of a call for the class; `error` is `None` if the call succeeded.
 pub fn evaluate(call: Call, class: &EC2NodeClass, error: Option<&AwsError>) -> CheckResult {
     let Some(error) = error.filter(|error| error.kind != ErrorKind::DryRunOk) else {
         return CheckResult::Allowed;

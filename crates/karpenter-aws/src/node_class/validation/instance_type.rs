@@ -25,7 +25,7 @@ pub struct Choice<'a> {
     pub image_id: &'a str,
 }
 
-/// `None` if no instance type is compatible with any AMI of the class.
+/// The choice; `None` if no instance type is compatible with any AMI of the class.
 pub fn choose<'a>(
     types: &'a [InstanceType],
     pools: &[Arc<NodePool>],

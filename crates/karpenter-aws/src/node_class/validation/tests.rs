@@ -41,7 +41,7 @@ fn message(result: &ConditionResult) -> &str {
 #[test]
 fn dry_run_needs_all_dependencies() {
     let (t, f, u) = (ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown);
-    // AMIs, profile, groups, subnets, placement group; expected result
+    // Columns: AMIs, profile, security groups, subnets, placement group, expected result.
     let table = [
         ([t, t, t, t, t], None),
         ([t, t, t, t, f], None),
@@ -175,7 +175,7 @@ fn dry_run_results_have_upstream_reasons_and_messages() {
         "User is not authorized to perform this operation because no identity-based policy allows it";
     let role = json!({"role": "r"});
     let profile = json!({"instanceProfile": "p"});
-    // call, class, error, whether it is cached, expected result, message
+    // Columns: call, class, error, whether the result is cached, expected result, message.
     let table = [
         (fleet, &role, Some(AwsError::new("DryRunOperation", "would have succeeded")), true, "allowed", String::new()),
         (run, &role, None, true, "allowed", String::new()),

@@ -112,7 +112,7 @@ pub fn cli(options: &ResourceOptions) -> String {
 
 fn controller_role(target: &Target, controller: &Controller, script: &mut String) {
     let name = controller_role_name(&target.options.cluster);
-    // The trust policy may have changed.
+    // The trust policy of an existing role is updated, because it may have changed.
     script.push_str(&format!(
         "\ntrust={}\n\
          role '{name}' / \"$trust\"\n\

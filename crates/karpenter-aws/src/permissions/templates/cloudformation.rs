@@ -72,7 +72,7 @@ pub fn cloudformation(options: &ResourceOptions) -> Value {
     let spot_role = json!({
         "Type": "AWS::IAM::ServiceLinkedRole",
         "Condition": "MakesSpotRole",
-        // Other users of the account may need the role by then.
+        // The role is kept when the stack is deleted, because other users of the account may need it by then.
         "DeletionPolicy": "Retain",
         "Properties": {"AWSServiceName": SPOT_SERVICE},
     });

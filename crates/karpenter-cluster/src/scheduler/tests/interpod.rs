@@ -1,4 +1,4 @@
-//! Required pod affinity and anti-affinity.
+//! Tests of required pod affinity and anti-affinity.
 
 use serde_json::{Value, json};
 
@@ -43,10 +43,10 @@ fn first_pod_of_self_affine_group_is_schedulable() {
     let spec = near(term(ZONE, "web", json!({})));
     let nodes = || [node("bare", json!({})), in_zone("z1", "a")];
     assert_bound(&mut cluster(nodes(), []), app("p", "web", spec.clone()), "z1");
-    // Further pods must join the first.
+    // After the first pod was scheduled, further pods must be scheduled to its zone.
     let mut snapshot = cluster(zones(), [on("b1", app("first", "web", json!({})))]);
     assert_bound(&mut snapshot, app("p", "web", spec.clone()), "b1");
-    // A pod that does not match its own term cannot be the first.
+    // A pod that does not match its own affinity term cannot be the first pod of a group.
     assert_refused(
         &mut cluster(zones(), []),
         app("p", "other", spec),

@@ -1,4 +1,4 @@
-//! Filters of one node and one pod: cordon, taints, node affinity, ports, resources.
+//! Tests of the filters of one node and one pod: cordon, taints, node affinity, ports, resources.
 
 use serde_json::{Value, json};
 

@@ -38,7 +38,7 @@ fn minimal_victims_of_lower_priority_are_selected() {
         on("b", with_priority("b2", 5, "2")),
     ];
     let mut snapshot = cluster(nodes(), pods);
-    // Of the two pods on a the more important one is reprieved.
+    // Of the two pods on node a, the one with the higher priority is kept.
     assert_victims(&mut snapshot, with_priority("p", 10, "2"), "a", &["a1"]);
     assert_victims(&mut snapshot, with_priority("p", 10, "3"), "a", &["a2", "a1"]);
     assert_eq!(
@@ -95,7 +95,7 @@ fn candidates_are_ordered_by_budget_violations_priority_count_and_age() {
         pod
     };
     let p = || with_priority("p", 10, "4");
-    // b has the victim of lower priority, but its PodDisruptionBudget would be violated.
+    // The victim on node b has lower priority, but its PodDisruptionBudget would be violated.
     let mut snapshot =
         cluster(nodes(), [on("a", with_priority("x", 5, "4")), on("b", with_priority("y", 1, "4"))]);
     assert_victims(&mut snapshot, p(), "b", &["y"]);
@@ -103,7 +103,7 @@ fn candidates_are_ordered_by_budget_violations_priority_count_and_age() {
     assert_victims(&mut snapshot, p(), "a", &["x"]);
     snapshot.apply_budget(&read(budget("y", 1)));
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // Fewer victims of equal priority are better.
+    // Of nodes whose victims have equal priority, the one with fewer victims is selected.
     let mut snapshot = cluster(
         nodes(),
         [
@@ -113,7 +113,7 @@ fn candidates_are_ordered_by_budget_violations_priority_count_and_age() {
         ],
     );
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // Of equal victims the younger one is selected.
+    // Of victims with equal priority, the one that started later is selected.
     let mut snapshot = cluster(
         nodes(),
         [
@@ -122,7 +122,7 @@ fn candidates_are_ordered_by_budget_violations_priority_count_and_age() {
         ],
     );
     assert_victims(&mut snapshot, p(), "b", &["y"]);
-    // On one node, pods with a PodDisruptionBudget are reprieved first.
+    // Of the pods on one node, those with a PodDisruptionBudget are kept first.
     let mut snapshot = cluster(
         [node("a", json!({}))],
         [on("a", with_priority("x1", 1, "2")), on("a", with_priority("x2", 2, "2"))],
@@ -191,7 +191,7 @@ fn pod_waits_for_terminating_victims_before_preempting_again() {
          nominated node."
     );
     assert!(!gives_up_nomination);
-    // Once the node is not feasible, the pod may preempt elsewhere.
+    // Once the nominated node is not feasible, the pod may preempt pods on another node.
     snapshot.apply_node(&read(node("a", json!({"spec": {"unschedulable": true}}))));
     assert_victims(&mut snapshot, p(), "b", &["y"]);
 }

@@ -1,4 +1,4 @@
-//! Scores: which of several feasible nodes is chosen.
+//! Tests of the scores: which of several feasible nodes is chosen.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn soft_taints_and_preferred_affinity_outweigh_free_resources() {
 
 #[test]
 fn balanced_allocation_is_preferred() {
-    // Both nodes have the same free share in sum; b is more balanced.
+    // The free shares of cpu and memory add up to the same sum on both nodes; on node b they are more balanced.
     let sized = |name: &str, cpu: &str, memory: &str| {
         node(name, json!({"status": {"allocatable": {"cpu": cpu, "memory": memory}}}))
     };

@@ -1,4 +1,4 @@
-//! Hard topology spread constraints.
+//! Tests of hard topology spread constraints.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ fn zones() -> [Value; 3] {
 fn skew_is_limited_by_max_skew() {
     let mut snapshot = cluster(zones(), [on("a1", web("x"))]);
     assert_bound(&mut snapshot, web_with("p", json!({})), "b1");
-    // With a larger maxSkew the least allocated node wins.
+    // With a larger maxSkew, the node with the least allocated resources is chosen.
     let mut snapshot = cluster(zones(), [on("a1", web("x")), on("b1", web("y")), on("b1", web("z"))]);
     assert_bound(&mut snapshot, web_with("p", json!({})), "a2");
     assert_bound(&mut snapshot, web_with("p", json!({"maxSkew": 2})), "a2");
@@ -76,7 +76,7 @@ fn only_non_terminating_pods_of_the_namespace_are_counted() {
 fn match_label_keys_limit_the_count_to_one_revision() {
     let of = |name: &str, hash: &str, spec: Value| labelled(name, json!({"app": "web", "hash": hash}), spec);
     let old = || [on("b1", of("x", "1", json!({}))), on("b1", of("y", "1", json!({})))];
-    // b1 has two pods of the old revision; no node has a pod of the new one.
+    // Node b1 has two pods of the old revision; no node has a pod of the new revision.
     let spec = constraint(json!({"matchLabelKeys": ["hash"]}));
     let mut snapshot = cluster([in_zone("a1", "a"), in_zone("b1", "b")], old());
     snapshot.apply_pod(&read(on("a1", of("z", "2", json!({})))));

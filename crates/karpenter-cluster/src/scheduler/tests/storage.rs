@@ -177,7 +177,7 @@ fn unbound_claims_use_smallest_matching_volume_or_provisioning() {
     let Decision::Bind { node, volumes } = decide(&mut snapshot, using("p", &["data"])) else { panic!() };
     assert_eq!(&*node, "b1");
     assert_eq!(volumes.bindings, [(ObjectKey::new("default", "data"), "medium".into())]);
-    // The volume that is assumed for another pod is not available.
+    // A volume that is assumed to be bound for another pod is not available.
     snapshot.apply_pod(&read(using("p", &["data"])));
     snapshot.assume(&ObjectKey::new("default", "p"), &node, &volumes);
     snapshot.apply_claim(&read(claim("more", json!({}))));
@@ -230,7 +230,7 @@ fn read_write_once_pod_claim_has_one_user() {
         "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode \
          already in-use by another pod.",
     );
-    // A pod of higher priority may preempt the user of the claim on its node.
+    // A pod of higher priority may preempt the pod that uses the ReadWriteOncePod claim.
     let mut urgent = using("p", &["data"]);
     merge(&mut urgent, json!({"spec": {"priority": 10}}));
     let decision = decide(&mut with_storage([user()], storage()), urgent);
@@ -258,7 +258,7 @@ fn attach_limits_of_drivers_are_respected() {
     assert_bound(&mut limited(&[]), using("p", &["two"]), "a1");
     assert_bound(&mut limited(&[]), using("p", &["one", "two"]), "a1");
     assert_refused(&mut limited(&[]), using("p", &["two", "three"]), refused);
-    // A volume that is attached without a pod counts; a volume of a pod on the node counts once.
+    // A volume that is attached counts even if no pod uses it; a volume of a pod on the node counts once.
     assert_bound(&mut limited(&["v-one"]), using("p", &["two"]), "a1");
     assert_refused(&mut limited(&["v-three"]), using("p", &["two"]), refused);
 }

@@ -1,9 +1,9 @@
 //! Converts a plain list into the initial events of a watch.
 //!
-//! A streamed list costs the server half as much again as a plain list (docs/bench.md), because each object is a
-//! separate event. Servers that encode lists object by object (1.33 and newer) are therefore asked for a plain list,
-//! which is decoded while it is received. The watcher gets the events that it asked for up to the bookmark that ends
-//! the initial list, then the end of the stream, and resumes its watch from there.
+//! A streamed list costs the server 50 % more than a plain list (docs/bench.md), because each object is a separate
+//! event. Servers that encode lists object by object (1.33 and newer) are therefore asked for a plain list, which is
+//! decoded while it is received. The watcher gets the events that it asked for up to the bookmark that ends the initial
+//! list, then the end of the stream, and resumes its watch from there.
 
 #[cfg(test)]
 mod tests;
@@ -82,10 +82,10 @@ struct ListReader {
 }
 
 enum At {
-    /// Before the list message.
+    /// The list message has not started yet.
     Envelope,
     List(List),
-    /// After the list; the rest is ignored.
+    /// The list message is complete; the rest of the body is ignored.
     End,
 }
 
@@ -133,7 +133,7 @@ impl ListReader {
 enum Step {
     Line(Bytes),
     On,
-    /// The next field is incomplete.
+    /// The buffer does not contain the whole next field yet.
     More,
 }
 
@@ -153,7 +153,7 @@ impl List {
         match head.number {
             1 => {
                 let (version, is_whole) = to_json::list_version(&part).ok_or_else(undecodable)?;
-                // A list without a limit has no further pages.
+                // The request has no limit, so a list with further pages is an error.
                 if !is_whole {
                     return Err(undecodable());
                 }
@@ -179,10 +179,10 @@ struct Head {
 }
 
 impl Head {
-    /// The maximum: two varints of ten bytes each.
+    /// The maximum length of a header: two varints of ten bytes each.
     const BYTES_MAX: usize = 20;
 
-    /// `None` if it is incomplete. Lists and envelopes have length-delimited fields only.
+    /// Reads a header; `None` if it is incomplete. Lists and envelopes have length-delimited fields only.
     fn read(buffer: &[u8]) -> Result<Option<Self>, Error> {
         let mut rest = &buffer[..buffer.len().min(Self::BYTES_MAX)];
         let is_short = buffer.len() < Self::BYTES_MAX;

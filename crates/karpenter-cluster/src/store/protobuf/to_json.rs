@@ -8,7 +8,7 @@ use serde_json::json;
 use super::fields::{Field, Kind, Message, message_of};
 
 pub(super) const PREFIX: &[u8] = b"k8s\0";
-/// Deeper than any message of the table; prevents a stack overflow.
+/// The maximum nesting: deeper than any message in the table; it prevents a stack overflow.
 const DEPTH_MAX: usize = 32;
 
 /// A value in wire format.
@@ -243,7 +243,7 @@ fn last<'a>(parts: &Parts<'a>, number: u32) -> Option<Wire<'a>> {
     parts.iter().rev().find(|(found, _)| *found == number).map(|(_, wire)| *wire)
 }
 
-/// A missing value is an empty text.
+/// The bytes of a value; a missing value counts as empty text.
 fn bytes_of(wire: Option<Wire<'_>>) -> Option<&[u8]> {
     match wire {
         Some(Wire::Bytes(bytes)) => Some(bytes),
@@ -254,6 +254,5 @@ fn bytes_of(wire: Option<Wire<'_>>) -> Option<&[u8]> {
 
 /// Invalid UTF-8 is replaced, as Go does.
 fn quote(text: &[u8], out: &mut Vec<u8>) {
-    // Writing to a vector cannot fail.
     let _ = serde_json::to_writer(out, &String::from_utf8_lossy(text));
 }

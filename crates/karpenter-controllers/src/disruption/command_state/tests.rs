@@ -34,7 +34,7 @@ fn proposed_command_is_validated_after_delay() {
         CommandStep::Sleep { until: time(15) }
     );
     assert_eq!(step(&state, &["a"], &[("a", ClaimObservation::Ready)], 0, 15), CommandStep::Validate);
-    // Missing candidates are found by the validation.
+    // The state machine does not check whether candidates exist; the validation does.
     assert_eq!(step(&state, &["a"], &[], 0, 900), CommandStep::Validate);
     assert_eq!(step(&CommandState::Starting, &["a"], &[], 0, 9000), CommandStep::InProgress);
 }
@@ -44,7 +44,7 @@ fn candidates_are_deleted_after_replacements_are_ready() {
     use ClaimObservation::{Deleting, Gone, NotReady, Ready};
     let lost = |name: &str| RollbackCause::ReplacementLost(name.to_owned());
     let cases = [
-        // Observations of candidates a and b and replacements x and y; the next step.
+        // Columns: observations of candidates a and b and of replacements x and y, then the next step.
         ([Ready, Ready, NotReady, NotReady], CommandStep::AwaitReplacements { pending: claims(&["x", "y"]) }),
         ([Ready, Ready, Ready, NotReady], CommandStep::AwaitReplacements { pending: claims(&["y"]) }),
         ([Ready, Ready, Ready, Ready], CommandStep::Delete { left: claims(&["a", "b"]) }),
@@ -91,11 +91,11 @@ fn timeout_grows_with_candidates_in_progress() {
         matches!(step(&state, &["a"], &seen, queued, second), CommandStep::AwaitReplacements { .. })
     };
     assert!(waits(1, 600) && !waits(1, 601));
-    // 80 ms for each of ten thousand nodes are 800 s.
+    // The timeout has 80 ms for each candidate: 800 s for ten thousand.
     assert!(waits(10_000, 800) && !waits(10_000, 801));
     assert!(waits(1_000_000, 3600) && !waits(1_000_000, 3601));
     assert_eq!(command_timeout(0), Duration::from_secs(600));
-    // A replacement that becomes ready after the timeout is too late.
+    // A replacement that becomes ready after the timeout does not prevent the rollback.
     let ready = [("a", ClaimObservation::Ready), ("x", ClaimObservation::Ready)];
     assert!(matches!(step(&state, &["a"], &ready, 1, 601), CommandStep::RollBack { .. }));
 }

@@ -145,7 +145,7 @@ impl Disruption {
         events
     }
 
-    /// Reports commands of the consolidation dry run, as often as verdicts.
+    /// Reports commands of the consolidation dry run, at the same intervals as verdicts.
     fn report_dry_run_commands(
         &self,
         assembled: &AssembledCluster,

@@ -35,7 +35,7 @@ fn evaluation_is_due_at_end_of_cool_down() {
     let cases = [
         (StateNode::default(), 300),
         (moved_onto(40), 60),
-        // The latest move counts.
+        // The cool-down starts with the latest move.
         (StateNode { pods: vec![pod], ..moved_onto(40) }, 70),
         (moved_onto(100), 300),
         (left, 300),

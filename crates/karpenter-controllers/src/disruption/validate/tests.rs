@@ -135,7 +135,7 @@ fn input(cluster: &Cluster, due: Vec<ActiveCommand>) -> Vec<Option<Result<usize,
 
 #[test]
 fn started_command_uses_capacity_in_later_validations() {
-    // Two of these pods fit on a node, three do not.
+    // Two of these pods fit on one node, three do not.
     let three = cluster(3, 800);
     for state_node in [1, 2] {
         assert_eq!(input(&three, vec![due(&three, state_node, None)]), [Some(Ok(1))], "each by itself");

@@ -7,7 +7,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(second)
 }
 
-/// Created at second 0, in this phase, with these conditions and on this node.
+/// A pod created at second 0, with this phase and these conditions, on this node.
 fn pod(phase: &str, conditions: &[(&str, &str, i64)], node: Option<&str>) -> Pod {
     let conditions: Vec<_> = conditions
         .iter()
@@ -30,7 +30,7 @@ fn pending_durations_by_state_of_pod() {
     let fresh = Times { was_seen_pending: true, acknowledged_at: Some(at(1)), ..Times::default() };
     let planned = Times { decided_at: Some(at(2)), planned_at: Some(at(2)), ..fresh };
     let refused = Times { planned_at: None, ..planned };
-    // unstarted, unbound, unstarted and unbound with a planned node, undecided.
+    // The expected durations: unstarted, unbound, unstarted and unbound with a planned node, undecided.
     type Expected = Option<[Option<f64>; 5]>;
     let cases: [(&str, Pod, Times, Expected); 9] = [
         (

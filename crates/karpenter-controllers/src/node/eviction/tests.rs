@@ -53,9 +53,9 @@ fn pod_is_deleted_when_its_grace_period_would_exceed_the_deadline() {
         (json!({}), Some(0), "12:00:01", Some(1)),
         (json!({}), Some(30), "12:00:20", Some(1)),
         (json!({}), None, "12:10:00", None),
-        // The do-not-disrupt annotation does not count.
+        // The do-not-disrupt annotation does not protect a pod from deletion at the deadline.
         (keep("true"), Some(60), "11:59:10", Some(50)),
-        // A terminating pod is deleted again once, if its own end is too late.
+        // A pod that is terminating is deleted once more if its grace period would end after the deadline.
         (ends("11:59:59"), Some(30), "11:59:40", None),
         (ends("12:05:00"), Some(600), "11:58:00", Some(120)),
         (ends("12:00:00"), Some(600), "11:58:00", None),

@@ -57,7 +57,7 @@ pub struct RepairMatch {
     pub reason: String,
     pub reason_regex: String,
     pub is_fallback: bool,
-    /// When the toleration of the deciding policy passed.
+    /// The time when the toleration of the deciding policy passed.
     pub eligible_at: Timestamp,
     /// The shortest termination grace period of all matching policies whose toleration has passed.
     pub termination_grace_period_secs: Option<u64>,
@@ -71,7 +71,7 @@ struct MatchedPolicy<'a> {
     eligible_at: Timestamp,
 }
 
-/// `None` if no policy matches, or no toleration has passed.
+/// The repair of a node; `None` if no policy matches, or no toleration has passed.
 pub fn match_policies(
     policies: &RepairPolicies,
     facts: &HealthFacts<'_>,
@@ -109,7 +109,8 @@ pub fn match_policies(
 fn matched<'a>(policies: &'a RepairPolicies, facts: &'a HealthFacts<'a>) -> Vec<MatchedPolicy<'a>> {
     let mut matched = Vec::new();
     for condition in &facts.conditions {
-        // A condition counts from the latest of its transition, the creation of the node and the last reboot.
+        // The duration of a condition is measured from the latest of its transition, the creation of the node and the
+        // last reboot.
         let since = [Some(facts.created_at), facts.rebooted_at, condition.since].into_iter().flatten().max();
         let since = since.unwrap_or(facts.created_at);
         for policy in policies.matching(condition.kind, condition.status, condition.reason) {

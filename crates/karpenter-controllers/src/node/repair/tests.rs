@@ -44,10 +44,10 @@ fn toleration_counts_from_latest_of_transition_creation_and_reboot() {
     let unhealthy = facts_with(&[condition("A", "R", 100)]);
     assert_eq!(eligible(&unhealthy, 129), None);
     assert_eq!(eligible(&unhealthy, 130), Some(at(130)));
-    // The node was created after the transition.
+    // If the node was created after the transition, the toleration counts from its creation.
     assert_eq!(eligible(&HealthFacts { created_at: at(500), ..unhealthy.clone() }, 529), None);
     assert_eq!(eligible(&HealthFacts { created_at: at(500), ..unhealthy.clone() }, 530), Some(at(530)));
-    // Rebooted after the transition.
+    // If the node was rebooted after the transition, the toleration counts from the reboot.
     assert_eq!(eligible(&HealthFacts { rebooted_at: Some(at(900)), ..unhealthy.clone() }, 929), None);
     assert_eq!(eligible(&HealthFacts { rebooted_at: Some(at(900)), ..unhealthy }, 931), Some(at(930)));
     // A condition without a transition time counts from the creation of the node.
@@ -74,17 +74,17 @@ fn policy_is_chosen_by_action_then_priority_then_age_then_name() {
         (found.condition_type, found.action)
     };
     let both = [condition("A", "R", 0), condition("B", "R", 0)];
-    // The more disruptive action decides, whatever the priority.
+    // If several policies match, the more disruptive action decides, regardless of priority.
     assert_eq!(
         names(vec![urgent(reboot("A=True", 0), 100), policy("B=True", ".*", 0)], &both, 10),
         ("B".to_owned(), RepairAction::Replace)
     );
-    // Unless its toleration has not passed.
+    // A policy whose toleration has not passed does not count.
     assert_eq!(
         names(vec![reboot("A=True", 0), policy("B=True", ".*", 60)], &both, 10),
         ("A".to_owned(), RepairAction::Reboot)
     );
-    // Then the higher priority, then the earlier, then the smaller name.
+    // Of equal actions, the higher priority decides, then the earlier time, then the smaller name.
     let replace = RepairAction::Replace;
     let (a, b) = (policy("A=True", ".*", 5), policy("B=True", ".*", 5));
     assert_eq!(names(vec![a.clone(), urgent(b.clone(), 1)], &both, 10), ("B".to_owned(), replace));
@@ -113,7 +113,7 @@ fn shortest_grace_period_of_due_policies_applies() {
 #[test]
 fn score_is_the_maximum_of_rank_plus_age_in_half_hours() {
     let ranked = |pair: &str, priority| RepairPolicy { priority, ..policy(pair, ".*", 0) };
-    // Priorities 0 (the fallback), 7 and 100 rank 0, 1 and 2.
+    // The priorities 0 (the fallback policy), 7 and 100 have the ranks 0, 1 and 2.
     let policies = set(vec![ranked("A=True", 7), ranked("B=True", 100)]);
     let score = |conditions: &[NodeCondition<'_>], now: i64| {
         match_policies(&policies, &facts_with(conditions), at(now)).map(|found| found.score)
@@ -121,7 +121,7 @@ fn score_is_the_maximum_of_rank_plus_age_in_half_hours() {
     assert_eq!(score(&[condition("A", "R", 0)], 0), Some(1.0));
     assert_eq!(score(&[condition("A", "R", 0)], 900), Some(1.5));
     assert_eq!(score(&[condition("B", "R", 0)], 1800), Some(3.0));
-    // Half an hour of age outweighs one rank.
+    // Half an hour of age counts more than one rank.
     let both = |fresh: i64| [condition("A", "R", 0), condition("B", "R", fresh)];
     assert_eq!(score(&both(900), 900), Some(2.0));
     assert_eq!(score(&both(3600), 3600), Some(3.0));

@@ -126,7 +126,7 @@ impl NodeTermination {
             })
             .await?
         else {
-            // Without a claim, the instance is not known.
+            // Without a claim, the instance is not known, so only the finalizer is removed.
             return self.remove_finalizer(&facts.node, None).await;
         };
         match self.context.cloud.delete(&claim).await {
@@ -182,7 +182,7 @@ impl NodeTermination {
     }
 }
 
-/// Recorded once, because the minimum drain time counts from it.
+/// The time is recorded once, because the minimum drain time counts from it.
 fn start_draining(conditions: &mut ConditionSet<'_>) {
     if conditions.get(DRAINED).is_none_or(|drained| drained.status != ConditionStatus::Unknown) {
         conditions.set_unknown_with_reason(DRAINED, "Draining", "Draining");
@@ -194,7 +194,8 @@ fn disruption_reason(claim: &NodeClaim) -> Option<&str> {
     (found.status == ConditionStatus::True).then_some(found.reason.as_str())
 }
 
-/// What the node lacks: the disrupted taint, and the label that excludes it from load balancers.
+/// The patch that adds what the node lacks of the disrupted taint and the label that excludes it from load balancers;
+/// `None` if it has both.
 pub(super) fn taint_patch(node: &Node) -> Option<Value> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let is_tainted =

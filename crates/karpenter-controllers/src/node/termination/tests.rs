@@ -59,7 +59,7 @@ fn next_group_waits_for_terminating_pods() {
     let on_node = [terminating, daemon("daemon", json!({}))];
     let drain = decide_drain(&on_node, None, time("12:00:05"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec![], 2));
-    // More than a minute late: the kubelet does not respond.
+    // The pod should have terminated more than a minute ago, so its kubelet does not respond.
     let drain = decide_drain(&on_node, None, time("12:01:11"));
     assert_eq!((names(&drain.evict), drain.waiting), (vec!["daemon"], 1));
 }

@@ -31,7 +31,8 @@ pub(super) fn from_pool(claim: &NodeClaim, pool: &NodePool) -> Option<&'static s
     labels_of(claim).compatible(&wanted, &BTreeSet::new()).is_err().then_some(REQUIREMENTS_DRIFTED)
 }
 
-/// Hashes of different versions are not compared, nor is a missing one.
+/// Whether the hash of the NodePool's template differs from the claim's. False if a hash is missing or the hash
+/// versions differ.
 fn has_other_template(claim: &NodeClaim, pool: &NodePool) -> bool {
     let version = |of_claim: Option<&str>, of_pool: Option<&str>| of_claim.is_some() && of_claim == of_pool;
     let is_comparable = version(
@@ -60,10 +61,11 @@ pub(super) fn is_offered(claim: &NodeClaim, types: &[InstanceType], well_known: 
     let Some(instance_type) = types.iter().find(|listed| &*listed.name == name) else { return false };
     let mut own = labels_of(claim);
     if label(claim, labels::CAPACITY_TYPE) == Some(labels::CAPACITY_TYPE_RESERVED) {
-        // An instance whose reservation ended is on-demand; its label may not be updated yet.
+        // When the reservation of an instance ends, the instance becomes on-demand, and its label may not be updated
+        // yet; so either capacity type counts.
         let either = [labels::CAPACITY_TYPE_RESERVED, labels::CAPACITY_TYPE_ON_DEMAND];
         own.replace(Requirement::in_values(labels::CAPACITY_TYPE, either));
-        // On-demand offerings have no labels of a reservation.
+        // The labels of a reservation are ignored, because on-demand offerings do not have them.
         let of_reservation: Vec<Arc<str>> =
             own.keys().filter(|key| is_about_reservations(key)).cloned().collect();
         for key in of_reservation {

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use crate::nodeclaim::{INITIALIZED, REBOOTING, REGISTERED, condition_status, is_node_ready, is_true};
 
-/// Removed by the node lifecycle controller shortly after the node became ready.
+/// The node lifecycle controller removes this taint shortly after the node became ready.
 const TAINT_NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 #[derive(Debug)]
 pub(super) enum Initialization {
     /// The condition was set in an earlier reconcile.
     AlreadyDecided,
-    /// Not registered, or rebooting.
+    /// The node is not registered, or it is rebooting.
     NotApplicable,
     NotYet {
         reason: &'static str,

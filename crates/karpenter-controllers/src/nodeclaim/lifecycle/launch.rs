@@ -89,7 +89,8 @@ fn some_unless_empty<V>(map: BTreeMap<String, V>) -> Option<BTreeMap<String, V>>
     Some(map).filter(|map| !map.is_empty())
 }
 
-/// Sets a decided condition again with the same status, so that its observed generation is the current one.
+/// Sets a condition that is already true or false again with the same status, so that its observed generation is the
+/// current one.
 pub(super) fn follow_generation(claim: &mut NodeClaim, kind: &str, now: Timestamp) {
     let Some(current) = condition(claim, kind).cloned() else { return };
     change_conditions(claim, now, |set| match current.status {

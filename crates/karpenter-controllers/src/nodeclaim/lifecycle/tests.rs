@@ -99,7 +99,8 @@ fn provider_errors_delete_the_claim_or_are_retried() {
 fn long_messages_are_truncated_between_characters() {
     assert_eq!(launch::truncate(&"a".repeat(1024)), "a".repeat(1024));
     assert_eq!(launch::truncate(&"a".repeat(1025)), format!("{}...", "a".repeat(1021)));
-    // 340 characters of 3 bytes fit into 1021 bytes.
+    // The message is cut after 340 characters of three bytes each, because 1021 bytes and three dots fit into the
+    // limit.
     assert_eq!(launch::truncate(&"€".repeat(400)), format!("{}...", "€".repeat(340)));
 }
 
@@ -352,7 +353,7 @@ fn launch_times_out_after_5_minutes_and_registration_after_15() {
         ),
         (&["Launched=True", "Registered=False"], 900, Liveness::TimedOut(DeletionCause::RegistrationTimeout)),
         (&["Launched=True", "Registered=True"], 86_400, Liveness::Alive),
-        // Without conditions the timeout counts from the creation.
+        // Without conditions, the timeout counts from the creation of the claim.
         (&[], 299, wait(1)),
     ];
     for (conditions, seconds, expected) in table {

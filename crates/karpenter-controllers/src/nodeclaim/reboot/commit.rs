@@ -26,7 +26,7 @@ pub async fn commit(
     bound_secs: Option<i64>,
 ) -> kube::Result<bool> {
     let Context { client, stores, clock, .. } = context;
-    // Read from the API server: a stale store must not cause a second request.
+    // The claim is read from the API server, because a stale store must not cause a second request.
     let Some(current) = Api::<NodeClaim>::all(client.clone()).get_opt(name_of(claim)).await? else {
         return Ok(false);
     };
@@ -52,7 +52,7 @@ pub async fn commit(
     Ok(true)
 }
 
-/// Writes the bound, or removes that of an earlier reboot.
+/// Writes the annotation with the maximum drain duration, or removes that of an earlier reboot.
 async fn write_bound(
     context: &Context,
     claim: NodeClaim,

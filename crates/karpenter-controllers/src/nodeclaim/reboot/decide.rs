@@ -82,7 +82,7 @@ pub enum Step {
     },
     /// The boot id has changed since it was recorded, so the reboot was issued: wait for recovery.
     MarkIssued,
-    /// Not recovered yet. A node with a new boot id is untainted at once.
+    /// The node has not recovered yet. A node with a new boot id is untainted at once.
     Observe {
         has_booted: bool,
     },
@@ -133,7 +133,7 @@ fn requested(facts: &Facts, rebooting: &Condition, node: &Node, now: Timestamp) 
         .unwrap_or_else(|| Step::Issue { boot_id: boot_id.to_owned(), is_recorded: false })
 }
 
-/// `None` when the drain is complete or its bound has passed.
+/// The pods to evict; `None` when the drain is complete or its maximum duration has passed.
 fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestamp) -> Option<Step> {
     if bound == Some(Duration::ZERO) {
         return None;
@@ -150,7 +150,7 @@ fn drain(facts: &Facts, since: Timestamp, bound: Option<Duration>, now: Timestam
         let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
         return Some(Step::Drain { evict: drain.evict, mode, again });
     }
-    // A pod may have been bound while the taint was added.
+    // The minimum drain time applies even without pods: a pod may have been bound while the taint was added.
     let floor = later(since, MIN_DRAIN_TIME);
     let mode = deadline.map_or(EvictionMode::Evict, EvictionMode::EvictUntil);
     (floor > now).then(|| Step::Drain { evict: Vec::new(), mode, again: until(now, floor) })

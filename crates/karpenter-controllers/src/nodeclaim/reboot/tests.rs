@@ -107,19 +107,19 @@ fn drain_ends_at_its_deadline() {
         other => panic!("{other:?}"),
     };
     let seconds = Duration::from_secs;
-    // Unlimited; workloads are evicted before DaemonSet pods.
+    // The drain has no time limit; workloads are evicted before DaemonSet pods.
     assert_eq!(drains(claim(REQUESTED, json!({})), 999_999), Some((1, EvictionMode::Evict, POLL)));
-    // Limited; remaining pods stay on the node.
+    // The drain has a time limit; remaining pods stay on the node.
     let until = EvictionMode::EvictUntil(at(60));
     assert_eq!(drains(bounded("1m"), 1), Some((1, until.clone(), POLL)));
     assert_eq!(drains(bounded("1m"), 50), Some((1, until, seconds(10))));
     assert_eq!(drains(bounded("1m"), 60), None);
-    // The minimum drain time is five seconds.
+    // A drain takes at least the minimum drain time of five seconds, even if its limit is shorter.
     assert_eq!(drains(bounded("1s"), 4), Some((1, EvictionMode::EvictUntil(at(5)), seconds(1))));
     assert_eq!(drains(bounded("1s"), 5), None);
-    // Zero skips the drain.
+    // A limit of zero skips the drain.
     assert_eq!(drains(bounded("0s"), 0), None);
-    // An empty node waits for the minimum drain time.
+    // The minimum drain time applies to an empty node too.
     let empty = |text: &str, now: i64| decide(&facts(bounded(text), node("a", "True")), at(now));
     assert!(
         matches!(empty("1m", 2), Step::Drain { evict, again, .. } if evict.is_empty() && again == seconds(3))
@@ -141,7 +141,7 @@ fn reboot_is_issued_until_the_boot_id_changes() {
     let recorded = || claim(REQUESTED, json!({"karpenter.sh/reboot-pre-boot-id": "a"}));
     let ask = Step::Issue { boot_id: "a".to_owned(), is_recorded: true };
     assert_eq!(decide(&facts(recorded(), node("a", "True")), at(1)), ask);
-    // Pods that were bound meanwhile do not matter.
+    // Pods that were bound after the drain do not delay the reboot.
     let late = Facts { pods: vec![pod("p", json!({}))], ..facts(recorded(), node("a", "True")) };
     assert_eq!(decide(&late, at(1)), ask);
     assert_eq!(decide(&facts(recorded(), node("b", "False")), at(1)), Step::MarkIssued);

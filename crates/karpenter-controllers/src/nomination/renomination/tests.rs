@@ -34,7 +34,7 @@ fn pods_without_nomination_are_nominated_while_they_fit() {
     let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let three = || vec![pending("a", "2", None), pending("b", "1", None), pending("c", "1", None)];
     assert_eq!(decided(&[], three()), (names(&["a", "b", "c"]), names(&[])));
-    // Another pod uses two of four CPUs.
+    // Another pod uses two of the four CPUs of the node.
     assert_eq!(decided(&[pod("x", "2", None)], three()), (names(&["a"]), names(&["b", "c"])));
     // A nominated pod keeps its capacity, independent of the order of names.
     let nominated = vec![pending("a", "2", None), pending("z", "3", Some("n"))];
@@ -45,7 +45,7 @@ fn pods_without_nomination_are_nominated_while_they_fit() {
     assert_eq!(decided(&[Arc::new(other_pod.clone())], nominated()), (names(&[]), names(&["a"])));
     other_pod.deleted_at = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(decided(&[Arc::new(other_pod)], nominated()), (names(&[]), names(&[])));
-    // The kube-scheduler nominated another node.
+    // A pod for which the kube-scheduler nominated another node is left to it.
     assert_eq!(decided(&[], vec![pending("a", "1", Some("other"))]), (names(&[]), names(&[])));
 }
 

@@ -1,4 +1,4 @@
-//! Decides what a candidate does with the observed lease. Pure.
+//! Decides what a candidate does with the observed lease. Pure functions.
 
 use std::time::Duration;
 

@@ -78,7 +78,7 @@ async fn second_candidate_acquires_released_lease() {
     assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second_2"), Some(1)));
 }
 
-/// Passes in progress may take longer than the lease duration.
+/// The passes that are in progress at shutdown may take longer than the lease duration.
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_while_passes_end() {
     let (client, clock) = world();
@@ -137,7 +137,7 @@ async fn holder_stops_if_another_candidate_acquired_the_lease() {
     assert_eq!(lease(&client).await.holder_identity.as_deref(), Some("other"));
 }
 
-/// The server does not respond.
+/// The API server does not respond, so the lease cannot be renewed.
 #[tokio::test(start_paused = true)]
 async fn holder_stops_at_renew_deadline() {
     let (client, clock) = world();

@@ -53,7 +53,7 @@ fn unreadable(argument: &Arg, value_of: impl Fn(&str) -> Option<String>) -> Opti
     } else if is(TypeId::of::<NodeCountTolerance>()) {
         value.parse::<NodeCountTolerance>().is_ok()
     } else {
-        // Upstream rejects invalid values of these types, and so does this process.
+        // Upstream ends with an error for invalid values of these types, and so does this process.
         true
     };
     let defaults = argument.get_default_values().iter().map(|default| default.to_string_lossy());

@@ -12,7 +12,7 @@ fn parse(arguments: &[&str]) -> Result<Options, String> {
     line.map(|line| line.options).map_err(|error| error.to_string())
 }
 
-/// Flag, environment variable and default in upstream 1.15.
+/// Each row: flag, environment variable and default value in upstream 1.15.
 const UPSTREAM: &[(&str, &str, &str)] = &[
     ("karpenter-service", "KARPENTER_SERVICE", ""),
     ("metrics-port", "METRICS_PORT", "8080"),
@@ -72,7 +72,7 @@ fn empty_values_give_the_defaults() {
     assert_eq!(
         parse(&flags),
         Ok(Options {
-            // Free text, which may be empty.
+            // These options are free text and may be empty.
             log_output_paths: String::new(),
             log_error_output_paths: String::new(),
             ..Options::default()

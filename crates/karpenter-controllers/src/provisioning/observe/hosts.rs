@@ -147,7 +147,7 @@ impl Hosts {
     }
 }
 
-/// Deleted, or its instance is terminating.
+/// Whether the claim is deleted or its instance is terminating.
 fn is_terminating(claim: &NodeClaim) -> bool {
     claim.metadata.deletion_timestamp.is_some() || is_instance_terminating(claim)
 }

@@ -11,7 +11,7 @@ use crate::disruption::world::World;
 async fn unparsable_budget_schedule_blocks_disruption_and_is_reported_on_nodepool() {
     let captured = CapturedLog::start();
     let world = World::start().await;
-    // The CRD admits this schedule. The first budget alone would allow every disruption.
+    // The CRD admits this schedule, although it is invalid. The first budget alone would allow every disruption.
     let budgets = json!([{"nodes": "100%"}, {"nodes": "1", "schedule": "61 * * * *", "duration": "1h"}]);
     world.pool(json!({"consolidateAfter": "0s", "budgets": budgets}), json!({})).await;
     world.deploy("web", 1, 900, json!({})).await;

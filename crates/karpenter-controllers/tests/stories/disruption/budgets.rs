@@ -1,4 +1,4 @@
-//! Disruption budgets: how many nodes are disrupted at once, and when.
+//! Tests of disruption budgets: how many nodes are disrupted at once, and when.
 
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ async fn commands_awaiting_budget_start_as_soon_as_it_allows() {
     assert!(took < 60, "six validation delays of 15 s would be 90 s; took {took} s");
     world.stop().await;
 
-    // Nodes with pods that fit on other nodes.
+    // Each node has pods that fit on the other nodes.
     let world = World::start().await;
     world.pool(one_by_one, json!({})).await;
     world.deploy("wide", 6, 900, anti_affinity()).await;

@@ -176,7 +176,7 @@ async fn begin() -> World {
     world
 }
 
-/// One hour with a change every few minutes. Returns how often the settled fleet became cheaper.
+/// Simulates an hour with a change every few minutes. Returns how often the settled fleet became cheaper.
 async fn busy_hour(world: &World, checker: &InvariantChecker, random: &mut Random, hour: u64) -> usize {
     let mut saved = 0;
     if hour.is_multiple_of(3) {
@@ -242,7 +242,7 @@ struct SettledFleet {
 }
 
 impl SettledFleet {
-    /// `None` while something is in progress.
+    /// The state of a settled fleet; `None` while something is in progress.
     async fn observe(world: &World, checker: &InvariantChecker) -> Option<Self> {
         let claims = world.claims().await;
         let nodes = node_names(world.nodes().await.iter());
@@ -291,7 +291,7 @@ impl SettledFleet {
 /// the one before, or is lower if a consolidation happened in between. Returns how often it was lower.
 async fn savings(world: &World, checker: &InvariantChecker, seconds: i64) -> usize {
     let until = world.seconds() + seconds;
-    // Let the controllers observe the preceding changes.
+    // The controllers need some seconds to observe the preceding changes.
     world.sleep(5).await;
     let (mut last, mut saved): (Option<SettledFleet>, usize) = (None, 0);
     while world.seconds() < until {
@@ -315,8 +315,8 @@ async fn savings(world: &World, checker: &InvariantChecker, seconds: i64) -> usi
     saved
 }
 
-/// Hours without changes: the fleet settles within the first half hour, and nothing is disrupted after that. Returns
-/// how often the settled fleet became cheaper.
+/// Simulates hours without changes. The fleet must settle within the first half hour, and nothing may be disrupted
+/// after that. Returns how often the settled fleet became cheaper.
 async fn quiet_hours(world: &World, checker: &InvariantChecker, hour: u64, hours: i64) -> usize {
     let began = world.seconds();
     let saved = savings(world, checker, 1800).await;

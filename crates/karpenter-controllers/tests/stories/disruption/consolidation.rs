@@ -1,4 +1,4 @@
-//! Consolidation of empty nodes and of nodes that could be cheaper.
+//! Tests of consolidation: empty nodes, and nodes that could be cheaper.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ async fn node_whose_pods_fit_elsewhere_is_deleted_without_replacement() {
     for mode in ["cost", "compat"] {
         let world = if mode == "cost" { World::start().await } else { World::compat().await };
         world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
-        // Two nodes with eight CPUs, each nearly full; then most of the pods are deleted.
+        // Two nodes with eight CPUs are nearly full; then most of the pods are deleted.
         world.deploy("big", 2, 4100, json!({})).await;
         world.until_running("big", 2).await;
         world.until_settled(2).await;
@@ -166,7 +166,7 @@ async fn replacement_is_initialized_when_its_pods_are_evicted() {
         let is_old = |claim: &NodeClaim| old.contains(claim.metadata.name.as_deref().unwrap_or_default());
         loop {
             let claims = world.claims().await;
-            // Until the old NodeClaim is removed, not only deleted.
+            // Wait until the old NodeClaim is gone, not only terminating.
             if !claims.iter().any(is_old) {
                 break;
             }
@@ -203,7 +203,7 @@ async fn replacement_whose_pods_are_deleted_is_initialized_soon_and_removed() {
     };
     world.until("the replacement is initialized", is_open, |is_open| *is_open).await;
     let took = world.seconds() - began;
-    // Five seconds until the node registers, and five in which a new pod might have appeared.
+    // The node registers after five seconds, and for five more seconds a new pod is awaited.
     assert!(took <= 15, "{took}: {:#?}", world.decisions());
     world.until_settled(0).await;
     world.stop().await;

@@ -14,7 +14,7 @@ fn named(name: &str, value: &str) -> Value {
     json!({format!("{PREFIX}{name}"): value})
 }
 
-/// The verdict of the only node.
+/// The verdict of the only node of the cluster.
 fn standing(world: &World) -> String {
     let entries = world.operator.context().verdicts.entries(None);
     entries.first().map(|entry| entry.standing.clone()).unwrap_or_default()
@@ -120,7 +120,7 @@ async fn cool_down_is_kept_after_a_restart() {
     world.until_running("big", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
     set_disruption(&world, consolidate_soon()).await;
-    // The pods move to the remaining node, which then is much too large.
+    // The pods move to the remaining node, which is then much larger than they need.
     world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     let moved_at = world.seconds();
     world.until_settled(1).await;
@@ -194,7 +194,7 @@ async fn cool_down_after_a_move_blocks_consolidation() {
     world.until_running("more", 1).await;
     annotate(&world, named("cool-down", "45m")).await;
     set_disruption(&world, consolidate_soon()).await;
-    // Two pods move to a node of two CPUs; for the pod that remains, one CPU would be enough.
+    // The command moves two pods to a node of two CPUs. For the one pod that is left later, one CPU is enough.
     world.until("a first command", async || world.decisions().len(), |count| *count == 1).await;
     world.until_settled(1).await;
     world.until_running("more", 1).await;
@@ -219,7 +219,7 @@ async fn cool_down_after_a_move_blocks_consolidation() {
 #[tokio::test(start_paused = true)]
 async fn several_nodes_are_replaced_by_one_unless_annotation_forbids() {
     let world = World::start().await;
-    // Instance types with one and with eight CPUs.
+    // The NodePool allows instance types with one and with eight CPUs.
     let requirement =
         json!({"key": "karpenter.kwok.sh/instance-cpu", "operator": "In", "values": ["1", "8"]});
     let pool = world.pool(json!({"consolidateAfter": "Never"}), json!({})).await;
@@ -269,7 +269,7 @@ async fn two_nodes_are_replaced_by_two_cheaper_ones() {
     let before = world.claim_names().await;
     world.delete_deployment("big").await;
     world.until_running("big", 0).await;
-    // From now on the pods must not share a node, so that neither node can hold both.
+    // From now on the pods must run on different nodes, so neither node can take the pods of both.
     let keep_apart = json!({"spec": {"template": {"spec": one_each["spec"].clone(),
         "metadata": {"labels": {"side": "by-side"}}}}});
     world

@@ -13,7 +13,8 @@ use crate::disruption::world::{
     World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label, status_of,
 };
 
-/// One node drifts, is replaced and terminated, with one crash in between. Returns whether the crash happened.
+/// Drifts one node, which is replaced and terminated, with one crash of the process in between. Returns whether the
+/// crash happened.
 async fn live_through(crash: WriteCrash) -> bool {
     let mut world = World::start().await;
     world.pool(json!({"consolidateAfter": "30s", "budgets": [{"nodes": "1"}]}), json!({})).await;
@@ -33,7 +34,7 @@ async fn live_through(crash: WriteCrash) -> bool {
     loop {
         if crash_state.has_crashed() && !has_crashed {
             has_crashed = true;
-            // Requests of the ended process are dropped.
+            // Requests of the process that ended are dropped.
             dead.push(world.take_over(Client::new(world.server.clone(), "default")).await);
         }
         let claims = world.claims().await;
@@ -61,7 +62,8 @@ async fn live_through(crash: WriteCrash) -> bool {
         );
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    // The first node and its replacement; an interrupted launch may leave one more, which is empty and is deleted.
+    // There is the first node and its replacement. An interrupted launch may leave one more node, which is empty and is
+    // deleted.
     assert!(machines.len() <= 3, "{crash:?}: {machines:?} {:#?}", world.decisions());
     let listed = world.cloud.list().await.map(|listed| listed.len());
     assert_eq!(listed, Ok(1), "{crash:?}");
@@ -76,7 +78,7 @@ async fn crash_at_every_write(is_written: bool) {
             break;
         }
     }
-    // Taint, condition, replacement, its launch and registration, deletion and drain.
+    // The writes are those of taint, condition, replacement, its launch and registration, deletion and drain.
     assert!(at_write > 20, "only {at_write} writes");
 }
 

@@ -1,5 +1,5 @@
-//! Deleted NodeClaims and NodePools: nodes are drained within their terminationGracePeriod, and a deleted NodePool
-//! launches nothing.
+//! Tests of deleted NodeClaims and NodePools: nodes are drained within their terminationGracePeriod, and a deleted
+//! NodePool launches nothing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

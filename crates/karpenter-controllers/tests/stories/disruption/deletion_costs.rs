@@ -1,4 +1,5 @@
-//! Pod deletion costs by the feature gate: scaling in removes pods first from nodes that would be disrupted first.
+//! Tests of the feature gate for pod deletion costs: scaling in removes pods first from nodes that would be disrupted
+//! first.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::disruption::world::{World, is_of, node_of};
 
 const ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// Two nodes with two pods each of one Deployment.
+/// A cluster with two nodes that each run two pods of one Deployment.
 async fn two_and_two(is_on: bool) -> World {
     let world = World::start_with(|options| options.feature_gates.pod_deletion_cost_management = is_on).await;
     world.pool(json!({"consolidateAfter": "30s", "budgets": [{"nodes": "1"}]}), json!({})).await;
@@ -38,7 +39,7 @@ async fn costs(world: &World) -> Vec<(String, Option<i32>)> {
 #[tokio::test(start_paused = true)]
 async fn pods_of_the_first_candidate_get_the_lowest_cost_and_are_scaled_in_first() {
     let world = two_and_two(true).await;
-    // The budget of one limits the ranks: only the pods of one node have a deletion cost.
+    // The budget allows one disruption, so only the pods of one node get a deletion cost.
     let ranked = async || {
         let mut by_node: BTreeMap<String, Vec<Option<i32>>> = BTreeMap::new();
         for (node, cost) in costs(&world).await {

@@ -1,4 +1,5 @@
-//! Drifted nodes: replaced within budgets, the replacement first.
+//! Tests of drifted nodes: they are replaced within the budgets, and each replacement is launched before its node is
+//! deleted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,7 +57,7 @@ async fn replacement_is_not_initialized_before_pods_of_the_drifted_node_are_evic
     world.until_running("web", 2).await;
     world.until_settled(1).await;
     drift(&world).await;
-    // Other pods would use the capacity that is meant for those pods.
+    // The node must be kept free of other pods, which would use the capacity that is meant for the moved pods.
     let is_kept = |node: &Node| {
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         taints.into_iter().any(|taint| taint.key == "karpenter.sh/unregistered")
@@ -78,7 +79,7 @@ async fn budget_of_half_disrupts_half_of_the_drifted_nodes() {
     world.until_settled(4).await;
     drift(&world).await;
     let Peaks { tainted: tainted_max, claims: claims_max } = until_all_replaced(&world, 4, "web", 4).await;
-    // Initialized replacements count among the nodes of which half may be disrupted.
+    // Initialized replacements count among the nodes when half of the nodes may be disrupted.
     assert!(
         tainted_max <= claims_max.div_ceil(2) && claims_max <= 7,
         "{tainted_max} tainted, {claims_max} claims"

@@ -91,7 +91,7 @@ fn only_watches_with_initial_events_become_lists() {
     }
 }
 
-/// A server of this version that answers lists and watches with recorded responses and records requests.
+/// A test server with this minor version; it answers lists and watches with recorded responses and records requests.
 fn server(minor: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let path = request.uri().to_string();
