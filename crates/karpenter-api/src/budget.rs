@@ -38,7 +38,7 @@ pub fn allowed_disruptions(
     try_allowed_disruptions(budgets, reason, now_unix_seconds, node_count).unwrap_or(0)
 }
 
-/// As [`allowed_disruptions`], with the error of an invalid budget.
+/// Like [`allowed_disruptions`], with the error of an invalid budget.
 pub fn try_allowed_disruptions(
     budgets: &[Budget],
     reason: &DisruptionReason,

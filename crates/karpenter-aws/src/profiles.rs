@@ -137,7 +137,7 @@ impl Profiles {
             return Ok(name.to_owned());
         }
         let name = profile_name(&self.cluster, &self.region, class, role);
-        // Before creation, because garbage collection may run at any time.
+        // The profile is protected before it is created, because garbage collection may run at any time.
         self.protect(&name);
         self.make(class, &name, role).await?;
         if let Some(old) = in_status.filter(|old| *old != name) {
@@ -146,7 +146,8 @@ impl Profiles {
         Ok(name)
     }
 
-    /// Protects the profile from garbage collection for a while: a NodeClaim that uses it may be about to appear.
+    /// Protects the profile from garbage collection for a while, because a NodeClaim that uses it may not be visible
+    /// yet.
     pub fn protect(&self, name: &str) {
         self.protected.insert(name.to_owned(), ());
     }
@@ -172,7 +173,8 @@ impl Profiles {
                 Step::AddRole => {
                     if let Err(error) = self.add_role(name, role).await {
                         if is_ours {
-                            // Best effort: the profile is useless, and the next attempt creates it again.
+                            // The deletion is best effort: the profile is unusable, and the next attempt creates it
+                            // again.
                             let _ = self.delete(name).await;
                         }
                         return Err(error);
@@ -196,7 +198,7 @@ impl Profiles {
         };
         match self.iam.create_instance_profile(&request).await {
             Ok(profile) => Ok(profile),
-            // Created by an earlier attempt whose response was lost, and not visible yet.
+            // An earlier attempt created the profile; its response was lost, and the profile is not visible yet.
             Err(error) if error.is_already_exists() => {
                 let found = self.iam.get_instance_profile(name).await;
                 found.map_err(|error| aws("iam:GetInstanceProfile", error))

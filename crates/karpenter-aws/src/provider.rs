@@ -46,7 +46,7 @@ pub use partition::PartitionHook;
 pub const NODE_CLASS_KIND: NodeClassKind =
     NodeClassKind { group: labels::AWS_GROUP, version: "v1", kind: "EC2NodeClass", plural: "ec2nodeclasses" };
 
-/// Longer than it takes to write the result of a launch into the NodeClaim's status.
+/// How long a launch is cached; longer than it takes to write its result into the NodeClaim's status.
 const LAUNCH_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// The NodePools and EC2NodeClasses of the cluster.
@@ -110,7 +110,7 @@ pub struct AwsProvider {
 struct Inner {
     parts: ProviderParts,
     well_known: BTreeSet<Arc<str>>,
-    /// By the uid of the claim.
+    /// The launched instances by the uid of the NodeClaim.
     launched: Cache<String, Instance>,
     launching: SingleFlight<String, Result<Instance, CloudError>>,
 }
@@ -201,7 +201,7 @@ impl Inner {
     async fn end(&self, claim: &NodeClaim) -> Result<(), CloudError> {
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         let known = claim.status.as_ref().and_then(|status| status.provider_id.clone());
-        // A NodeClaim that is deleted before its launch was recorded still has an instance.
+        // If a NodeClaim is deleted before its launch was recorded, its instance is found by the cached launch.
         let known = known.filter(|id| !id.is_empty()).or_else(|| Some(self.launched.get(&uid)?.provider_id));
         let Some(id) = known.as_deref().and_then(instance_id) else {
             return Err(CloudError::NotFound { message: "the nodeclaim has no instance".to_owned() });
@@ -273,7 +273,7 @@ impl Inner {
             .map_err(|error| CloudError::Transient { message: error.to_string() })
     }
 
-    /// A terminating class counts as deleted.
+    /// The node class of this name; a terminating class counts as deleted.
     fn class(&self, name: &str) -> Option<Arc<EC2NodeClass>> {
         match self.parts.objects.class(name) {
             Lookup::Found(class) if !is_deleting(&*class) => Some(class),
@@ -294,7 +294,7 @@ impl Inner {
     }
 }
 
-/// `types` are sorted by name.
+/// Finds a type by name; `types` are sorted by name.
 fn find<'a>(types: &'a [InstanceType], name: &str) -> Option<&'a InstanceType> {
     types.binary_search_by(|listed| (*listed.name).cmp(name)).ok().and_then(|position| types.get(position))
 }
@@ -355,7 +355,7 @@ impl CloudProvider for AwsProvider {
     }
 
     fn repair_policies(&self) -> Vec<RepairPolicy> {
-        // One policy without an expression is the fallback for reasons that no other policy matches.
+        // The policy without an expression is the fallback for reasons that no other policy matches.
         let policy = |kind: &str, status: &str, reason: &str, minutes: u64| RepairPolicy {
             condition_type: kind.to_owned(),
             condition_status: status.to_owned(),

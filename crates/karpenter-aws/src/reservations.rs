@@ -71,7 +71,8 @@ pub enum Unusable {
     Kind { id: String, kind: String },
 }
 
-/// A reservation in the status of a node class. Only capacity blocks become `expiring`; EC2 announces no end of others.
+/// A reservation in the status of a node class. Only capacity blocks become `expiring`; EC2 does not announce the end
+/// of other reservations.
 pub fn shown(
     reservation: &CapacityReservation,
     now: Timestamp,
@@ -201,7 +202,8 @@ impl Reservations {
         let (ec2, clock) = (Arc::clone(&self.ec2), self.clock);
         let (answers, counts, asked) = (Arc::clone(&self.answers), self.counts.clone(), query.clone());
         let question = move || async move {
-            // The response may or may not include launches that finish during the call.
+            // The time is taken before the call, because the response may or may not include launches that finish
+            // during the call.
             let asked_at = clock.now();
             let found = match ec2.describe_capacity_reservations(&asked).await {
                 Ok(found) => Arc::new(found),

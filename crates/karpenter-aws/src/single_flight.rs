@@ -56,7 +56,7 @@ where
         let (own_key, question) = (key.clone(), question());
         let flight = async move {
             let answer = question.await;
-            // Remove the call before its result is returned, so that no new caller joins a finished call.
+            // The call is removed before its result is returned, so that no new caller joins a finished call.
             all.lock().unwrap_or_else(PoisonError::into_inner).remove(&own_key);
             answer
         };

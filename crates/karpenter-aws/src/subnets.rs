@@ -25,9 +25,9 @@ use crate::cache::Cache;
 pub use free_addresses::{FreeAddresses, LaunchSubnet};
 pub use public::PublicSubnets;
 
-/// A count of free addresses is kept longer than the cached response, by this time, …
+/// A count of free addresses is kept this much longer than the cached response, but at least for `COUNT_TTL_MIN`.
 const COUNT_TTL_BEYOND_REFRESH: Duration = Duration::from_secs(4 * 60);
-/// … and at least this long.
+/// The minimum time for which a count of free addresses is kept.
 const COUNT_TTL_MIN: Duration = Duration::from_secs(5 * 60);
 
 /// The queries for selector terms: one for each term with tags, and one for all ids.
@@ -62,7 +62,7 @@ pub fn queries_of(class: &EC2NodeClass) -> Vec<SubnetQuery> {
     queries
 }
 
-/// The ids in an annotation of a class; empty without the annotation.
+/// The ids in an annotation of a class; empty if there is no annotation.
 pub(crate) fn only_ids(class: &EC2NodeClass, annotation: &str) -> Vec<String> {
     let text = class.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation));
     let ids = text.into_iter().flat_map(|text| text.split(',')).map(str::trim);
@@ -129,7 +129,7 @@ impl Subnets {
         Ok(subnets)
     }
 
-    /// For each zone the subnet to launch into; reserves `needed` addresses in it. See [`FreeAddresses::choose`].
+    /// The subnet to launch into, by zone; reserves `needed` addresses in it. See [`FreeAddresses::choose`].
     pub fn choose(
         &self,
         subnets: &[SubnetStatus],
@@ -145,7 +145,7 @@ impl Subnets {
         self.free().settle(chosen, used, now);
     }
 
-    /// A launch failed because the subnet has no free addresses.
+    /// Records that a launch failed because the subnet has no free addresses.
     pub fn exhausted(&self, subnet_id: &str) {
         let now = self.clock.now();
         self.free().exhausted(subnet_id, now);
@@ -161,8 +161,8 @@ impl Subnets {
     }
 }
 
-/// Uid and generation of a class, and the ids from an annotation; a change of an annotation does not change the
-/// generation.
+/// The version of a class for caches: uid, generation, and the ids from an annotation, because a change of an
+/// annotation does not change the generation.
 pub(crate) type ClassVersion = (String, i64, Vec<String>);
 
 pub(crate) fn class_version(class: &EC2NodeClass, annotation: &str) -> ClassVersion {

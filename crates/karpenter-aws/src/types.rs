@@ -96,9 +96,9 @@ struct Shared {
     public_subnets: PublicSubnets,
     discovered: RwLock<Arc<Discovered>>,
     stated_prices: RwLock<Arc<BTreeMap<String, f64>>>,
-    /// By name of the class.
+    /// The resolved instance types, by name of the class.
     resolved: Mutex<BTreeMap<String, Arc<Resolved>>>,
-    /// By name of the class, with the version of the object that the view was built from.
+    /// The settings of each class, by name, with the version of the object that they were read from.
     views: Mutex<BTreeMap<String, (ObjectVersion, Arc<ClassView>)>>,
 }
 
@@ -135,7 +135,7 @@ impl InstanceTypes {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Reads instance types and their zones from EC2. The previous ones stay until the response is complete.
+    /// Reads instance types and their zones from EC2. The previous ones are used until the response is complete.
     pub async fn discover(&self) -> Result<(), TypesError> {
         let ec2 = &self.shared.sources.ec2;
         let (types, offerings) =
@@ -217,12 +217,13 @@ impl InstanceTypes {
         let group = self.shared.sources.placement_groups.find_or_last_known(selector).await;
         let mut view = (*view).clone();
         view.facts.placement_group = group.as_ref().and_then(placement_groups::facts);
-        // Launches outside of the selected placement group are not allowed.
+        // If the class selects a placement group that does not exist, nothing is launched: launches outside of the
+        // group are not allowed.
         view.is_unlaunchable = view.facts.placement_group.is_none();
         Arc::new(view)
     }
 
-    /// Cached, because parsing a class is expensive compared to how often it changes.
+    /// The settings are cached, because parsing a class is expensive compared to how often it changes.
     fn view_of_object(&self, class: &EC2NodeClass) -> Arc<ClassView> {
         let Shared { options, expressions, views, .. } = &*self.shared;
         let make = || Arc::new(ClassView::new(class, options, expressions.as_deref()));

@@ -76,7 +76,7 @@ pub struct OfferingQuery<'a> {
 /// A snapshot of the unavailable offerings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnavailableSnapshot {
-    /// Grows with every change.
+    /// A number that increases with every change.
     version: u64,
     pools: BTreeMap<String, BTreeMap<UnavailableOffering, Timestamp>>,
     capacity_types: BTreeMap<String, Timestamp>,
@@ -99,7 +99,8 @@ impl UnavailableSnapshot {
         self.version
     }
 
-    /// A zone lacks addresses only if all its subnets do. Zones without subnets are excluded elsewhere.
+    /// Whether a launch cannot use the offering. A zone lacks addresses only if all its subnets do; zones without
+    /// subnets are excluded elsewhere.
     pub fn is_unavailable(&self, query: &OfferingQuery<'_>) -> bool {
         self.capacity_types.contains_key(query.capacity_type)
             || (!self.subnets.is_empty()
@@ -187,7 +188,7 @@ pub struct Unavailable {
 #[derive(Debug, Default)]
 struct State {
     current: Arc<UnavailableSnapshot>,
-    /// When the first entry expires.
+    /// The time at which the first entry expires.
     next_end: Option<Timestamp>,
 }
 

@@ -22,8 +22,8 @@ pub use source::ShiftSource;
 /// The end of the shift of each shifted zone id; `None` means no known end.
 pub type ShiftedUntil = BTreeMap<String, Option<Timestamp>>;
 
-/// The shifts in a response. Of several shifts of a zone, the one that ends last counts; shifts that are not applied
-/// do not count.
+/// The shifts in a response. Of several shifts of a zone, the one that ends last is used; shifts that are not applied
+/// are ignored.
 pub fn shifted_until(shifts: &[Shift]) -> ShiftedUntil {
     let mut until = ShiftedUntil::new();
     for shift in shifts.iter().filter(|shift| shift.is_applied) {

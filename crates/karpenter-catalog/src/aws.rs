@@ -77,7 +77,7 @@ pub fn sources() -> &'static [Source] {
 pub struct Source {
     pub name: &'static str,
     pub version: &'static str,
-    /// Which data comes from it.
+    /// The data that comes from this source.
     pub holds: &'static str,
 }
 
@@ -89,7 +89,7 @@ pub struct PriceTable {
     pub currency: &'static str,
     /// When the source generated the table, as the source states it.
     pub generated_at: &'static str,
-    /// Micro-units of the currency per type, in catalog order; zero if the region has no price.
+    /// Prices in micro-units of the currency per instance type, in catalog order; zero if the region has no price.
     micros: Vec<u64>,
 }
 
@@ -100,7 +100,7 @@ pub struct AwsCatalog {
     types: Vec<TypeInfo>,
     regions: BTreeMap<&'static str, Vec<AwsZone>>,
     price_tables: BTreeMap<&'static str, PriceTable>,
-    /// By region: per type in catalog order, one bit per zone of `regions`.
+    /// The zones that offer each instance type, by region: types in catalog order, one bit per zone of `regions`.
     offered_zones: BTreeMap<&'static str, Vec<u64>>,
     /// Data about types that the listing of instance types does not contain.
     supplements: BTreeMap<&'static str, Supplement>,

@@ -40,7 +40,7 @@ pub async fn serve(operator: &mut Operator, options: Options) {
     serve_kinds(operator, kinds, options).await;
 }
 
-/// As [`serve`], with watches that run already, so that the readiness of a replica that is not leader names missing CRDs.
+/// Like [`serve`], with watches that run already, so that the readiness of a replica that is not leader names missing CRDs.
 pub async fn serve_kinds(operator: &mut Operator, kinds: LegacyKinds, options: Options) {
     let context = operator.context().clone();
     let derived = LegacyApi::start(context.clone(), kinds, options).await;

@@ -1,6 +1,7 @@
-//! The cluster after a plan for an empty cluster, or after commands, was executed. For simulations and benchmarks.
+//! Computes the state of a cluster after a plan for an empty cluster, or after commands, was executed. Used by
+//! simulations and benchmarks.
 //!
-//! Every launch uses the cheapest option, and every pod is bound to its planned node. Nothing is decided here.
+//! Every launch uses the cheapest option, and every pod is bound to its planned node. No decisions are made here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

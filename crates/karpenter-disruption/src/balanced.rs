@@ -58,7 +58,7 @@ impl Score {
     }
 }
 
-/// Totals by NodePool, over all nodes whether candidates or not.
+/// The totals by NodePool, over all nodes, whether they are candidates or not.
 pub fn totals(cluster: &Cluster) -> BTreeMap<Arc<str>, Totals> {
     let mut by_pool: BTreeMap<Arc<str>, Totals> = BTreeMap::new();
     for state_node in &cluster.state_nodes {

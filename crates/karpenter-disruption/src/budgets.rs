@@ -10,13 +10,13 @@ use crate::cluster::{Cluster, Reason};
 /// The budget of one NodePool for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Remaining {
-    /// What the budgets allow.
+    /// The number of nodes that the budgets still allow to be disrupted.
     pub allowed: u32,
-    /// Nodes that budgets count.
+    /// The number of nodes that the budgets count.
     pub nodes: u32,
-    /// Nodes of these that are being disrupted or are not ready.
+    /// The number of counted nodes that are being disrupted or are not ready.
     pub disrupting: u32,
-    /// Nodes of these in commands that await their validation.
+    /// The number of counted nodes in commands that await their validation.
     pub proposed: u32,
 }
 
@@ -36,7 +36,7 @@ pub fn remaining(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, Remain
     remaining_excluding(cluster, reason, &BTreeSet::new())
 }
 
-/// The same, without counting these claims as proposed.
+/// Like [`remaining`], but does not count these claims as proposed.
 pub(crate) fn remaining_excluding(
     cluster: &Cluster,
     reason: Reason,
@@ -52,7 +52,7 @@ pub(crate) fn remaining_excluding(
         .collect();
     for state_node in &cluster.state_nodes {
         let Some(pool) = state_node.pool.as_ref().and_then(|name| pools.get_mut(name)) else { continue };
-        // A node that is not initialized does not count; one that reboots does.
+        // A node counts if it is initialized or rebooting.
         if state_node.is_instance_terminating || !(state_node.is_initialized || state_node.is_rebooting) {
             continue;
         }
@@ -78,7 +78,7 @@ pub(crate) fn allowed(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u
     remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
 }
 
-/// Uses the budget of a NodePool for one node if there is any left.
+/// Reduces the budget of a NodePool by one node; returns whether there was any left.
 pub(crate) fn take(left: &mut BTreeMap<Arc<str>, u32>, pool: &str) -> bool {
     match left.get_mut(pool) {
         Some(left) if *left > 0 => {

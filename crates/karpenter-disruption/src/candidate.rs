@@ -27,7 +27,7 @@ pub enum DisruptionClass {
 /// What blocks the disruption of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Blocked {
-    /// Part of a running or proposed command. No event is published.
+    /// The node is part of a running or proposed command. No event is published.
     InCommand,
     /// A command for the same reason failed, and its replacements are not initialized yet.
     Resting,
@@ -41,23 +41,23 @@ pub enum Blocked {
     Annotated,
     NoPoolLabel,
     NoPool(Arc<str>),
-    /// namespace/name of the pod.
+    /// A do-not-disrupt annotation protects the pod with this namespace/name.
     PodAnnotated(Arc<str>),
-    /// namespace/name of a pod with `karpenter.sh/do-not-evict`.
+    /// The annotation `karpenter.sh/do-not-evict` protects the pod with this namespace/name.
     PodHeld(Arc<str>),
-    /// `karpenter.sh/do-not-consolidate`
+    /// The annotation `karpenter.sh/do-not-consolidate` protects the node.
     Unconsolidated,
-    /// namespace/name of the PodDisruptionBudget.
+    /// The PodDisruptionBudget with this namespace/name does not allow the eviction of a pod.
     PodBudget(Arc<str>),
     /// Several PodDisruptionBudgets select a pod.
     PodBudgets(Vec<Arc<str>>),
-    /// `karpenter.sh/do-not-repair`
+    /// The annotation `karpenter.sh/do-not-repair` protects the node.
     RepairVetoed,
     /// Pods block the drain, and there is no termination grace period.
     RepairUnbounded,
 }
 
-/// The messages of upstream's event `DisruptionBlocked`.
+/// The messages are those of upstream's event `DisruptionBlocked`.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -110,7 +110,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-/// The node as a candidate, or what blocks its disruption first.
+/// Returns the node as a candidate, or the first obstacle to its disruption.
 pub fn candidate(
     cluster: &Cluster,
     state_node: usize,
@@ -120,7 +120,7 @@ pub fn candidate(
     candidate_excluding(cluster, state_node, class, reason, &BTreeSet::new())
 }
 
-/// Like [`candidate`], and ignores proposed commands with these claims.
+/// Like [`candidate`], but ignores proposed commands with these claims.
 pub(crate) fn candidate_excluding(
     cluster: &Cluster,
     index: usize,

@@ -1,6 +1,6 @@
 //! The input of disruption: every node with its pods and every NodePool with its rules, at one moment.
 //!
-//! A `Cluster` is a value; nothing is decided here. Times are seconds since the epoch.
+//! A `Cluster` is a value; no decisions are made here. Times are seconds since the epoch.
 //!
 //! Upstream: pkg/controllers/state/cluster.go, statenode.go.
 
@@ -78,7 +78,7 @@ pub struct StateNode {
     pub uid: Arc<str>,
     pub node: Option<Arc<str>>,
     pub pool: Option<Arc<str>>,
-    /// Index into `Problem::nodes`; `None` without a node and for nodes that are being deleted.
+    /// Index into `Problem::nodes`; `None` if the NodeClaim has no node or its node is being deleted.
     pub at: Option<usize>,
     pub is_registered: bool,
     pub is_initialized: bool,
@@ -90,7 +90,7 @@ pub struct StateNode {
     /// The NodeClaim has a deletion timestamp.
     pub is_deleting: bool,
     pub is_rebooting: bool,
-    /// Pods are nominated for it.
+    /// Whether pods are nominated for the node.
     pub is_nominated: bool,
     /// `karpenter.sh/do-not-disrupt: "true"` on the node.
     pub is_do_not_disrupt: bool,
@@ -117,7 +117,7 @@ pub struct StateNode {
     pub is_unhealthy: bool,
     /// Set if a repair policy applies to the node now.
     pub repair: Option<Repair>,
-    /// When a command last moved pods to it.
+    /// When a command last moved pods to the node.
     pub moved_onto_at_secs: Option<i64>,
     pub legacy_marks: LegacyNodeMarks,
 }
@@ -125,7 +125,7 @@ pub struct StateNode {
 /// Annotations and times of a node that matter for pools with [`LegacyRules`] only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegacyNodeMarks {
-    /// Creation of the Node; its age counts from there.
+    /// The creation time of the Node, from which its age is measured.
     pub node_created_at_secs: Option<i64>,
     /// `karpenter.sh/emptiness-timestamp`; an invalid value counts as long ago.
     pub empty_since_secs: Option<i64>,
@@ -142,25 +142,25 @@ pub struct NodePod {
     pub uid: Arc<str>,
     /// The uid of the controlling owner.
     pub owner: Option<Arc<str>>,
-    /// Neither terminal nor terminating.
+    /// Whether the pod is neither terminal nor terminating.
     pub is_active: bool,
-    /// Has to run on another node if its node is deleted; false for DaemonSet pods, mirror pods, and pods that are
-    /// terminating.
+    /// Whether the pod has to run on another node if its node is deleted; false for DaemonSet pods, mirror pods, and
+    /// pods that are terminating.
     pub is_reschedulable: bool,
-    /// A drain evicts it; false for mirror pods and pods that tolerate the taint `karpenter.sh/disrupted`.
+    /// Whether a drain evicts the pod; false for mirror pods and pods that tolerate the taint `karpenter.sh/disrupted`.
     pub is_evictable: bool,
-    /// Has a do-not-disrupt annotation that is in effect.
+    /// Whether the pod has a do-not-disrupt annotation that is in effect.
     pub is_do_not_disrupt: bool,
     /// `karpenter.sh/do-not-evict`; in effect on nodes of pools with [`LegacyRules`] only.
     pub is_do_not_evict: bool,
-    /// The condition `Ready` is `False`.
+    /// Whether the condition `Ready` of the pod is `False`.
     pub is_unready: bool,
-    /// A virtual pod of a CapacityBuffer.
+    /// Whether this is a virtual pod of a CapacityBuffer.
     pub is_virtual: bool,
     pub eviction_cost: f64,
-    /// The PodDisruptionBudgets that select it: indexes into [`Cluster::pod_budgets`].
+    /// The PodDisruptionBudgets that select the pod: indexes into [`Cluster::pod_budgets`].
     pub budgets: Vec<u32>,
-    /// When a command last moved it or its predecessor.
+    /// When a command last moved the pod or its predecessor.
     pub moved_at_secs: Option<i64>,
 }
 
@@ -183,7 +183,8 @@ pub enum Reason {
     Empty,
     Drifted,
     Underutilized,
-    /// Older than `ttlSecondsUntilExpired` of a Provisioner (v1alpha5 API). Budgets do not have this reason.
+    /// The node is older than `ttlSecondsUntilExpired` of its Provisioner (v1alpha5 API). Budgets do not have this
+    /// reason.
     Expired,
 }
 
@@ -191,7 +192,7 @@ impl Reason {
     /// The reasons that budgets may name.
     pub const ALL: [Self; 4] = [Self::Unhealthy, Self::Empty, Self::Drifted, Self::Underutilized];
 
-    /// As spelled in conditions, events and budgets.
+    /// The reason as it is spelled in conditions, events and budgets.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unhealthy => "Unhealthy",
@@ -202,7 +203,7 @@ impl Reason {
         }
     }
 
-    /// As spelled in metrics and labels.
+    /// The reason as it is spelled in metrics and labels.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unhealthy => "unhealthy",
@@ -237,7 +238,7 @@ pub struct NodePoolView {
     pub full_reservations: Option<BTreeSet<Arc<str>>>,
     /// The condition `Ready` is true and the NodePool is not being deleted.
     pub is_ready: bool,
-    /// Its launches failed repeatedly: no replacements are launched from it for now.
+    /// Whether launches of the NodePool failed repeatedly, so that no replacements are launched from it for now.
     pub is_in_launch_backoff: bool,
     pub policy: ConsolidationPolicy,
     /// `None`: never.
@@ -253,7 +254,8 @@ pub struct NodePoolView {
 /// The rules of the v1alpha5 API that differ from those of v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LegacyRules {
-    /// Older nodes are replaced one at a time, replacement first; `None`: never.
+    /// Nodes that are older are replaced one at a time, and each replacement is launched first; `None`: nodes never
+    /// expire.
     pub expires_after_secs: Option<i64>,
     /// Nodes that are empty for longer are deleted regardless of PodDisruptionBudgets and budgets; `None`: empty
     /// nodes are consolidated.
@@ -276,7 +278,7 @@ pub struct PoolPolicy {
     pub moved_last_hour: u32,
     /// Whether a command may launch more than one replacement.
     pub is_many_to_many_enabled: bool,
-    /// Commands are reported and not executed.
+    /// Whether commands are only reported, and not executed.
     pub is_dry_run: bool,
 }
 
@@ -301,9 +303,9 @@ pub struct Repair {
     /// type/reason of the condition with the highest score.
     pub condition: Arc<str>,
     pub is_reboot: bool,
-    /// The policies' bound for the drain; `None`: the claim's applies.
+    /// The maximum drain duration by the matching policies; `None`: that of the claim applies.
     pub termination_grace_period_secs: Option<i64>,
     pub score: f64,
-    /// `karpenter.sh/do-not-repair: "true"` on node or claim.
+    /// Whether the node or claim has the annotation `karpenter.sh/do-not-repair: "true"`.
     pub is_vetoed: bool,
 }

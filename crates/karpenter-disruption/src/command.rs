@@ -144,7 +144,7 @@ pub struct Command {
     pub price_after_per_hour: f64,
     /// Termination grace period that the command sets (repair).
     pub termination_grace_period_secs: Option<i64>,
-    /// Its saving per disruption is low, so such commands are started for a limited period only.
+    /// Whether its saving per disruption is low: such commands are started for a limited period only.
     pub is_low_yield: bool,
 }
 

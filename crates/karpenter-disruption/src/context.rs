@@ -1,4 +1,4 @@
-//! The data that all methods of one evaluation share, computed once. Decides nothing.
+//! The data that all methods of one evaluation share, computed once. No decisions are made here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -96,7 +96,7 @@ impl<'a> EvaluationContext<'a> {
         &self.cluster.state_nodes[candidate.state_node]
     }
 
-    /// The NodePool of a candidate; it always exists.
+    /// The NodePool of a candidate. Every candidate has one.
     pub(crate) fn pool(&self, candidate: &Candidate) -> &'a NodePoolView {
         &self.cluster.pools[&candidate.pool]
     }
@@ -131,12 +131,13 @@ impl<'a> EvaluationContext<'a> {
         catalog.is_none_or(|names| names.contains(&**name))
     }
 
-    /// For consolidation: nodes within `consolidateAfter` are not targets of moves.
+    /// The simulator for consolidation: nodes within `consolidateAfter` are not targets of moves.
     pub(crate) fn simulator(&self) -> &Simulator<'a> {
         self.simulator.get_or_init(|| Simulator::new(&self.cluster.problem))
     }
 
-    /// For repair, drift and expiration: every node is a target of moves except candidates of proposed commands.
+    /// The simulator for repair, drift and expiration: every node is a target of moves except candidates of proposed
+    /// commands.
     pub(crate) fn unrestricted_simulator(&self) -> Simulator<'_> {
         let unsettled = self.unsettled.get_or_init(|| {
             let problem = &self.cluster.problem;
@@ -155,8 +156,8 @@ impl<'a> EvaluationContext<'a> {
 
     /// Runs a simulation.
     ///
-    /// Upstream lets pods schedule to nodes that are not initialized and rejects the whole command afterwards. Mode Cost
-    /// does not offer such nodes.
+    /// Upstream lets pods schedule to nodes that are not initialized and rejects the whole command afterwards. In cost
+    /// mode, pods are not moved to such nodes.
     pub(crate) fn ask(
         &self,
         simulator: &Simulator<'_>,

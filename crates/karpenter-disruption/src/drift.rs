@@ -1,6 +1,6 @@
 //! Drift: a node whose NodeClaim differs from its NodePool or node class is replaced.
 //!
-//! Upstream: pkg/controllers/disruption/drift.go; there one node per evaluation.
+//! Upstream: pkg/controllers/disruption/drift.go; there, one node is replaced per evaluation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
             Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
-    // Empty nodes first: otherwise pods of other nodes could be moved to them, and then moved again.
+    // Empty nodes come first: otherwise pods of other nodes could be moved to them, and then moved again.
     eligible.candidates.sort_by_key(|candidate| {
         let state_node = context.state_node(candidate);
         let has_pods = state_node.pods.iter().any(|node_pod| node_pod.is_reschedulable);
@@ -58,7 +58,8 @@ fn exhausted(candidate: Candidate) -> (usize, Verdict) {
     (candidate.state_node, verdict)
 }
 
-/// Candidates that are simulated in parallel. Constant, so that the result does not depend on the number of threads.
+/// The number of candidates that are simulated in parallel. It is constant, so that the result does not depend on the
+/// number of threads.
 const ASKED_TOGETHER: usize = 16;
 
 /// The first candidate that can be replaced.
@@ -99,7 +100,7 @@ fn several(
     let mut receivers = BTreeSet::new();
     for candidate in candidates {
         let removed_nodes = context.nodes_of([&candidate]);
-        // It receives pods of an earlier command, which would have to move twice.
+        // The node receives pods of an earlier command, which would have to move twice.
         if removed_nodes.iter().any(|node| receivers.contains(node)) {
             found.rejected.push((candidate.state_node, Verdict::NotNow));
             continue;
@@ -157,7 +158,7 @@ pub(crate) fn command(
     let price_after_per_hour = placement.price_per_hour();
     let Placement { mut moves, mut replacements } = placement;
     if decision == Decision::TerminateFirst {
-        // No replacement is launched by the command: provisioning uses the freed capacity.
+        // The command launches no replacement: provisioning uses the freed capacity of the node limit.
         replacements.clear();
         moves.retain(|(_, to)| matches!(to, Destination::Existing(_)));
     }

@@ -24,23 +24,23 @@ use crate::{
 
 #[derive(Debug, Clone, Default)]
 pub struct Evaluation {
-    /// To be executed: all of one method, within all budgets together.
+    /// The commands to be executed: all of one method, and together within all budgets.
     pub commands: Vec<Command>,
     /// Commands that exceed the budgets now, best first. Empty unless
     /// [`plan_beyond_budgets`](Cluster::plan_beyond_budgets) is set.
     pub awaiting_budget: Vec<Command>,
     /// Commands for NodePools with the consolidation dry run: reported, not executed.
     pub dry_run_commands: Vec<Command>,
-    /// One per node, in the order of `Cluster::state_nodes`.
+    /// One verdict per node, in the order of `Cluster::state_nodes`.
     pub verdicts: Vec<NodeVerdict>,
-    /// One per method of the mode, in order.
+    /// One outcome per method of the mode, in order of evaluation.
     pub outcomes: Vec<MethodOutcome>,
     /// The budgets before this evaluation, for metrics and events.
     pub budgets: BTreeMap<(Arc<str>, Reason), Remaining>,
 }
 
 impl Evaluation {
-    /// Whether there is nothing to execute now or when budgets allow it.
+    /// Whether there is no command to execute, neither now nor when budgets allow it.
     pub fn has_no_commands(&self) -> bool {
         self.commands.is_empty() && self.awaiting_budget.is_empty()
     }
@@ -53,7 +53,7 @@ pub struct MethodOutcome {
     /// Nodes that are candidates of the method.
     pub candidates: usize,
     pub commands: usize,
-    /// Budgets limited the commands: evaluate again even if nothing changes.
+    /// Whether budgets limited the commands; if so, the cluster is evaluated again even if nothing changes.
     pub is_constrained_by_budgets: bool,
     /// A price that no valid fleet for the same pods can go below, if the method computes one.
     pub lower_bound_per_hour: Option<f64>,
@@ -92,7 +92,7 @@ pub fn evaluate(cluster: &Cluster, settings: &Settings) -> Evaluation {
     evaluate_timed(cluster, settings, &mut |_| {})
 }
 
-/// Like [`evaluate`], and calls back after each method, so that the caller can measure time.
+/// Like [`evaluate`], and calls `on_method_done` after each method, so that the caller can measure time.
 pub fn evaluate_timed(
     cluster: &Cluster,
     settings: &Settings,
@@ -166,8 +166,8 @@ pub fn evaluate_timed(
     evaluation
 }
 
-/// Asks for one node on its own why it is not consolidated, with all checks that single-node consolidation makes.
-/// `Ok`: the command that would be possible.
+/// The verdict for one node considered alone: why single-node consolidation would not disrupt it. `Ok` is the command
+/// that would be possible.
 pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -> Result<Command, Verdict> {
     let cluster = &*without_move_targets(cluster);
     let is_strict = settings.mode == Mode::Cost;
@@ -195,7 +195,7 @@ pub fn explain_node(cluster: &Cluster, settings: &Settings, state_node: usize) -
     }
 }
 
-/// Which nodes to explain on their own if there are no commands.
+/// Which nodes are explained one by one if there are no commands.
 #[derive(Debug, Clone, Default)]
 pub struct VerdictRequest {
     /// Names of claims and nodes that users asked about.
@@ -206,9 +206,9 @@ pub struct VerdictRequest {
     pub most: usize,
 }
 
-/// In mode Cost, rebalance plans for all nodes together and has no verdict for a single node. This asks single-node
-/// consolidation for some of the nodes without a command, and replaces their verdicts. Returns the last claim that was
-/// explained.
+/// In mode Cost, rebalance plans for all nodes together and has no verdict for a single node. This function explains
+/// some of the nodes without a command with single-node consolidation, and replaces their verdicts. Returns the last
+/// claim that was explained.
 pub fn explain_nodes(
     evaluation: &mut Evaluation,
     cluster: &Cluster,

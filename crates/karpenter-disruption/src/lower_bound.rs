@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::rebalance::worth::Worths;
 
-/// Dollars per hour; `None` if there is no bound.
+/// The lower bound in dollars per hour; `None` if there is none.
 pub fn lower_bound_per_hour(cluster: &Cluster, effort: u64) -> Option<f64> {
     Some(Worths::of(&cluster.problem, effort).lower_bound_per_hour).filter(|bound| *bound > 0.0)
 }

@@ -17,7 +17,7 @@ use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::prices::{catalog_of, keep_cheaper_than, refresh, total_per_hour};
 use crate::verdict::Verdict;
 
-/// Upstream's limit of candidates.
+/// The maximum number of candidates, as in upstream.
 const CANDIDATES_MAX: usize = 100;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
@@ -38,7 +38,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
 }
 
 fn longest(context: &EvaluationContext<'_>, candidates: &[Candidate]) -> Option<Command> {
-    // One node is the business of single-node consolidation.
+    // A single candidate is left to single-node consolidation.
     if candidates.len() < 2 {
         return None;
     }

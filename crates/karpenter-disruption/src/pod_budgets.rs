@@ -38,7 +38,7 @@ fn needs(cluster: &Cluster, state_node: &StateNode) -> BTreeMap<u32, u32> {
     needs
 }
 
-/// The same for several nodes.
+/// The evictions of the drains of several nodes, by PodDisruptionBudget.
 fn together<'m>(
     cluster: &Cluster,
     state_nodes: impl IntoIterator<Item = &'m StateNode>,

@@ -22,7 +22,7 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
             of_price.max(pool.pool_policy.min_saving_per_hour)
         })
         .fold(0.0, f64::max);
-    // A node with an unknown price has no saving, and deleting it costs nothing.
+    // The saving of a node with an unknown price is zero, but deleting it launches nothing.
     if command.decision != Decision::Delete && saving < NO_SAVING_PER_HOUR {
         return Err(Verdict::NotCheaper {
             price_now_per_hour: command.price_before_per_hour,

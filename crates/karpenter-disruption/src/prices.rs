@@ -22,7 +22,7 @@ pub struct MinValuesUnmet {
     pub found: u32,
 }
 
-/// The sum of prices; 0.0 for none, where `sum` gives -0.0.
+/// The sum of prices. The sum of no prices is 0.0, while `sum` returns -0.0.
 pub fn total_per_hour(prices: impl IntoIterator<Item = f64>) -> f64 {
     prices.into_iter().fold(0.0, |total, price| total + price)
 }
@@ -61,7 +61,8 @@ pub fn cheapest(
     offerings.map(|(index, one)| (index, one.price_per_hour)).min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The most expensive offering of the capacity type that a launch would use: reserved before spot before on-demand.
+/// The most expensive offering of the capacity type that a launch would use; the order of preference is reserved, spot,
+/// on-demand.
 pub fn worst_launch_price(
     instance_type: &InstanceType,
     requirements: &Requirements,

@@ -64,20 +64,22 @@ const EFFORT_SHARE: u64 = 9;
 /// At or below this ratio of the price to the lower bound, only commands with the full saving per disruption are planned.
 const COST_RATIO_GOOD: f64 = 1.02;
 
-/// The same for the estimated optimum instead of the lower bound.
+/// Like [`COST_RATIO_GOOD`], relative to the estimated optimum instead of the lower bound.
 const COST_RATIO_GOOD_UNPROVEN: f64 = 1.016;
 
-/// The same if pods exclude each other on nodes: their relaxation is less exact, and estimates were up to 0.4 % too high.
+/// Like [`COST_RATIO_GOOD_UNPROVEN`], for pods that exclude each other on nodes: their relaxation is less exact, and
+/// estimates were up to 0.4 % too high.
 const COST_RATIO_GOOD_UNPROVEN_APART: f64 = 1.015;
 
-/// The same for the price of a full repack: some pods fill no node, which no lower bound accounts for.
+/// Like [`COST_RATIO_GOOD`], relative to the price of a full repack, which includes capacity that no packing can use. The
+/// lower bound does not.
 const COST_RATIO_VS_REPACK: f64 = 1.005;
 
 /// If a full repack is known, the price may exceed it by this ratio at most: for few pods the estimated optimum is too high,
 /// and a repack is not an estimate.
 const COST_RATIO_GOOD_VS_REPACK: f64 = 1.012;
 
-/// This number of NodePools of equal size is repacked with the full effort each.
+/// If there are at most this many NodePools of equal size, each is repacked with the full effort.
 const REPACK_POOLS: u64 = 3;
 
 /// Above this ratio of the price to the target price, no full repack is computed.
@@ -129,23 +131,23 @@ pub fn plan(
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     let price_near_bound = worths.lower_bound_per_hour * COST_RATIO_GOOD;
     let may_repack = may_repack(candidates, budget_left);
-    // Commands that wait for others have a higher saving per disruption than those that would be found next, and may need
-    // the same nodes. If budgets allow all found commands at once, the rest is planned after them.
+    // Deferred moves have a higher saving per disruption than those that would be found next, and may need the same nodes. If
+    // budgets allow all found commands at once, the rest is planned after them.
     let is_enough = |zones: &Zones, moves: &[Move]| {
         zones.deferred_saving_per_hour() > SAVING_SHARE_NEGLIGIBLE * price_now
             || may_repack && saving_per_hour(moves) > SAVING_SHARE_PASS_TARGET * price_now
     };
-    // With zonal spreads, commands of one round block others, so all rounds are run.
+    // With zonal spreads, the commands of one round exclude further candidates, so all rounds are run.
     let is_divided = may_repack && zones.is_empty();
     let mut deletions = Deletions::new(worth, price_now);
     if !is_divided {
-        // All deletions without a replacement first.
+        // Deletions without a replacement are searched first, for all candidates.
         merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
     }
     let easy = if may_repack { &replacing::HIGH_YIELD[..] } else { &replacing::HIGH_YIELD_SMALL_BUDGET };
     for manner in easy {
         if is_divided && !is_enough(&zones, &moves) {
-            // Deletions use free capacity that others may need, so they must reach the same saving per disruption.
+            // Deletions use free capacity that other commands may need, so they must reach the same saving per disruption.
             let least = Some(manner.least);
             merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, least, &mut moves));
         }
@@ -164,7 +166,8 @@ pub fn plan(
     // With zonal spreads, simulations take long, so one pass does only one of the two.
     let pass_saving_max = if zones.is_empty() { SAVING_SHARE_DEFERS_REST } else { SAVING_SHARE_NEGLIGIBLE };
     let is_over = !is_enough(&zones, &moves) && price_now - price_then <= pass_saving_max * price_now;
-    // The rest has a low saving per disruption: only until the target price is reached, and not while much is being saved.
+    // The remaining commands have a low saving per disruption. They are used only until the target price is reached, and not in
+    // a pass that saves much already.
     let is_expensive = |price: f64, price_target: f64| is_over && price > price_target;
     let mut price_target = price_near_bound;
     // A full repack and the estimated optimum take long, so both are computed in parallel.
@@ -183,7 +186,7 @@ pub fn plan(
             replacing::run(&mut draft, &mut zones, &means, &replacing::MEDIUM_YIELD, effort, ALL, &mut fair)
         };
         let (estimated_optimum, why);
-        // The longest one first; the other threads share the rest.
+        // The search that takes longest is started first; the other threads share the rest.
         (repack, (estimated_optimum, why)) =
             rayon::join(find_repack, || rayon::join(find_estimated_optimum, find_fair));
         price_target = price_target.max(
@@ -200,7 +203,7 @@ pub fn plan(
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
     let may_repack = saved < SAVING_SHARE_NEGLIGIBLE * price_now && may_repack;
-    // A repack that costs more than the present fleet says nothing.
+    // A repack that costs more than the current fleet gives no target.
     if let Some(repack) = repack.filter(|repack| may_repack && *repack < price_now) {
         price_target = price_target
             .min(repack * COST_RATIO_GOOD_VS_REPACK)
@@ -210,12 +213,12 @@ pub fn plan(
     if may_repack && is_expensive(price_now - saved, price_target) {
         let is_restarted = zones.has_blocked_candidates() || !is_draft_of_moves;
         if is_restarted {
-            // The commands found so far block other nodes.
+            // The commands that were found so far exclude other nodes, so the search starts again without them.
             draft = Draft::new(cluster, simulator, candidates);
             zones = Zones::new(&draft);
         }
         for (candidate, is_open) in candidates.iter().zip(&mut draft.is_open) {
-            *is_open &= has_rested(cluster, &cluster.state_nodes[candidate.state_node]);
+            *is_open &= allows_low_yield_moves(cluster, &cluster.state_nodes[candidate.state_node]);
         }
         let wanted = price_now - if is_restarted { 0.0 } else { saved } - price_target;
         let manner = if is_apart(cluster) { &replacing::REPACK_APART } else { &replacing::REPACK };
@@ -285,12 +288,12 @@ fn price_of_full_repack(
     Some(price_now_per_hour - saved)
 }
 
-/// The best moves, as many as lower the price to the target.
-fn as_far_as(price_then_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<Move>) -> Vec<Move> {
+/// Keeps the moves with the highest saving per disruption that are needed to lower the price to the target.
+fn as_far_as(price_target_per_hour: f64, price_now_per_hour: f64, mut moves: Vec<Move>) -> Vec<Move> {
     moves.sort_by(best_first);
     let mut price = price_now_per_hour;
     moves.retain(|one| {
-        let is_needed = price > price_then_per_hour;
+        let is_needed = price > price_target_per_hour;
         if is_needed {
             price -= one.saving_per_hour();
         }
@@ -303,7 +306,7 @@ fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_disruption().total_cmp(&a.saving_per_disruption()).then_with(|| a.sources.cmp(&b.sources))
 }
 
-/// Large sets are few and get the full effort. If pods exclude each other on nodes, the thorough relaxation, which starts at
+/// Large sets are few and get the full effort. If pods exclude each other on nodes, the window relaxation, which starts at
 /// the default effort, takes too long.
 fn repack_effort(cluster: &Cluster, effort: u64) -> u64 {
     if is_apart(cluster) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
@@ -320,22 +323,23 @@ fn is_apart(cluster: &Cluster) -> bool {
     pods.any(|pod| pod.mobility != Mobility::Stays && is_apart(&pod.spec))
 }
 
-/// Whether budgets, where there are any, let enough nodes of some pool go at once.
+/// Whether the budgets of at least one NodePool allow enough nodes to be disrupted at once for a repack.
 fn may_repack(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u32>) -> bool {
     let is_enough = |one: &Candidate| budget_left.get(&one.pool).is_none_or(|left| *left >= REPACK_NODES_MIN);
     candidates.iter().any(is_enough)
 }
 
-/// Whether pods may be moved away from here for a poor yield. Pods do not always land where they were planned, and putting
-/// that right for little again and again would never end: it is done for a while, each pod once, and then not for long.
-fn has_rested(cluster: &Cluster, state_node: &StateNode) -> bool {
-    let Some(thorough) = cluster.low_yield else { return true };
-    if cluster.now_secs.saturating_sub(thorough.last_secs) >= LOW_YIELD_REST_SECS {
+/// Whether commands with a low saving per disruption may move pods away from the node. Pods are not always bound to their
+/// planned nodes, and to correct that again and again would never end. Therefore such commands run for at most
+/// `LOW_YIELD_PERIOD_SECS`, move each pod once, and pause for `LOW_YIELD_REST_SECS`.
+fn allows_low_yield_moves(cluster: &Cluster, state_node: &StateNode) -> bool {
+    let Some(window) = cluster.low_yield else { return true };
+    if cluster.now_secs.saturating_sub(window.last_secs) >= LOW_YIELD_REST_SECS {
         return true;
     }
     let moved = state_node.pods.iter().filter_map(|node_pod| node_pod.moved_at_secs);
-    cluster.now_secs.saturating_sub(thorough.began_secs) < LOW_YIELD_PERIOD_SECS
-        && moved.chain(state_node.moved_onto_at_secs).all(|at| at < thorough.began_secs)
+    cluster.now_secs.saturating_sub(window.began_secs) < LOW_YIELD_PERIOD_SECS
+        && moved.chain(state_node.moved_onto_at_secs).all(|at| at < window.began_secs)
 }
 
 fn command(candidates: &[Candidate], one: Move, is_low_yield: bool) -> Command {
@@ -359,21 +363,21 @@ mod tests {
     use crate::cluster::LowYieldWindow;
 
     #[test]
-    fn pods_are_moved_for_little_once_and_then_not_for_long() {
-        let allowed = |now_secs, thorough: Option<(i64, i64)>, moved_onto_at_secs| {
-            let thorough = thorough.map(|(began_secs, last_secs)| LowYieldWindow { began_secs, last_secs });
-            let cluster = Cluster { now_secs, low_yield: thorough, ..Cluster::default() };
-            has_rested(&cluster, &StateNode { moved_onto_at_secs, ..StateNode::default() })
+    fn low_yield_moves_are_limited_in_time_and_to_one_per_pod() {
+        let allowed = |now_secs, window: Option<(i64, i64)>, moved_onto_at_secs| {
+            let window = window.map(|(began_secs, last_secs)| LowYieldWindow { began_secs, last_secs });
+            let cluster = Cluster { now_secs, low_yield: window, ..Cluster::default() };
+            allows_low_yield_moves(&cluster, &StateNode { moved_onto_at_secs, ..StateNode::default() })
         };
-        // Whatever was moved for a better yield does not count.
+        // Without a low-yield period, earlier moves do not count.
         assert!(allowed(1000, None, Some(999)));
-        // Still at it.
+        // The low-yield period is in progress.
         assert!(allowed(1000, Some((900, 990)), None));
-        assert!(allowed(1000, Some((900, 990)), Some(899)), "moved before it began");
-        assert!(!allowed(1000, Some((900, 990)), Some(900)), "moved once already");
-        // It has gone on for long enough.
+        assert!(allowed(1000, Some((900, 990)), Some(899)), "moved before the period began");
+        assert!(!allowed(1000, Some((900, 990)), Some(900)), "moved in this period already");
+        // The low-yield period has reached its maximum duration.
         assert!(!allowed(1000, Some((700, 990)), None));
-        // The rest is over.
+        // The pause is over after 600 seconds.
         assert!(!allowed(1589, Some((700, 990)), None));
         assert!(allowed(1590, Some((700, 990)), Some(985)));
     }

@@ -109,7 +109,8 @@ fn restrict_to_cheaper_options(
     };
     let is_all_spot = command.candidates.iter().all(is_spot);
     let is_one_for_one = command.candidates.len() == 1 && command.replacements.len() == 1;
-    // The factor by which every replacement may exceed its planned price without the command costing more than before.
+    // The factor by which the price of every replacement may exceed its planned price before the command costs more
+    // than its candidates.
     let slack = command.price_before_per_hour / command.price_after_per_hour.max(f64::MIN_POSITIVE);
     for node in &mut command.replacements {
         let is_spot_to_spot = is_all_spot && allows_capacity_type(node, CAPACITY_TYPE_SPOT);
@@ -133,7 +134,8 @@ fn restrict_to_cheaper_options(
             let is_other = |option: &usize| {
                 catalog.get(*option).is_some_and(|instance_type| Some(&instance_type.name) != going.as_ref())
             };
-            // Replacing a node by one of the same instance type pays only with another capacity type.
+            // If a node is replaced by one of the same instance type, the capacity type must differ, or nothing is
+            // saved.
             if is_spot_to_spot || !is_all_spot && !is_cheaper_kind(context, &command.candidates, node) {
                 node.instance_type_options.retain(is_other);
                 needed_for_min_values(problem, node).map_err(too_few)?;

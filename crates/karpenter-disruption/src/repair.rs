@@ -75,7 +75,8 @@ fn lifetime_remaining(cluster: &Cluster, state_node: &StateNode) -> f64 {
     }
 }
 
-/// NodePools with too many unhealthy nodes. Rounded up, so that a single unhealthy node never stops repair.
+/// NodePools with too many unhealthy nodes. The threshold is rounded up, so that a single unhealthy node never stops
+/// repair.
 fn halted_pools(cluster: &Cluster) -> BTreeSet<Arc<str>> {
     let mut counts: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
     for state_node in cluster.state_nodes.iter().filter(|state_node| state_node.node.is_some()) {
@@ -88,7 +89,7 @@ fn halted_pools(cluster: &Cluster) -> BTreeSet<Arc<str>> {
     counts.into_iter().filter(|(_, counts)| is_halted(*counts)).map(|(pool, _)| pool.clone()).collect()
 }
 
-/// At most one command per evaluation.
+/// Returns at most one command per evaluation.
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {
     let left = left(context.cluster, Reason::Unhealthy);
     let halted = halted_pools(context.cluster);
@@ -130,7 +131,7 @@ fn repaired<'p>(
     let mut command = if state_node.repair.as_ref().is_some_and(|repair| repair.is_reboot) {
         static_drift::command(Method::Repair, candidate, Decision::Reboot)
     } else if pool.replicas.is_some() {
-        // One at a time in every mode: a node that is marked counts as present until it is being deleted.
+        // Nodes are repaired one at a time in every mode: a marked node counts as present until it is being deleted.
         if let Some(verdict) =
             static_drift::scaling_down(context.cluster, pool, |state_node| state_node.is_deleting)
         {
@@ -149,7 +150,8 @@ fn repaired<'p>(
     Ok(command)
 }
 
-/// The policies' termination grace period, or the claim's if shorter; `None`: the claim's applies.
+/// The termination grace period for the repair: that of the policies, or the claim's if it is shorter. `None` if only
+/// the claim's applies.
 fn drain_bound_secs(state_node: &StateNode) -> Option<i64> {
     let of_policy = state_node.repair.as_ref()?.termination_grace_period_secs?;
     Some(state_node.termination_grace_period_secs.map_or(of_policy, |of_claim| of_claim.min(of_policy)))

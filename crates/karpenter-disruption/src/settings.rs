@@ -3,8 +3,8 @@
 /// Which methods of consolidation are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Rebalance: several nodes are replaced by several cheaper ones, planned for the whole cluster, several commands at
-    /// once.
+    /// Rebalance: several nodes are replaced by several cheaper ones, planned for the whole cluster, with several
+    /// commands at once.
     #[default]
     Cost,
     /// Upstream's methods, one command at a time: nothing is evaluated while a command awaits its validation.
@@ -20,7 +20,7 @@ pub struct Settings {
     pub terminate_first_drift: bool,
     /// Feature gate `TerminateFirstRepair`.
     pub terminate_first_repair: bool,
-    /// Work units of a search; equal numbers give equal commands on every machine.
+    /// The number of work units of a search; the same number gives the same commands on every machine.
     pub effort: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Scheduling simulation: where the pods of some nodes would be scheduled if these were deleted.
 //!
-//! Pending pods take part, but a command is not rejected because of them, and does not launch nodes that only they need:
-//! that is provisioning.
+//! Pending pods are simulated too. But a command is not rejected because of them, and it does not launch nodes that
+//! only they need, because provisioning does.
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (SimulateScheduling).
 
@@ -179,13 +179,13 @@ fn with_fewer(
 pub(crate) enum NodeReplacement {
     /// The replacement is launched first.
     Ordinary(Placement),
-    /// The node is deleted first and frees its slot of a reservation.
+    /// The node is deleted first, which frees its slot in a capacity reservation for the replacement.
     TerminateFirst(Placement),
     Not(Vec<UnschedulablePod>),
 }
 
-/// Simulates the replacement of one node, and if pods cannot be scheduled, again with its own reservation freed if
-/// terminate-first is allowed.
+/// Simulates the replacement of one node. If pods cannot be scheduled and terminate-first is allowed, the replacement
+/// is simulated again with the node's own slot in its capacity reservation free.
 ///
 /// Also returns the outcome of the simulation, to be committed to a simulator.
 pub(crate) fn replace(
@@ -213,7 +213,8 @@ pub(crate) fn replace(
     let reservation = state_node.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
     let Some(reservation) = reservation else { return (NodeReplacement::Not(unschedulable), None) };
     let reservation_credits = BTreeMap::from([(reservation, 1)]);
-    // Pods that do not fit into the freed slot must fail: the command launches nothing else for them.
+    // Pods that do not fit into the freed slot must count as unschedulable, because the command launches nothing else
+    // for them.
     let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
     let outcome = context.ask(
         simulator,

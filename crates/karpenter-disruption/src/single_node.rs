@@ -16,7 +16,8 @@ use crate::context::{EvaluationContext, MethodResult};
 use crate::pool_policy::MoveAllowance;
 use crate::verdict::Verdict;
 
-/// Candidates that are simulated in parallel. Constant, so that the result does not depend on the number of threads.
+/// The number of candidates that are simulated in parallel. It is constant, so that the result does not depend on the
+/// number of threads.
 const ASKED_TOGETHER: usize = 32;
 
 pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) -> MethodResult {

@@ -58,7 +58,7 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
         }
         let is_first = |candidate: &Candidate| may_terminate_first(context.state_node(candidate), pool);
         if context.settings.terminate_first_drift && pool.full_reservations.is_some() {
-            // First those whose reservation slot a replacement could use.
+            // Candidates whose reservation slot a replacement could use come first.
             candidates.sort_by_key(|candidate| !is_first(candidate));
         }
         let allowed = left.get(&name).copied().unwrap_or(0) as usize;
@@ -107,7 +107,7 @@ pub(crate) fn replacement(
     if pool.is_in_launch_backoff {
         return Err(Verdict::LaunchesFail { pool: pool.name.clone() });
     }
-    // With terminate-first, the NodePool has to be able to launch the missing node.
+    // With terminate-first, provisioning launches the missing node, so the NodePool must be able to launch.
     let is_refilled = is_terminate_first_on && pool.is_ready;
     if is_terminate_first_on && pool.full_reservations.is_some() {
         let is_first = is_refilled && may_terminate_first(state_node, pool);
@@ -147,9 +147,10 @@ pub(crate) fn command(method: Method, candidate: Candidate, decision: Decision) 
     }
 }
 
-/// The ids of the reservations if the template of a static NodePool allows only reserved offerings that are all full.
+/// The ids of the capacity reservations if the template of a static NodePool allows only reserved offerings that are
+/// all full.
 ///
-/// `None` if there is any other offering, even one that is unavailable now: a launch may succeed later.
+/// `None` if the template allows any other offering, even one that is unavailable now: a launch may succeed later.
 pub fn full_reservations(
     types: &[InstanceType],
     template: &Requirements,

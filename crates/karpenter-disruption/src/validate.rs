@@ -26,11 +26,11 @@ const SAVING_KEPT: f64 = 0.5;
 /// Why a proposed command is dropped.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rejection {
-    /// Number of candidates that were deleted or are no longer candidates.
+    /// The number of candidates that were deleted or that may not be disrupted any more.
     Churn { gone: usize },
     /// Pods were nominated for a candidate.
     Nominated,
-    /// Budgets do not allow it any more.
+    /// The budgets of the NodePool do not allow the command any more.
     Budget { pool: Arc<str> },
     /// Budgets never allow so many nodes at once any more, because the NodePool became smaller.
     TooMany { pool: Arc<str> },
@@ -40,16 +40,16 @@ pub enum Rejection {
     PodBudget { name: Arc<str> },
     /// Pods cannot be scheduled any more.
     WouldNotFit { unschedulable: Vec<UnschedulablePod> },
-    /// Other replacements would be needed than those that were proposed.
+    /// The replacements that are needed now differ from the proposed ones.
     NewResults,
-    /// It does not save enough any more.
+    /// The command does not save enough any more.
     NotCheaper,
     /// The planner failed, so the command cannot be validated.
     PlannerFault,
 }
 
 impl Rejection {
-    /// As in upstream's events and metrics.
+    /// The reason as it is spelled in upstream's events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Churn { .. } => "churn",
@@ -146,13 +146,13 @@ fn current_candidates(
         .collect();
     let wanted: BTreeSet<usize> =
         command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
-    // Nominated candidates have their own rejection.
+    // Nominated candidates are rejected with a reason of their own.
     let is_nominated = |index: &usize| context.cluster.state_nodes[*index].is_nominated;
     if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
         return Err(Rejection::Nominated);
     }
     let mut eligible = evaluate::eligible(context, command.method).candidates;
-    // The dry run may have been turned on since.
+    // The consolidation dry run may have been turned on since the command was proposed.
     let is_dry = |candidate: &Candidate| {
         command.method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run
     };
@@ -215,7 +215,7 @@ fn replan(
         _ => multi_node::together(context, candidates),
     };
     let fresh = fresh.map_err(|verdict| rejection(verdict, context))?;
-    // A different number of replacements: the next evaluation may find a better command.
+    // The number of replacements differs, so the command is dropped; the next evaluation may find a better one.
     if fresh.replacements.len() != command.replacements.len() {
         return Err(Rejection::NewResults);
     }
@@ -228,7 +228,7 @@ fn replan(
     Ok(fresh)
 }
 
-/// Replacements may differ from the proposed ones if the saving pays for the disruption.
+/// Replacements may differ from the proposed ones if the saving is still large enough.
 fn rebalanced(
     context: &EvaluationContext<'_>,
     command: &Command,

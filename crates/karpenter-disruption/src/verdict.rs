@@ -1,6 +1,4 @@
-//! The verdict for every node: why it is or is not disrupted. Rendered by events, the decision journal and the CLI.
-//!
-//! Nothing is decided here.
+//! The verdict for every node: why it is or is not disrupted. Events, the decision journal and the CLI show it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +29,8 @@ impl NodeVerdict {
             Some(Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift)
         );
         match self.verdict {
-            // Repair and drift are blocked; only consolidation is `Unconsolidatable`.
+            // For repair and drift, the event is that the disruption is blocked; `Unconsolidatable` is for
+            // consolidation only.
             Verdict::WouldNotFit { .. } | Verdict::PodBudgetJoint { .. } if has_to_be => {
                 Some(EventKind::DisruptionBlocked)
             }
@@ -45,13 +44,13 @@ impl NodeVerdict {
 pub struct UnschedulablePod {
     /// namespace/name
     pub pod: Arc<str>,
-    /// Empty if it would only fit on a node that is not initialized; see `uninitialized`.
+    /// Why no node fits. Empty if the pod would only fit on a node that is not initialized; see `uninitialized`.
     pub reasons: Vec<Refusal>,
-    /// The node that it would be scheduled to, which is not initialized yet.
+    /// The node that the pod would be scheduled to and that is not initialized yet.
     pub uninitialized: Option<UninitializedNode>,
 }
 
-/// A node that is not initialized, by its claim and node as far as they exist.
+/// A node that is not initialized: its claim and its node, as far as they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UninitializedNode {
     pub claim: Option<Arc<str>>,
@@ -69,11 +68,11 @@ impl fmt::Display for UninitializedNode {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// Part of a command of this evaluation.
+    /// The node is part of a command of this evaluation.
     Chosen {
         method: Method,
     },
-    /// Part of a command of the consolidation dry run.
+    /// The node is part of a command of the consolidation dry run.
     DryRun {
         method: Method,
     },
@@ -109,7 +108,7 @@ pub enum Verdict {
     MovesExhausted {
         pool: Arc<str>,
         per_hour: u32,
-        /// Pods that may still be moved within this hour, and pods that the command would move.
+        /// How many pods may still be moved within this hour, and how many the command would move.
         left: u32,
         wanted: u32,
     },
@@ -177,7 +176,7 @@ impl Verdict {
     /// Upstream's event for the verdict on consolidation.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            // Both last moments only, and in a growing cluster would concern every node.
+            // Both states last only moments, and in a growing cluster every node would get the event.
             Self::Blocked(Blocked::InCommand | Blocked::Nominated) => None,
             Self::Blocked(_)
             | Self::StaticAtLimit

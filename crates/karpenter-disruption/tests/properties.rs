@@ -1,5 +1,5 @@
-//! Properties of every cluster: budgets and PodDisruptionBudgets hold, cost falls, every pod has a valid target, and the
-//! cluster settles.
+//! Properties that hold for every generated cluster: budgets and PodDisruptionBudgets hold, cost falls, every pod has a
+//! valid target, and the cluster settles.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -45,9 +45,9 @@ struct Drawn {
 #[derive(Debug, Clone)]
 struct World {
     state_nodes: Vec<Drawn>,
-    /// What each of two NodePools allows, by reason.
+    /// How many nodes the budgets of each of the two NodePools allow, by reason.
     allowed: Vec<u32>,
-    /// What the PodDisruptionBudgets of three applications allow.
+    /// How many evictions the PodDisruptionBudgets of three applications allow.
     evictions: Vec<u32>,
 }
 
@@ -102,7 +102,8 @@ fn build(world: &World) -> Cluster {
         let mut free = cluster.problem.nodes[state_node].allocatable.get("cpu");
         let mut is_apart = false;
         for (app, cpu_millis) in &drawn.pods {
-            // Only possible states: no node holds more than its capacity, or two pods with anti-affinity.
+            // Only valid states are generated: no node has more pods than its capacity, or two pods with anti-affinity
+            // to each other.
             let is_second = APPS[*app as usize] == "apart" && is_apart;
             if *cpu_millis <= free && !is_second {
                 free -= cpu_millis;
@@ -166,7 +167,7 @@ fn price_of(cluster: &Cluster) -> f64 {
     cluster.state_nodes.iter().map(|state_node| state_node.price_per_hour).sum()
 }
 
-/// The commands in a form that does not depend on indexes.
+/// The commands in a form that does not depend on indexes, for comparisons.
 fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
     let mut essence: Vec<_> = commands
         .iter()
@@ -183,7 +184,7 @@ fn essence(commands: &[Command]) -> Vec<(Vec<String>, String)> {
     essence
 }
 
-/// Applies commands until there are none: every evaluation keeps the guarantees, and consolidation saves.
+/// Applies commands until there are none: every evaluation fulfils the guarantees, and consolidation lowers the price.
 fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
     for _ in 0..=60 {
         let commands = evaluate(cluster, settings).commands;
@@ -198,7 +199,8 @@ fn come_to_an_end(cluster: &mut Cluster, settings: &Settings) {
     panic!("the cluster does not settle: {:?}", essence(&evaluate(cluster, settings).commands));
 }
 
-/// Budgets omit and delay commands: any subset leaves a valid target for every pod of consolidation.
+/// Budgets drop and delay commands, so any subset of the commands must leave a valid target for every pod that
+/// consolidation moves.
 fn check_some_of(cluster: &Cluster, commands: &[Command]) {
     if commands.iter().any(|command| command.method.reason() != Reason::Underutilized) {
         return;
@@ -217,7 +219,7 @@ fn reversed(cluster: &Cluster) -> Cluster {
     cluster
 }
 
-/// The properties mean little if clusters with commands are rare.
+/// The generated clusters must often have commands, or the properties would test little.
 #[test]
 fn generated_clusters_cover_every_method() {
     let mut runner = TestRunner::deterministic();
@@ -237,7 +239,7 @@ fn generated_clusters_cover_every_method() {
     }
 }
 
-/// The same for rich clusters.
+/// Clusters with more features (`rich`) must cover every method and every kind of command too.
 #[test]
 fn rich_clusters_cover_every_method_and_kind() {
     let mut runner = TestRunner::deterministic();
@@ -264,8 +266,8 @@ fn rich_clusters_cover_every_method_and_kind() {
     }
 }
 
-/// Pods of equal size and different kinds have no defined order. Taken one by one or grouped by kind they end on different
-/// nodes, here on one that is not initialized. The validator has to take them in the planner's order.
+/// Pods of equal size and different kinds have no defined order. Placed one by one or grouped by kind, they are placed
+/// on different nodes, here on one that is not initialized. The validator must place them in the planner's order.
 #[test]
 fn validator_places_equal_pods_in_planners_order() {
     let state_node =
@@ -327,7 +329,7 @@ fn rich_clusters_settle() {
     ended.unwrap_or_else(|verdict| panic!("{verdict}"));
 }
 
-/// In some of the runs, commands that awaited a budget start.
+/// Some of the generated runs must have commands that awaited a budget and started.
 #[test]
 fn generated_runs_cover_commands_awaiting_budget() {
     let mut runner = TestRunner::deterministic();
@@ -344,7 +346,7 @@ fn generated_runs_cover_commands_awaiting_budget() {
     assert!(awaited >= 30 && started >= 5, "{awaited} awaited a budget, {started} of them started");
 }
 
-/// In some of the runs, several commands run at once; otherwise nothing would be interleaved.
+/// Some of the generated runs must have several commands in progress at once, or nothing would be interleaved.
 #[test]
 fn generated_runs_cover_concurrent_commands() {
     let mut runner = TestRunner::deterministic();
@@ -377,7 +379,7 @@ proptest! {
     #[test]
     fn compat_mode_equals_upstream(world in worlds()) {
         let mut cluster = build(&world);
-        // Repair has tests of its own.
+        // Repair has tests of its own, so it is left out here.
         cluster.state_nodes.iter_mut().for_each(|state_node| state_node.repair = None);
         let settings = &settings()[0];
         upstream::check(&cluster, settings, &evaluate(&cluster, settings));

@@ -1,4 +1,4 @@
-//! Rebalance of whole clusters that were packed well once and lost pods since.
+//! Tests of rebalance on large clusters that were packed well and then lost pods.
 
 #[path = "support/fragmented.rs"]
 mod fragmented;
@@ -106,8 +106,8 @@ fn check(cluster: &Cluster, plan: &Rebalancing) {
     check_each_alone(cluster, plan);
 }
 
-/// Budgets may delay any of the commands, so each has to be valid without the others. With topology constraints across
-/// nodes, the targets may differ then; the validation finds them.
+/// Budgets may delay any of the commands, so each must be valid without the others. With topology constraints across
+/// nodes, its pods may then get other targets, which the validation finds.
 fn check_each_alone(cluster: &Cluster, plan: &Rebalancing) {
     let is_spread =
         |node: &karpenter_model::problem::Node| node.pods.iter().any(|pod| !pod.spec.spread.is_empty());
@@ -120,7 +120,7 @@ fn check_each_alone(cluster: &Cluster, plan: &Rebalancing) {
             }
             continue;
         }
-        // Empty nodes belong to Emptiness; only this test passes them as candidates.
+        // Emptiness handles empty nodes; only this test passes them to rebalance as candidates.
         if command.candidates.iter().any(|one| one.is_empty) {
             continue;
         }
@@ -196,7 +196,7 @@ fn commands_of(plan: &Rebalancing) -> Vec<CommandMoves> {
 
 #[test]
 fn distant_pool_limits_do_not_change_result() {
-    // Deletions come first; replacements follow in the next evaluation.
+    // The first evaluation has only deletions; replacements follow in the next one.
     let mut free = fragmented::fragmented(2_000, 2);
     free = apply::after(&free, &plan(&free).commands);
     let mut limited = free.clone();

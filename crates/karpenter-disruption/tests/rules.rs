@@ -1,4 +1,4 @@
-//! Every rule of disruption on small clusters, one table or one case each.
+//! Tests of every rule of disruption on small clusters, with one table or one case each.
 
 #[path = "support/builders.rs"]
 mod builders;

@@ -11,9 +11,9 @@ use crate::Error;
 use crate::kinds::{self, DEPLOYMENT, entry, text};
 use crate::owner::{Owner, owner};
 
-/// Annotation of a Deployment that was scaled to zero: its number of replicas before.
+/// Annotation of a Deployment that this command scaled to zero: its earlier number of replicas.
 pub(crate) const REPLICAS_BEFORE: &str = "install.karpenter.sh/replicas-before";
-/// Annotation of a Deployment that was scaled to zero: the name of the installation that replaces it.
+/// Annotation of a Deployment that this command scaled to zero: the name of the installation that replaces it.
 pub(crate) const TAKEN_OVER_BY: &str = "install.karpenter.sh/taken-over-by";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -159,7 +159,7 @@ fn flags(words: &[&str]) -> Vec<(String, String)> {
     is_legacy.into_iter().chain(gates).collect()
 }
 
-/// `…/karpenter/controller`, for any registry, tag and digest.
+/// Whether the name of an image is `…/karpenter/controller`, with any registry, tag and digest.
 fn is_controller_image(image: &str) -> bool {
     let path = image.split('@').next().unwrap_or_default();
     let path = match path.rsplit_once('/') {

@@ -1,6 +1,7 @@
 //! `karpenter doctor`: finds faults of Karpenter on a cluster and suggests fixes.
 //!
-//! [`gather`] observes and judges nothing; [`findings`] judges and does no I/O. Neither changes the cluster.
+//! [`gather`] reads the cluster and does not evaluate it; [`findings`] evaluates and does no I/O. Neither changes the
+//! cluster.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -36,7 +37,7 @@ pub struct Finding {
     pub check: &'static str,
     pub level: Level,
     pub message: String,
-    /// What to do; absent for [`Level::Ok`].
+    /// The fix; absent for [`Level::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -54,7 +55,7 @@ impl Finding {
         Self { check, level: Level::Fail, message: message.into(), fix: Some(fix.into()) }
     }
 
-    /// A part of the cluster could not be read.
+    /// The finding that a part of the cluster could not be read.
     fn unreadable(check: &'static str, error: &str) -> Self {
         Self::warn(check, format!("cannot read: {error}"), "use a kubeconfig with permission to read this")
     }
@@ -64,7 +65,7 @@ impl Finding {
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all = server::judge(facts);
     if facts.server.is_err() {
-        // The other checks would repeat the same failure.
+        // The other checks are skipped, because they would report the same failure again.
         return all;
     }
     all.extend(definitions::judge(facts));

@@ -3,10 +3,10 @@
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The options of the caller are invalid; no request was made.
+    /// The options are invalid; no request was made.
     #[error("{}", .0.join("; "))]
     Wrong(Vec<String>),
-    /// The state of the cluster prevents it; nothing was written.
+    /// The state of the cluster does not allow the command; nothing was written.
     #[error("{}", .0.join("; "))]
     Refused(Vec<String>),
     /// The API server returned an error.
@@ -15,7 +15,7 @@ pub enum Error {
     /// The timeout is over; completed steps are not undone.
     #[error("{0}")]
     TimedOut(String),
-    /// The manifests in this binary are invalid; a bug.
+    /// The manifests in this binary are invalid, which is a bug.
     #[error("built-in manifests: {0}")]
     BuiltIn(String),
 }

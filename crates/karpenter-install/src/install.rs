@@ -26,7 +26,7 @@ use crate::{Error, MANAGER, Progress, leases, manifests};
 pub struct Choices {
     /// Other controllers are scaled to zero, and objects without an owner are adopted.
     pub takes_over: bool,
-    /// Reports the steps only.
+    /// Whether the steps are only reported.
     pub is_dry_run: bool,
     /// The maximum wait for the controller to become ready; none means no wait.
     pub wait: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Access to objects as JSON. All kinds that are written have regular plurals.
+//! Access to objects as JSON. The plurals of all kinds that are written follow the regular rules.
 
 use kube::Client;
 use kube::api::{Api, DynamicObject};
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// The API for the object's kind and namespace.
+/// The API for the kind and namespace of an object.
 pub(crate) fn place(client: &Client, object: &Value) -> Api<DynamicObject> {
     let (group, version) = match text(object, "/apiVersion").split_once('/') {
         Some((group, version)) => (group, version),
@@ -79,7 +79,7 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A string under a key that may contain slashes.
+/// The string at a key, such as a label, that may contain slashes.
 pub(crate) fn entry<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.pointer(map)?.get(key)?.as_str()
 }
@@ -109,7 +109,7 @@ pub(crate) fn is_held(object: &Value) -> bool {
     finalizers(object).iter().any(|finalizer| is_ours(finalizer))
 }
 
-/// `karpenter.sh/termination`, and `karpenter.k8s.aws/termination` of node classes.
+/// Whether a finalizer is Karpenter's: `karpenter.sh/termination`, or `karpenter.k8s.aws/termination` of node classes.
 pub(crate) fn is_ours(finalizer: &str) -> bool {
     matches!(finalizer, "karpenter.sh/termination" | "karpenter.k8s.aws/termination")
 }

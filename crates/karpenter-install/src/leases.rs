@@ -1,5 +1,5 @@
-//! Leases of leader election: the holder, and whether it still renews. Decided by the times in the Lease, so the clocks
-//! of holder and reader must agree within the slack.
+//! Leases of leader election: the holder, and whether it still renews. The decision uses the times in the Lease, so the
+//! clocks of holder and reader must agree within the slack.
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
@@ -16,7 +16,7 @@ const DURATION_DEFAULT_SECS: i64 = 15;
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// Empty after the holder released it.
+    /// The identity of the holder; empty after the holder released the Lease.
     pub holder: String,
     pub renewed: Option<Timestamp>,
     pub duration_secs: i64,
@@ -37,7 +37,7 @@ impl Lease {
         }
     }
 
-    /// Whether a leader holds it.
+    /// Whether a leader currently holds the Lease.
     pub fn is_held(&self, now: Timestamp) -> bool {
         let lasts = SignedDuration::from_secs(self.duration_secs) + SLACK;
         let is_fresh = self.renewed.is_some_and(|renewed| now.duration_since(renewed) <= lasts);

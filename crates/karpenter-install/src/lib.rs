@@ -1,7 +1,7 @@
 //! `karpenter install`, `uninstall` and `doctor`.
 //!
 //! Each command observes the cluster, a pure function decides, then objects are written. This crate does not print or
-//! read files: progress goes to a [`Progress`], results are values. It does not know what the controllers do.
+//! read files: progress goes to a [`Progress`], results are values. It does not depend on the controllers.
 
 pub mod controllers;
 pub mod doctor;

@@ -13,7 +13,7 @@ use crate::{Error, MANAGER};
 
 const RBAC: &str = include_str!("../../../deploy/rbac.yaml");
 const CONTROLLER: &str = include_str!("../../../deploy/controller.yaml");
-/// The name in those files.
+/// The name of the installation in the files of `deploy/`.
 const NAME: &str = "karpenter";
 /// Namespaces that every cluster has.
 const BUILT_IN_NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -32,7 +32,7 @@ pub fn build(settings: &Settings) -> Result<Vec<Value>, Error> {
         return Ok(objects);
     }
     if !BUILT_IN_NAMESPACES.contains(&settings.namespace.as_str()) {
-        // Without our labels: the namespace may be shared, and uninstall does not delete it.
+        // The namespace does not get our labels: it may be shared, and uninstall must not delete it.
         objects
             .push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": settings.namespace}}));
     }
@@ -49,7 +49,7 @@ fn definitions(settings: &Settings) -> Result<Vec<Value>, Error> {
     let read = |crd: &crds::Crd| -> Result<Value, Error> {
         let mut definition: Value = serde_saphyr::from_str(crd.yaml)
             .map_err(|error| Error::BuiltIn(format!("{}: {error}", crd.kind)))?;
-        // Shared by all installations, so without the name of one.
+        // CRDs are shared by all installations, so they do not have the label with the name of one.
         definition["metadata"]["labels"]["app.kubernetes.io/managed-by"] = json!(MANAGER);
         Ok(definition)
     };
@@ -76,7 +76,7 @@ fn permissions(settings: &Settings) -> Result<Vec<Value>, Error> {
     let wanted = roles(settings);
     let mut account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": settings.name, "namespace": settings.namespace, "labels": labels(settings)},
-        // The Deployment mounts the token explicitly; other pods with this account get none by default.
+        // The Deployment mounts the token explicitly; other pods with this account do not get one by default.
         "automountServiceAccountToken": false});
     if !settings.account_annotations.is_empty() {
         account["metadata"]["annotations"] = json!(settings.account_annotations);
@@ -176,7 +176,7 @@ fn labels(settings: &Settings) -> Value {
     })
 }
 
-/// `karpenter-aws` of an installation called `x` is `x-aws`.
+/// The name of a role in an installation: `karpenter-aws` becomes `x-aws` in an installation with the name `x`.
 fn renamed(settings: &Settings, name: &str) -> String {
     format!("{}{}", settings.name, name.strip_prefix(NAME).unwrap_or_default())
 }
@@ -192,9 +192,9 @@ pub struct Permission {
     pub resource: String,
     pub subresource: String,
     pub verb: String,
-    /// Empty for all namespaces.
+    /// The namespace in which the permission is needed; empty for all namespaces.
     pub namespace: String,
-    /// Empty for all names.
+    /// The name of the object; empty for all names.
     pub name: String,
 }
 

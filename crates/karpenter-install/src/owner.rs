@@ -1,5 +1,5 @@
 //! The owner of an object, from its labels and annotations, and the conflicts of an installation with existing objects.
-//! Decides only.
+//! Pure functions.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::leases::Lease;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// This command, under this name.
+    /// This command installed it, under this name.
     Us(String),
     Helm {
         release: String,
@@ -198,7 +198,8 @@ mod tests {
         assert_eq!(owner(&object("Role", json!({}))), Owner::Unsigned);
     }
 
-    /// Kind, metadata of the existing object, whether `--take-over` is given, and whether the installation continues.
+    /// Columns: kind, metadata of the existing object, whether `--take-over` is given, whether the installation
+    /// continues.
     #[test]
     fn objects_of_other_owners_conflict() {
         let cases = [

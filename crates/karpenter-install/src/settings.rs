@@ -80,7 +80,7 @@ impl Settings {
         if self.scope == Scope::OnlyDefinitions {
             return lines;
         }
-        // The longest derived name ends in `-features`.
+        // The longest derived name is the installation's name with `-features`.
         if !is_dns_label(&self.name) || self.name.len() > 50 {
             lines.push(format!(
                 "--name {:?}: valid are up to 50 lower-case letters, digits and hyphens",

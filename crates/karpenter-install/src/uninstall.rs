@@ -1,5 +1,5 @@
-//! Uninstalls Karpenter. The caller chooses what happens to its nodes: no node stays unmanaged unless the caller asks
-//! for it, and no object stays that cannot be deleted.
+//! Uninstalls Karpenter. The caller chooses what happens to its nodes: no node is left unmanaged unless the caller
+//! requests it, and no object is left that cannot be deleted.
 //!
 //! It observes the cluster, [`plan`] decides on the steps, and the steps run in order. A second run continues where the
 //! first stopped.
@@ -68,7 +68,7 @@ pub async fn uninstall(
             }
             Step::StopController(deployment) => stop(client, clock, deployment, progress).await?,
             Step::Release => {
-                // The controller may have launched instances until it stopped.
+                // The cluster is read again, because the controller may have launched instances until it stopped.
                 let observed_now = observe::observe(client, &choices.name).await?;
                 release::release(client, &plan::to_release(&observed_now), progress).await?;
                 for claim in observed_now

@@ -43,7 +43,7 @@ fn launched_requirements(claim: &NodeClaim) -> impl Iterator<Item = Requirement>
         .map(|(key, value)| Requirement::new(key.as_str(), Operator::In, vec![Arc::from(value.as_str())]))
 }
 
-/// An instance type that the NodeClaim names and the catalog does not have.
+/// The first instance type that the NodeClaim names and the catalog does not contain.
 pub(crate) fn unknown_type<'a>(claim: &'a NodeClaim, types: &[InstanceType]) -> Option<&'a str> {
     let named = claim.spec.requirements.iter().filter(|requirement| {
         requirement.operator == "In" && labels::normalize(&requirement.key) == labels::INSTANCE_TYPE
@@ -119,7 +119,7 @@ mod tests {
         let table = [
             (json!([linux, amd64, zone_b]), json!({}), "c-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b, on_demand]), json!({}), "c-1x-amd64-linux", "on-demand"),
-            // The kubelet reserves 100 millicores, so one whole core needs the next size.
+            // The kubelet reserves 100 millicores, so a request for one whole core needs an instance type with two.
             (json!([linux, amd64, zone_b]), json!({"cpu": "1"}), "c-2x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"memory": "7Gi"}), "m-1x-amd64-linux", "spot"),
             (json!([linux, amd64, zone_b]), json!({"example.com/device": "1"}), "c-1x-amd64-linux", "spot"),

@@ -57,7 +57,7 @@ pub struct Faults {
     pub stuck_reboots: BTreeSet<String>,
     /// Provider ids of instances that the cloud terminated on its own; their nodes may still exist.
     pub terminated_externally: BTreeSet<String>,
-    /// Drift reasons by provider id.
+    /// Drift reasons that the provider reports, by provider id.
     pub drifted: BTreeMap<String, String>,
 }
 

@@ -13,7 +13,7 @@ pub const UNHEALTHY: &str = "KWOKUnhealthy";
 /// A condition that kubelets do not report; True means that the node must be rebooted.
 pub const REBOOT_REQUIRED: &str = "KWOKRebootRequired";
 
-/// The same policies as upstream's kwok provider.
+/// The repair policies; they are the same as those of upstream's kwok provider.
 pub(crate) fn repair_policies() -> Vec<RepairPolicy> {
     let policy = |kind: &str, status: &str, reason: &str, times: (u64, u64), action| RepairPolicy {
         condition_type: kind.to_owned(),

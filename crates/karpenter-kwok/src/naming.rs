@@ -7,7 +7,7 @@ use crate::node::PROVIDER_ID_PREFIX;
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-/// No vowels, so that the letters form no words.
+/// The letters of generated words. There are no vowels, so that they form no real words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz";
 const WORD_LETTERS: usize = 8;
 

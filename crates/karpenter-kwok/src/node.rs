@@ -18,10 +18,10 @@ pub const PROVIDER_ID_PREFIX: &str = "kwok://";
 /// The annotation and label that kwok selects its nodes by.
 pub const KWOK_NODE: &str = "kwok.x-k8s.io/node";
 pub const KWOK_NODE_VALUE: &str = "fake";
-/// The kwok process that simulates the node, where there are several.
+/// The label with the name of the kwok process that simulates the node, if there are several.
 pub const PARTITION_LABEL: &str = "kwok-partition";
 pub const PARTITION_VALUE: &str = "a";
-/// The price per hour, which eks-node-viewer reads.
+/// The label with the price per hour, which eks-node-viewer reads.
 pub const PRICE_LABEL: &str = "eks-node-viewer/instance-price";
 
 /// The Node of an instance that was launched for the NodeClaim.
@@ -99,7 +99,7 @@ fn add_single_values(found: &mut BTreeMap<String, String>, requirements: &Requir
     }
 }
 
-/// The amounts of the instance type, and requested resources that the type does not have.
+/// The amounts of the instance type, and additionally those requested resources that the type does not have.
 fn texts(requested: &Quantities, amounts: &ResourceList) -> BTreeMap<String, Text> {
     let mut found: BTreeMap<String, Text> =
         requested.iter().map(|(name, quantity)| (name.clone(), Text(quantity.to_string()))).collect();

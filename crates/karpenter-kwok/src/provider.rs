@@ -191,7 +191,7 @@ impl Kwok {
         let delay = self.registration_delay(claim).await?;
         let node = self.choose(claim, &uid)?;
         let instance = node::instance(&node);
-        // Of two concurrent calls, one creates the Node.
+        // If there are two concurrent calls for a NodeClaim, only one creates the Node.
         let first = lock(&inner.launching).insert(uid.clone(), node).is_none();
         let registration = lock(&inner.faults).registration;
         let wait = match registration {
@@ -317,7 +317,8 @@ impl Kwok {
         if let Some(error) = self.change_faults(|faults| faults.list_errors.pop_front()) {
             return Err(error);
         }
-        // Read before the Nodes are listed, so that an instance whose Node is created in between is not missed.
+        // The launches are read before the Nodes are listed, so that an instance whose Node is created in between is
+        // not missed.
         let waiting: Vec<Instance> = lock(&inner.launching).values().map(node::instance).collect();
         let mut found: BTreeMap<String, Instance> =
             waiting.into_iter().map(|instance| (instance.provider_id.clone(), instance)).collect();

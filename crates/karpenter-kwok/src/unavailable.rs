@@ -10,7 +10,7 @@ use karpenter_model::instance_type::{InstanceType, Offering};
 /// How long an offering is unavailable after a launch found no capacity.
 pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(180);
 
-/// Instance type, zone, capacity type.
+/// The key of an offering: instance type, zone, capacity type.
 type Key = (Arc<str>, Arc<str>, Arc<str>);
 
 fn key(name: &Arc<str>, offering: &Offering) -> Key {

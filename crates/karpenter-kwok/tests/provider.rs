@@ -125,7 +125,7 @@ async fn node_appears_after_registration_delay_with_labels_taints_and_resources(
     let annotations = node.metadata.annotations.clone().unwrap_or_default();
     assert_eq!(annotations.get("kwok.x-k8s.io/node").map(String::as_str), Some("fake"));
     let found = node.metadata.labels.clone().unwrap_or_default();
-    // 4 cores and 16 GiB; spot costs 70 % of on-demand.
+    // The instance type has 4 cores and 16 GiB, and spot costs 70 % of on-demand.
     let price = format!("{:.6}", (4.0 * 0.025 + 0.001 * (16u64 << 30) as f64 / 1e9) * 0.7);
     for (key, value) in [
         ("kwok.x-k8s.io/node", "fake"),
@@ -239,7 +239,7 @@ async fn repeated_launch_in_another_process_finds_the_first_instance() {
     let claim = world.claim(vec![]).await;
     let before = world.cloud.create(&claim).await.expect("launched");
     world.after(15).await;
-    // Another process, without memory of the launch, finds the instance.
+    // Another process, which has no record of the launch in memory, finds the instance.
     let other = Kwok::generic(world.client.clone(), world.clock);
     let after = other.create(&claim).await.expect("launched");
     assert_eq!(before.provider_id, after.provider_id);
@@ -247,7 +247,7 @@ async fn repeated_launch_in_another_process_finds_the_first_instance() {
     world.after(15).await;
     assert_eq!(world.nodes().await.len(), 1);
 
-    // A process whose predecessor exited before it created the Node creates it.
+    // If a process exits before it created the Node, the next process creates it.
     let claim = world.claim(vec![]).await;
     let id = kwok_id(&claim);
     let claims: Api<NodeClaim> = Api::all(world.client.clone());

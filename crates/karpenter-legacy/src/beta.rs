@@ -22,15 +22,15 @@ const ALIAS_FAMILIES: [&str; 5] = ["AL2", "AL2023", "Bottlerocket", "Windows2019
 
 /// Which class each NodePool uses, and the kubelet settings of each class.
 pub(crate) struct Classes {
-    /// Name of the class by the NodePool's position in the input.
+    /// The name of the class of each NodePool, by the NodePool's position in the input.
     class_of_pool: BTreeMap<usize, String>,
-    /// By the name of a class of the input: the resulting classes with their kubelet settings.
+    /// The resulting classes with their kubelet settings, by the name of the class in the input.
     variants: BTreeMap<String, Vec<Variant>>,
     /// Names of the classes of the input.
     present: BTreeSet<String>,
 }
 
-/// A NodePool: position, name and kubelet settings.
+/// A NodePool that uses a class: position, name and kubelet settings.
 type User<'a> = (usize, &'a str, Option<KubeletConfiguration>);
 
 /// A class by its name, and its kubelet settings.
@@ -171,7 +171,7 @@ impl Classes {
         }
     }
 
-    /// The class, once per distinct set of kubelet settings of its NodePools.
+    /// Converts a class, once per distinct set of kubelet settings of its NodePools.
     pub(crate) fn class(&self, input: &Value, options: &Options, report: &mut Report) -> Vec<Value> {
         let empty = json!({});
         let raw = input.get("spec").unwrap_or(&empty);

@@ -17,7 +17,7 @@ pub(crate) struct Class {
     pub(crate) annotations: Vec<(&'static str, String)>,
 }
 
-/// The class; `kubelet` is set for a class of a single Provisioner with kubelet settings.
+/// Converts the settings; `kubelet` is set for a class of a single Provisioner with kubelet settings.
 pub(crate) fn class(
     settings: &AwsSettings,
     location: SettingsLocation,
@@ -257,7 +257,8 @@ fn device(mapping: &BlockDeviceMapping) -> Value {
     json!({"deviceName": mapping.device_name, "ebs": ebs})
 }
 
-/// All fields, because the defaults of v1 differ. For fields missing in a given object, EC2's defaults applied.
+/// All fields are set, because the defaults of v1 differ. If the object has metadata options, missing fields had EC2's
+/// defaults.
 fn metadata_options(settings: &AwsSettings, kubelet: Option<&KubeletConfiguration>) -> Value {
     match &settings.metadata_options {
         None => {

@@ -83,7 +83,7 @@ pub fn convert(objects: &[Value], options: &Options) -> Converted {
                 report.add(Code::ControllerKind, "", message, "none needed: the controller creates new ones");
                 Vec::new()
             }
-            // The original with its nulls: v1 objects are not changed.
+            // A v1 object is not changed, so the original with its nulls is used.
             (version, _) if CURRENT_GROUPS.contains(&version) => vec![objects[index].clone()],
             (_, kind) => {
                 workloads::check(input, &mut report);
@@ -193,7 +193,7 @@ impl Conversion<'_> {
         (class_name.clone(), Some(annotated_class(named_metadata(&class_name), class)))
     }
 
-    /// The class of the template, or a copy of it if the Provisioner has kubelet settings.
+    /// The name of the class of the template, or of a copy of it if the Provisioner has kubelet settings.
     fn referenced_class(
         &mut self,
         name: &str,
@@ -229,7 +229,7 @@ impl Conversion<'_> {
                 (template.to_owned(), None)
             }
             (Some(kubelet), Some(position)) => {
-                // Findings of the template are reported when it is converted itself.
+                // The findings of the template itself are reported when the template is converted.
                 let mut template_report = Report::new(position, title(&self.inputs[position]));
                 let settings = spec_of::<AwsSettings>(&self.inputs[position], &mut template_report);
                 let class_name = names::unused(&format!("{template}-{name}"), &self.classes);

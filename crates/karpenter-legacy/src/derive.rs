@@ -1,8 +1,8 @@
 //! Derives v1 objects for the Provisioners and AWSNodeTemplates of a cluster, and computes the status of both kinds.
 //!
 //! Derived objects are those of [`convert`](crate::convert) with an owner reference and three differences: expiration
-//! stays graceful, selectors may combine ids with tags, and the name of an existing v1 object that was not derived is an
-//! error. The caller compares the result with the objects in the cluster and writes the difference.
+//! remains graceful, selectors may combine ids with tags, and a name that an existing v1 object uses is an error unless
+//! that object is derived. The caller compares the result with the objects in the cluster and writes the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,8 @@ pub fn derive(objects: &[Value], foreign: &Foreign, options: &Options) -> Derive
     derived
 }
 
-/// Which Provisioner depends on which template. A Provisioner with a node class of its own depends on none: the class may be a copy.
+/// Which Provisioner depends on which template. A Provisioner with a node class of its own depends on none, because the
+/// class may be a copy.
 fn depends_on(inputs: &[Value], converted: &Converted) -> BTreeMap<usize, usize> {
     let templates = named(inputs, AWS_NODE_TEMPLATE);
     let has_own_class = |input: usize| {
@@ -129,7 +130,7 @@ fn refusal(finding: &Finding) -> Option<Refusal> {
     Some(Refusal { reason, message })
 }
 
-/// Adds the label and the owner reference.
+/// Adds the label of derived objects and the owner reference.
 fn owned(mut object: Value, owner: &Value) -> Value {
     let origin = if kind_of(owner) == PROVISIONER { "provisioner" } else { "awsnodetemplate" };
     let mut labels =
@@ -319,7 +320,7 @@ mod tests {
         let refusal = &derived.refusals[&0];
         assert_eq!(refusal.reason, "NameConflict");
         assert!(refusal.message.contains("EC2NodeClass t exists"), "{refusal:?}");
-        // Its class is a copy of the template under an unused name.
+        // The class of this Provisioner is a copy of the template under an unused name.
         let kept: Vec<(usize, &str)> =
             derived.objects.iter().map(|(at, object)| (*at, name_of(object))).collect();
         assert_eq!(kept, [(1, "apart"), (1, "t-apart")]);

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Severity {
     /// Information; the behaviour does not change.
     Note,
-    /// The result is usable and behaves differently from the input object.
+    /// The result is usable, but behaves differently from the input object.
     Warning,
     /// There is no result for the object.
     Error,
@@ -44,21 +44,21 @@ codes! {
     V1Defaults = "W04",
     /// AMIs of Amazon Linux 2 exist for Kubernetes before 1.33 only.
     AmazonLinux2 = "W05",
-    /// v1 has no alias for Ubuntu AMIs.
+    /// v1 has no alias for Ubuntu AMIs, so the AMIs must be selected explicitly.
     UbuntuWithoutImages = "E06",
-    /// A label suppresses a default requirement.
+    /// A label has the same key as a default requirement, which is therefore not added.
     LabelAsRequirement = "W07",
-    /// A label that v1 nodes do not have.
+    /// The object uses a label that v1 nodes do not have.
     LabelRemoved = "W08",
     /// AMI tags do not restrict the nodes of an AMI in v1.
     ImageTagRequirements = "W09",
     /// Custom user data must register the node with the taint `karpenter.sh/unregistered`.
     CustomRegistration = "W10",
-    /// More selector terms than v1 allows.
+    /// The selector needs more terms than v1 allows.
     TooManyTerms = "E11",
-    /// Ids together with tags in one selector, which v1 cannot combine.
+    /// A selector combines ids with tags, which v1 cannot combine.
     IdsWithTags = "E12",
-    /// Neither role nor instance profile of the nodes is in the object.
+    /// The object contains neither the role nor the instance profile of the nodes.
     IdentityUnknown = "W13",
     /// A tag that v1 reserves.
     ReservedTag = "W14",
@@ -66,23 +66,23 @@ codes! {
     NameTag = "W15",
     /// Unmanaged launch templates are not supported.
     LaunchTemplate = "E16",
-    /// The subnet decides whether instances get a public address.
+    /// In v1, the setting of the subnet decides whether instances get a public address.
     PublicAddress = "W17",
     /// The v1alpha5 or v1beta1 API would have rejected the object.
     NeverValid = "E18",
-    /// Kubelet settings are part of the node class in v1, which is not in the input.
+    /// In v1, kubelet settings are part of the node class, and the node class is not in the input.
     KubeletWithoutClass = "E19",
     /// Two objects of the input result in the same name.
     NameTaken = "E20",
     /// A pod template has `karpenter.sh/do-not-evict`, which has no effect in v1.
     DoNotEvict = "W21",
-    /// Requirements only exclude instance types, so special purpose types may be launched.
+    /// The requirements only exclude instance types, so that special purpose types may be launched.
     ExclusionOnly = "N01",
-    /// A kind that is not converted because the controller creates its objects.
+    /// Objects of this kind are created by the controller and are not converted.
     ControllerKind = "N02",
     /// The node class is not in the input.
     ClassNotInInput = "N03",
-    /// An additional node class, because kubelet settings are part of the class in v1.
+    /// An additional node class was added, because kubelet settings are part of the class in v1.
     ClassSplit = "N04",
     /// An annotation was renamed.
     AnnotationRenamed = "N05",

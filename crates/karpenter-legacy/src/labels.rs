@@ -33,7 +33,7 @@ const AWS_WELL_KNOWN: [&str; 18] = [
     "karpenter.k8s.aws/instance-ami-id",
 ];
 
-/// Keys that were well-known, with advice; v1 has no such label and rejects the key.
+/// Keys that were well-known in v1alpha5, with a recommended change. v1 has no such label and rejects the key.
 const REMOVED_LABELS: [(&str, &str); 3] = [
     (
         "karpenter.k8s.aws/instance-pods",
@@ -65,7 +65,7 @@ pub fn normalize(key: &str) -> &str {
     labels::undotted(key).unwrap_or_else(|| labels::normalize(key))
 }
 
-/// Advice for a key that v1 nodes do not have.
+/// The recommended change for a key that v1 nodes do not have.
 pub(crate) fn removed_label_advice(key: &str) -> Option<&'static str> {
     REMOVED_LABELS.iter().find(|(removed, _)| *removed == key).map(|(_, instead)| *instead)
 }

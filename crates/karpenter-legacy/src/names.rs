@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 const LENGTH_MAX: usize = 63;
-/// Characters of a name that are kept before `-` and eight digits of hash.
+/// The number of characters of a name that are kept; `-` and eight digits of the hash follow.
 const PREFIX_LENGTH: usize = 54;
 
 /// The name, or a prefix and a hash of it if it is too long for a label value.

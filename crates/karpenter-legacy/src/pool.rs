@@ -63,7 +63,7 @@ fn expire_after(spec: &ProvisionerSpec, options: &Options, report: &mut Report) 
     }
 }
 
-/// Whole hours, else whole minutes, else seconds.
+/// Formats a duration in whole hours if possible, else in whole minutes, else in seconds.
 pub(crate) fn duration(seconds: i64) -> String {
     match seconds {
         seconds if seconds != 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
@@ -118,7 +118,7 @@ fn converted_taints(list: &str, taints: &[LegacyTaint], report: &mut Report) -> 
             "NoSchedule, PreferNoSchedule or NoExecute",
         );
     }
-    // The v1 pattern rejects an empty value; an absent one means the same.
+    // An empty value of a taint is removed: the v1 pattern rejects it, and an absent value means the same.
     let cleaned = taints
         .iter()
         .cloned()
@@ -141,7 +141,7 @@ fn template_metadata(spec: &ProvisionerSpec, options: &Options, report: &mut Rep
         }
     }
     let mut annotations = spec.annotations.clone();
-    // Derived NodePools keep the annotation: the controller honours it on their nodes.
+    // Derived NodePools keep the annotation, because the controller honours it on their nodes.
     let is_served = options.expiration == Expiration::Graceful;
     if !is_served && let Some(value) = annotations.remove(DO_NOT_CONSOLIDATE) {
         report.add(
@@ -170,7 +170,7 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
     let (policy, after) = match (consolidates, spec.ttl_seconds_after_empty) {
         (true, _) => ("WhenEmptyOrUnderutilized", "0s".to_owned()),
         (false, Some(seconds)) => ("WhenEmpty", duration(seconds)),
-        // Consolidation was off; the default of v1 would enable it.
+        // Consolidation was off, and the default of v1 would enable it.
         (false, None) => ("WhenEmpty", "Never".to_owned()),
     };
     let mut disruption = json!({"consolidationPolicy": policy, "consolidateAfter": after});
@@ -182,7 +182,7 @@ fn disruption(spec: &ProvisionerSpec, options: &Options, report: &mut Report) ->
             "none needed if v1 defaults are intended",
         );
     } else {
-        // Only nodes of a Provisioner with an AWSNodeTemplate drifted.
+        // Only nodes of a Provisioner with an AWSNodeTemplate could drift.
         let may_drift = options.drift_enabled && spec.provider.is_none();
         let drifted = if may_drift { "1" } else { "0" };
         disruption["budgets"] = json!([

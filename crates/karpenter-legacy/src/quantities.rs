@@ -20,7 +20,7 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 
 const GIBIBYTE: i64 = 1 << 30;
 const GIGABYTE: i64 = 1_000_000_000;
-/// Maxima in GiB and GB: what EC2 allows, and what the v1 pattern for one unit matches.
+/// The maximum size in GiB that EC2 allows, and the maximum size in GB that the v1 pattern matches.
 const GIBIBYTES_MAX: i64 = 59_000;
 const GIGABYTES_MAX: i64 = 64_000;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::finding::Report;
 
-/// The object without nulls. The API server dropped them, and generators of manifests emit them.
+/// The object without nulls. Generators of manifests emit nulls, and the API server removed them.
 pub(crate) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(

@@ -31,7 +31,7 @@ pub struct GlobalSettings {
     pub cluster_ca_bundle: Option<String>,
     pub interruption_queue: Option<String>,
     pub isolated_vpc: Option<bool>,
-    /// A fraction, in spite of the name of the setting.
+    /// The value is a fraction, despite the name of the setting.
     pub vm_memory_overhead_percent: Option<f64>,
     pub reserved_enis: Option<u32>,
     pub default_instance_profile: Option<String>,
@@ -89,7 +89,7 @@ impl GlobalSettings {
         }
     }
 
-    /// A JSON object with string values.
+    /// Parses a JSON object with string values.
     fn read_tags(&mut self, text: &str) -> bool {
         let Ok(Value::Object(tags)) = serde_json::from_str(text) else { return false };
         for (key, value) in tags {
@@ -99,7 +99,7 @@ impl GlobalSettings {
         true
     }
 
-    /// Completes options that are not set by these settings; tags are merged, and those of `options` take precedence.
+    /// Fills in options that are not set from these settings. Tags are merged, and those of `options` take precedence.
     pub fn complete(&self, options: Options) -> Options {
         let mut tags = self.tags.clone();
         tags.extend(options.tags);

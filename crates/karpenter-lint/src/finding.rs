@@ -3,7 +3,7 @@
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Works, but probably not as intended.
+    /// The manifest works, but probably not as intended.
     Warning,
     /// Cannot work.
     Error,
@@ -40,17 +40,17 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Two NodePools with the same weight could launch the same node for a pod.
+    /// Two NodePools with the same weight could both launch a node for the same pod.
     PoolsOverlap = "L01" Warning,
     /// A NodePool that no pod can select, or that no workload of the input selects.
     PoolUnselectable = "L02" Warning,
-    /// A label distinguishes NodePools, but without a taint it does not keep other pods away.
+    /// A label distinguishes NodePools, but without a taint other pods may run on their nodes too.
     LabelDoesNotRepel = "L03" Warning,
     /// A workload requires nodes that no NodePool can launch.
     NoMatchingPool = "L04" Error,
     /// No instance type meets the requirements of a NodePool.
     PoolWithoutTypes = "L05" Error,
-    /// A container without CPU or memory requests.
+    /// A container has no CPU or memory requests.
     RequestsMissing = "L06" Warning,
     /// Every NodePool that fits the workload has a taint that the workload does not tolerate.
     TaintNotTolerated = "L07" Error,
@@ -60,7 +60,7 @@ codes! {
     ConsolidateAfterConflict = "L09" Warning,
     /// Budgets never allow a disruption that the policy enables.
     BudgetNeverOpens = "L10" Warning,
-    /// A budget whose schedule matches no date.
+    /// The schedule of a budget matches no date.
     BudgetNeverApplies = "L11" Warning,
     /// A workload selects the label of Provisioners, which nodes of v1 NodePools do not have.
     ProvisionerNameSelected = "L12" Error,
@@ -68,11 +68,11 @@ codes! {
     VolumeMissing = "L13" Error,
     /// A node that Karpenter does not manage has the label that selects a NodePool.
     LabelShared = "L14" Warning,
-    /// The pool's node class is not among the node classes of the input.
+    /// The node class of a NodePool is not among the node classes of the input.
     ClassMissing = "L15" Error,
     /// Pods have the annotation do-not-evict, which only protects them on nodes of Provisioners.
     DoNotEvict = "L16" Warning,
-    /// A budget with an invalid schedule, which blocks disruption of every node of its NodePool.
+    /// A budget has an invalid schedule, which blocks disruption of every node of its NodePool.
     BudgetUnreadable = "L17" Error,
 }
 

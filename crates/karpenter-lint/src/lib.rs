@@ -1,8 +1,8 @@
 //! Finds manifests that the API server admits but that do not work as intended: overlapping NodePools, workloads that no
 //! NodePool can run, contradicting disruption settings. Every finding names the object, the field, the reason and a fix.
 //!
-//! Pure: input are manifests as JSON and the instance types of each NodePool. Objects are not validated; of malformed
-//! objects, the readable parts are checked.
+//! Pure functions: the input are manifests as JSON and the instance types of each NodePool. Objects are not validated;
+//! of malformed objects, the readable parts are checked.
 
 mod finding;
 mod pool;
@@ -107,12 +107,12 @@ fn pool_of_node(node: &Value) -> Option<&Value> {
     labels.get("karpenter.sh/nodepool").or_else(|| labels.get("karpenter.sh/provisioner-name"))
 }
 
-/// The string at a JSON pointer, or an empty one.
+/// The string at a JSON pointer; empty if there is none.
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at a JSON pointer, or an empty one.
+/// The list at a JSON pointer; empty if there is none.
 fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

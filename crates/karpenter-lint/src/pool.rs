@@ -13,7 +13,7 @@ use crate::{Subject, list, pairs, text, title};
 
 pub(crate) struct Pool<'a> {
     pub(crate) input: usize,
-    /// `NodePool x`, with the Provisioner it is converted from.
+    /// The title in findings: `NodePool x`, with the Provisioner that it was converted from.
     pub(crate) object: String,
     pub(crate) name: &'a str,
     pub(crate) value: &'a Value,
@@ -24,7 +24,7 @@ pub(crate) struct Pool<'a> {
     pub(crate) requirements: Requirements,
     /// Requirements on labels that all nodes of the NodePool have: requirements, labels and the NodePool's name.
     pub(crate) offered: Requirements,
-    /// Taints that keep pods away, without those with PreferNoSchedule.
+    /// The taints that keep pods away from the nodes: all except those with PreferNoSchedule.
     pub(crate) repelling_taints: BTreeSet<Taint>,
     pub(crate) catalog: Option<&'a [InstanceType]>,
 }

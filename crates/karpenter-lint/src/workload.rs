@@ -51,7 +51,7 @@ impl<'a> Workload<'a> {
         })
     }
 
-    /// The same workload in a cluster with nodes of Provisioners, which also have the dotted label keys.
+    /// The workload in a cluster with nodes of Provisioners, which also have label keys with dots.
     pub(crate) fn with_dotted_labels(self) -> Self {
         Self { wanted: node_requirements(self.pod, true), ..self }
     }

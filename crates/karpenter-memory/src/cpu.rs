@@ -77,7 +77,8 @@ pub fn profile(duration: Duration) -> Result<CpuProfile, CpuProfileError> {
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return Err(CpuProfileError::AlreadyRunning),
     };
-    // The unwinder allocates at its first use, which must not happen in the signal handler.
+    // The unwinder allocates memory at its first use, which must not happen in the signal handler, so it is used once
+    // here.
     let _ = Stack::capture();
     let mut taken = Vec::with_capacity(BUFFER_SAMPLES);
     exchange(&mut taken);
@@ -91,7 +92,7 @@ pub fn profile(duration: Duration) -> Result<CpuProfile, CpuProfileError> {
         profile.collect(&mut collected);
     }
     set_timer(Duration::ZERO).map_err(CpuProfileError::Timer)?;
-    // A buffer without capacity: samples of late signals are dropped.
+    // After the profile the handler gets a buffer without capacity, so that samples of late signals are dropped.
     let mut last = Vec::new();
     exchange(&mut last);
     profile.count(&mut last);
@@ -120,7 +121,7 @@ impl CpuProfile {
 /// Swaps the handler's buffer with `other`.
 fn exchange(other: &mut Vec<Stack>) {
     while BUFFER.with(|samples| std::mem::swap(samples, other)).is_none() {
-        // A signal handler has the lock, for microseconds.
+        // A signal handler has the lock; it holds the lock for microseconds only.
         std::hint::spin_loop();
     }
 }
@@ -149,7 +150,7 @@ fn install_handler() -> io::Result<()> {
     // SAFETY: a `sigaction` of zeroes is valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_timer as *const () as usize;
-    // Without SA_ONSTACK: the alternative signal stack is too small for unwinding.
+    // SA_ONSTACK is not set, because the alternative signal stack is too small for unwinding.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: both pointers are valid or null, and the handler is async-signal-safe.
     let answer = unsafe { libc::sigaction(libc::SIGPROF, &action, std::ptr::null_mut()) };

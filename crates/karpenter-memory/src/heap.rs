@@ -14,7 +14,8 @@ use crate::stack::Stack;
 
 /// The mean number of bytes between two samples; Go's value.
 pub const SAMPLE_BYTES: u32 = 512 * 1024;
-/// Slots of the counters that tell a free whether its allocation may be a sample. There are a few hundred samples.
+/// The number of counters with which a free finds out whether its allocation may be a sample. There are a few hundred
+/// samples.
 const SLOTS: usize = 1 << 15;
 
 /// The allocator of the C library, with sampling after [`start`].
@@ -57,7 +58,7 @@ thread_local! {
 
 const UNDRAWN: i64 = i64::MIN;
 
-/// Enables sampling until the process ends.
+/// Enables sampling for the rest of the process's life.
 pub fn start() {
     IS_ON.store(true, Ordering::Relaxed);
 }
@@ -93,7 +94,7 @@ fn slot(address: usize) -> &'static AtomicU16 {
     &PIECES[spread as usize % SLOTS]
 }
 
-/// A random number of bytes until the next sample, such that every byte has the same probability of being sampled.
+/// A random number of bytes until the next sample, chosen so that every byte has the same probability of being sampled.
 fn draw() -> i64 {
     let mut random = RANDOM.get();
     if random == 0 {
@@ -144,7 +145,8 @@ fn note_piece(address: usize, size: usize) {
     });
 }
 
-/// Removes the sample of an allocation. Must be called before the memory is freed: then another thread may get it.
+/// Removes the sample of an allocation. It must be called before the memory is freed, because afterwards another thread
+/// may get the same address.
 fn strike(address: *mut u8) {
     if slot(address as usize).load(Ordering::Acquire) > 0 {
         strike_piece(address as usize);

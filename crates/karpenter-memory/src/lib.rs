@@ -1,11 +1,11 @@
 //! Settings of the C library's allocator (glibc): one heap for all threads, and free pages are returned to the system.
-//! This lowers resident memory only; nothing depends on it.
+//! This only lowers resident memory.
 //!
 //! A controller lists the whole cluster once and then processes changes. With glibc's defaults the memory of that list
 //! stays in per-thread heaps (arenas) that are not used again. With another C library both functions do nothing.
 //!
-//! Also CPU profiles ([`cpu`]) and heap profiles ([`heap`]) in pprof's format ([`profile`]). Both are off until they are
-//! started, and need Linux.
+//! This crate also records CPU profiles ([`cpu`]) and heap profiles ([`heap`]) in pprof's format ([`profile`]). Both
+//! are off until they are started, and need Linux.
 
 #[cfg(target_os = "linux")]
 pub mod cpu;
@@ -48,7 +48,7 @@ mod imp {
 
 #[cfg(all(test, target_os = "linux", target_env = "gnu"))]
 mod tests {
-    /// Resident pages of this process.
+    /// The number of resident pages of this process.
     fn resident_pages() -> usize {
         let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
         text.split(' ').nth(1).expect("the second number").parse().expect("a number")
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn free_pages_in_the_middle_of_the_heap_are_returned() {
         super::use_one_heap();
-        // Small blocks, of which some stay allocated: glibc cannot shrink the heap at its end.
+        // The test allocates small blocks and frees most of them: glibc cannot shrink a heap whose end is in use.
         let mut pieces: Vec<Option<Vec<u8>>> = (0..400_000).map(|_| Some(vec![1; 100])).collect();
         for (number, piece) in pieces.iter_mut().enumerate() {
             if number % 100_000 != 99_999 {

@@ -102,7 +102,7 @@ impl Texts {
 struct Message(Vec<u8>);
 
 impl Message {
-    /// Zero is omitted: it is the default of an absent field.
+    /// A zero is omitted, because it is the default of an absent field.
     fn number(&mut self, field: u32, value: u64) {
         if value != 0 {
             encode_key(field, WireType::Varint, &mut self.0);
@@ -151,7 +151,7 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
     for one in profile.value_types {
         value_type(&mut message, &mut texts, 1, *one);
     }
-    // The id of a location is its rank by address, starting at 1.
+    // Locations are numbered in the order of their addresses, starting at 1.
     let location = |address: usize| addresses.partition_point(|one| *one < address as u64) as u64 + 1;
     for (stack, values) in &profile.samples {
         message.message(2, |sample| {
@@ -186,7 +186,6 @@ fn encode(profile: &Profile<'_>) -> Vec<u8> {
         message.bytes(6, text.as_bytes());
     }
     let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
-    // A write to a vector cannot fail.
     let _ = compressed.write_all(&message.0);
     compressed.finish().unwrap_or_default()
 }
@@ -208,7 +207,8 @@ fn write_locations(message: &mut Message, texts: &mut Texts, addresses: &[u64], 
         });
     }
     for (name, number) in functions {
-        // If name and system name are equal, pprof shortens the name as if it were C++.
+        // The plain name is used only if it differs: if name and system name are equal, pprof shortens the name as if
+        // it were C++.
         let (plain, mangled) = (texts.place(&name.plain), texts.place(&name.mangled));
         message.message(5, |function| {
             function.number(1, number);

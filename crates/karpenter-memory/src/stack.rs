@@ -40,7 +40,7 @@ mod imp {
     use super::{DEPTH_MAX, Stack};
 
     const CONTINUE: c_int = 0;
-    /// `_URC_END_OF_STACK`.
+    /// The return code `_URC_END_OF_STACK`, which ends the walk.
     const ENOUGH: c_int = 5;
 
     type Visit = extern "C" fn(*mut c_void, *mut c_void) -> c_int;
@@ -63,7 +63,7 @@ mod imp {
         // SAFETY: `capture` passes a pointer to a `Walk` that lives until the unwinder returns.
         let walk = unsafe { &mut *walk.cast::<Walk>() };
         if is_interrupted != 0 && walk.begins_at_signal {
-            // The calls so far are those of the signal handler.
+            // The calls so far belong to the signal handler and are dropped.
             walk.begins_at_signal = false;
             walk.stack.depth = 0;
         }

@@ -14,7 +14,7 @@ pub(crate) struct Mapping {
     pub(crate) end: u64,
     pub(crate) offset: u64,
     pub(crate) file: String,
-    /// Hexadecimal; empty if the file has none.
+    /// The build id in hexadecimal; empty if the file has none.
     pub(crate) build_id: String,
     /// Function names of the requested addresses.
     pub(crate) names: BTreeMap<u64, Name>,
@@ -23,9 +23,9 @@ pub(crate) struct Mapping {
 /// The name of a function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
-    /// As in the source.
+    /// The name as in the source code.
     pub(crate) plain: String,
-    /// As in the symbol table.
+    /// The name as in the symbol table.
     pub(crate) mangled: String,
 }
 
@@ -71,7 +71,8 @@ fn executable(maps: &str) -> Vec<Mapping> {
 
 /// Reads the build id and the function names. Both stay empty if the file cannot be read.
 fn describe(mapping: &mut Mapping, mut addresses: Vec<u64>) {
-    // The program's file may have been replaced since the process started.
+    // The program's own file is read from `/proc/self/exe`, because the file may have been replaced since the process
+    // started.
     let own = std::env::current_exe().is_ok_and(|own| own.as_os_str() == mapping.file.as_str());
     let Ok(file) = File::open(if own { "/proc/self/exe" } else { &mapping.file }) else { return };
     let cache = ReadCache::new(BufReader::new(file));

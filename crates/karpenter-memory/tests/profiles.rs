@@ -34,7 +34,7 @@ fn burn_cpu(until: Instant) -> u64 {
     sum
 }
 
-/// The innermost function that readers show of the first sample with such a function.
+/// The innermost function that pprof shows for the first sample with this function.
 fn shown_leaf(profile: &Profile, function: &str) -> String {
     let left_out = Regex::new(&format!("^(?:{})$", profile.text(profile.drop_frames))).expect("a pattern");
     let name = |id: &u64| {
@@ -46,13 +46,13 @@ fn shown_leaf(profile: &Profile, function: &str) -> String {
     let stacks = profile.sample.iter().map(|sample| sample.location_id.iter().map(name).collect::<Vec<_>>());
     let mut found = stacks.filter(|stack| stack.iter().any(|name| name.contains(function)));
     let stack = found.next().expect("a sample");
-    // From the outermost call on.
+    // pprof shows the calls from the outermost one up to the first function that it removes.
     let shown: Vec<&String> = stack.iter().rev().take_while(|name| !left_out.is_match(name)).collect();
     assert!(shown.iter().any(|name| name.contains(function)), "{stack:#?}");
     shown.last().map(|name| (*name).clone()).unwrap_or_default()
 }
 
-/// One test: both profiles are of the whole process.
+/// Both kinds of profiles are in one test, because a profile covers the whole process.
 #[test]
 fn profiles_name_what_allocates_and_what_computes() {
     heap::start();
@@ -63,7 +63,7 @@ fn profiles_name_what_allocates_and_what_computes() {
     assert_eq!(profile.value_types(), types);
     let leaf = shown_leaf(&profile, "allocate_small_pieces");
     assert!(!leaf.contains("karpenter_memory") && !leaf.contains("__rust"), "{leaf}");
-    // 64 MB and the vector around them. Of 125 samples the sum is right to a tenth two times out of three.
+    // The test allocates 64 MB, which gives about 125 samples. In two of three runs, the estimate is within 10 %.
     let bytes = |profile: &Profile, value| profile.sum("allocate_small_pieces", value);
     let (allocated, in_use) = (bytes(&profile, 1), bytes(&profile, 3));
     assert!((40_000_000..100_000_000).contains(&in_use), "{in_use} bytes in use");

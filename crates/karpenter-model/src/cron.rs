@@ -29,7 +29,7 @@ pub struct CronSchedule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScheduleKind {
     Calendar(CalendarFields),
-    /// `@every <duration>`: relative to the given time, not to a calendar boundary.
+    /// A schedule `@every <duration>`, which counts from the given time and not from a calendar boundary.
     Every {
         seconds: i64,
     },
@@ -43,7 +43,7 @@ struct CalendarFields {
     days_of_month: u64,
     months: u64,
     days_of_week: u64,
-    /// One of the two day fields is an unrestricted star, so both must match instead of either.
+    /// Whether both day fields must match instead of either, because one of them is an unrestricted star.
     day_fields_both_required: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Offering {
     pub requirements: Requirements,
     /// The price of a node: of its instance and of everything that is billed with it, such as volumes.
     pub price_per_hour: f64,
-    /// The price of the instance alone, where the node costs more than that.
+    /// The price of the instance alone, if the node costs more than that.
     pub instance_price_per_hour: Option<f64>,
     /// Whether the provider offers it now. A full reservation stays available; see [`Offering::is_launchable`].
     pub available: bool,
@@ -26,7 +26,7 @@ pub struct Offering {
     /// For reserved offerings: the key of the label in `requirements` whose value is the reservation's id. Each provider
     /// has its own. Offerings with the same id share one reservation, across instance types and catalogs.
     pub reservation_id_label: Option<Arc<str>>,
-    /// Amounts that differ from those of the instance type.
+    /// Amounts that differ from those of the instance type, if there are any.
     pub overrides: Option<Arc<Overrides>>,
 }
 
@@ -34,12 +34,12 @@ pub struct Offering {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Overrides {
     pub capacity: ResourceList,
-    /// Replaces the sum of kube-reserved, system-reserved and eviction threshold.
+    /// The overhead, in place of the sum of kube-reserved, system-reserved and eviction threshold.
     pub overhead: ResourceList,
 }
 
 impl Offering {
-    /// Sets the price: of the instance, and of what is billed with it.
+    /// Sets the price of the instance, and the price of everything that is billed with it.
     pub fn set_price(&mut self, instance_per_hour: f64, attached_per_hour: f64) {
         self.price_per_hour = instance_per_hour + attached_per_hour;
         self.instance_price_per_hour = (attached_per_hour != 0.0).then_some(instance_per_hour);

@@ -19,7 +19,7 @@ pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 /// The label with the id of a capacity reservation; providers may have other keys.
 pub const AWS_CAPACITY_RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
 
-/// Keys that a NodePool need not define, for any provider.
+/// Label keys that a NodePool need not define, whatever the provider.
 pub const WELL_KNOWN: [&str; 8] =
     [NODEPOOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
 
@@ -33,8 +33,8 @@ pub const NORMALIZED: [(&str, &str); 6] = [
     ("topology.ebs.csi.aws.com/zone", ZONE),
 ];
 
-/// Label keys with dots, from before v0.15, and their current keys. Only nodes of Provisioners have them, so they are not
-/// normalized like deprecated keys: a pod that selects one cannot run on other nodes.
+/// Label keys with dots in their names, from before v0.15, and their current keys. Only nodes of Provisioners have
+/// them, so they are not normalized like deprecated keys: a pod that selects one cannot run on other nodes.
 pub const DOTTED: [(&str, &str); 8] = [
     ("karpenter.k8s.aws/instance.family", "karpenter.k8s.aws/instance-family"),
     ("karpenter.k8s.aws/instance.size", "karpenter.k8s.aws/instance-size"),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Percent of the price, from 0 to 100, in steps of 0.01. 0 compares prices alone.
+/// A percentage of the price, from 0 to 100, in steps of 0.01. 0 compares prices alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeCountTolerance {
     hundredths: u16,
@@ -16,7 +16,7 @@ impl NodeCountTolerance {
     /// The valid values, for messages.
     pub const VALID: &str = "a percentage from 0 to 100, such as 0.5";
 
-    /// `None` if it is not from 0 to 100. Rounded to 0.01.
+    /// Creates a tolerance, rounded to 0.01; `None` if the percentage is not from 0 to 100.
     pub fn from_percent(percent: f64) -> Option<Self> {
         (0.0..=100.0).contains(&percent).then(|| Self { hundredths: (percent * 100.0).round() as u16 })
     }

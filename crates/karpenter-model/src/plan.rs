@@ -45,7 +45,7 @@ pub struct Plan {
 pub struct PlannedNode {
     /// Index into `Problem::pools`.
     pub pool: usize,
-    /// The cheapest option: index into the NodePool's catalog, and of the offering within the type.
+    /// The cheapest option: its index in the NodePool's catalog, and the index of the offering.
     pub instance_type: usize,
     pub offering: usize,
     pub price_per_hour: f64,
@@ -56,7 +56,7 @@ pub struct PlannedNode {
     /// Requests of the pods plus the smallest DaemonSet overhead of the options.
     pub requests: ResourceList,
     pub pods: Vec<PodRun>,
-    /// minValues could not be met and were lowered (policy BestEffort).
+    /// Whether `minValues` could not be met and were lowered (policy BestEffort).
     pub min_values_relaxed: bool,
 }
 

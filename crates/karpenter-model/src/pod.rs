@@ -33,7 +33,7 @@ pub struct PodSpec {
     pub host_ports: BTreeSet<HostPort>,
     pub volumes: PodVolumes,
     pub priority: i32,
-    /// Why the pod cannot be planned, if so (invalid requirement, missing volume claim, opt-out).
+    /// Why the pod cannot be planned (invalid requirement, missing volume claim, opt-out); `None` if it can.
     pub refusal: Option<Reason>,
 }
 
@@ -44,11 +44,11 @@ pub struct TopologySpread {
     pub min_domains: Option<u32>,
     /// `false`: ScheduleAnyway.
     pub hard: bool,
-    /// `None` matches nothing. `matchLabelKeys` are merged into it.
+    /// The selector; `None` matches nothing. `matchLabelKeys` are merged into it.
     pub selector: Option<LabelSelector>,
-    /// nodeAffinityPolicy Honor (the default).
+    /// Whether `nodeAffinityPolicy` is `Honor` (the default).
     pub honor_affinity: bool,
-    /// nodeTaintsPolicy Honor (default Ignore).
+    /// Whether `nodeTaintsPolicy` is `Honor` (the default is `Ignore`).
     pub honor_taints: bool,
 }
 
@@ -63,7 +63,7 @@ pub struct PodAffinityTerm {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// "", "0.0.0.0" and "::" mean every address.
+    /// The address of a host port; "", "0.0.0.0" and "::" mean every address.
     pub address: Arc<str>,
     pub port: u16,
     pub protocol: Arc<str>,
@@ -83,7 +83,7 @@ impl HostPort {
 pub struct PodVolumes {
     /// Node requirements of the volumes, which are ORed. Empty: no constraint.
     pub alternatives: Vec<Requirements>,
-    /// (CSI driver, claim key) pairs; a claim that two pods use counts once per node.
+    /// (CSI driver, claim key) pairs; a claim that several pods on a node use counts once.
     pub attachments: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 

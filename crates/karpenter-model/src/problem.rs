@@ -33,7 +33,7 @@ pub struct Problem {
 pub struct NodePool {
     pub name: Arc<str>,
     pub weight: i32,
-    /// spec.template.spec.requirements, with minValues.
+    /// The requirements of the template (`spec.template.spec.requirements`), with `minValues`.
     pub requirements: Requirements,
     /// Labels of the template, the label of the NodePool and that of the node class.
     pub labels: Labels,
@@ -41,11 +41,12 @@ pub struct NodePool {
     pub startup_taints: Vec<Taint>,
     /// Limits per resource; the pseudo resource `nodes` limits the number of nodes.
     pub limits: ResourceList,
-    /// What the existing nodes of the NodePool use of the limits: their capacity, and their number as `nodes`.
+    /// The usage of the limits by the existing nodes of the NodePool: their capacity, and their number as `nodes`.
     pub usage: ResourceList,
     /// Index into [`Problem::catalogs`].
     pub catalog: usize,
-    /// The limit of pods of a hard hostname spread per node of this NodePool; `None`: [`Options::hostname_spread_share`].
+    /// The limit of pods of a hard hostname spread per node of this NodePool; if `None`,
+    /// [`Options::hostname_spread_share`] applies.
     pub hostname_spread_share: Option<SpreadShare>,
 }
 
@@ -54,7 +55,7 @@ pub struct NodePool {
 pub struct Node {
     pub name: Arc<str>,
     pub labels: Labels,
-    /// Without startup taints and ephemeral taints of nodes that are not initialized.
+    /// The taints, without startup taints and ephemeral taints of nodes that are not initialized.
     pub taints: Vec<Taint>,
     pub initialized: bool,
     pub pool: Option<Arc<str>>,
@@ -63,7 +64,8 @@ pub struct Node {
     /// Volume attachment limits per CSI driver; a missing driver is unlimited.
     pub volume_limits: BTreeMap<Arc<str>, u32>,
     pub price_per_hour: Option<f64>,
-    /// Only pending pods may be planned here, no pods of other nodes: the node is in a cool-down or about to be disrupted.
+    /// Whether only pending pods may be planned onto the node, and no pods of other nodes: the node is in a cool-down
+    /// or about to be disrupted.
     pub is_settling: bool,
 }
 
@@ -88,12 +90,12 @@ pub struct BoundPod {
 /// Whether a bound pod must be rescheduled when its node is disrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Mobility {
-    /// No: it is deleted with its node. DaemonSet pods, mirror pods, terminating and finished pods.
+    /// It is not rescheduled, but deleted with its node: DaemonSet pods, mirror pods, terminating and finished pods.
     #[default]
     Stays,
-    /// Yes, but it may not be evicted at present.
+    /// It must be rescheduled, but may not be evicted at present.
     Blocked,
-    /// Yes, and it may be evicted.
+    /// It must be rescheduled and may be evicted.
     Moves,
 }
 
@@ -104,8 +106,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Whether nodes reserve capacity for its pods. Upstream omits DaemonSets that use resource claims while it ignores dynamic
-    /// resource requests; this planner always ignores them.
+    /// Whether nodes reserve capacity for the pods of the DaemonSet. Upstream omits DaemonSets that use resource claims
+    /// while it ignores dynamic resource requests; this planner always ignores them.
     pub fn reserves_capacity(&self) -> bool {
         self.spec.refusal != Some(Reason::DynamicResources)
     }
@@ -115,7 +117,7 @@ impl Daemon {
 pub struct PodGroup {
     pub spec: Arc<PodSpec>,
     pub names: PodNames,
-    /// Seconds since 1970; of otherwise equal pods, older ones are planned first. 0 if unknown.
+    /// The creation time in seconds since 1970, or 0 if unknown. Of otherwise equal pods, older ones are planned first.
     pub created_at_secs: i64,
 }
 
@@ -162,7 +164,7 @@ impl PodGroup {
         self.names.len()
     }
 
-    /// Sort key of groups that are otherwise equal.
+    /// The key by which groups that are otherwise equal are sorted.
     pub fn order_name(&self) -> (Arc<str>, String) {
         (self.spec.namespace.clone(), self.names.first())
     }
@@ -197,7 +199,7 @@ pub enum ReservedMode {
     /// The pod stays pending until the reservation has capacity (provisioning).
     #[default]
     Strict,
-    /// Other offerings are used (simulations).
+    /// The pod uses other offerings (simulations).
     Fallback,
     /// Pods wait for reservations first and use other offerings in the end: the result of repeated provisioning (plans).
     Exhaust,
@@ -213,8 +215,8 @@ pub struct Options {
     pub effort: u64,
     /// The minimum number of instance type options of a spot node, as far as its NodePool allows.
     pub min_spot_types: usize,
-    /// Added to the price of each node during the search, so that few larger nodes are preferred; not part of the price
-    /// of the plan.
+    /// A charge per node during the search, so that fewer, larger nodes are preferred. It is not part of the price of
+    /// the plan.
     pub node_overhead_price_per_hour: f64,
     /// How much more than the cheapest fleet found a fleet with fewer nodes may cost (cost mode, from the default effort on).
     pub node_count_tolerance: NodeCountTolerance,

@@ -24,7 +24,7 @@ use serde::ser::{Serialize, Serializer};
 pub(crate) const NANOS_PER_UNIT: i128 = 1_000_000_000;
 pub(crate) const NANOS_PER_MILLI: i128 = 1_000_000;
 
-/// The format of a quantity; it is printed in it unless that loses precision.
+/// The format in which a quantity was written. It is printed in the same format unless that loses precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuantityFormat {
     /// Powers of 1024: `Ki`, `Mi`, …, `Ei`.
@@ -79,12 +79,12 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// Thousandths, rounded up, for requests.
+    /// The amount in thousandths, rounded up; used for requests.
     pub fn milli_ceil(self) -> i64 {
         saturate(div_ceil(self.nanos, NANOS_PER_MILLI))
     }
 
-    /// Thousandths, rounded down, for capacities.
+    /// The amount in thousandths, rounded down; used for capacities.
     pub fn milli_floor(self) -> i64 {
         saturate(self.nanos.div_euclid(NANOS_PER_MILLI))
     }

@@ -16,7 +16,7 @@ pub struct Refusal {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// The pod itself, independent of nodes.
+    /// The reason concerns the pod itself, independent of nodes.
     Pod,
     /// All NodePools.
     Cluster,
@@ -40,7 +40,7 @@ pub enum Reason {
     Volume {
         what: Arc<str>,
     },
-    /// Dynamic resource claims are not supported.
+    /// The pod uses dynamic resource claims, which are not supported.
     DynamicResources,
     Taint(Taint),
     UndefinedLabel {
@@ -102,7 +102,7 @@ pub enum Reason {
     },
     ReservationFull,
     NotEnoughRoom,
-    /// Planner fault: no plan for the pod passes validation.
+    /// The planner has a fault: no plan for the pod passes validation.
     PlannerFault,
 }
 

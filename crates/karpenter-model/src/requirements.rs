@@ -148,7 +148,7 @@ impl Requirement {
             .is_ok_and(|n| self.gte.is_none_or(|bound| n >= bound) && self.lte.is_none_or(|bound| n <= bound))
     }
 
-    /// The requirement that allows what both allow. An empty result is `DoesNotExist`.
+    /// The requirement for values that both requirements allow. An empty result is `DoesNotExist`.
     pub fn intersection(&self, other: &Self) -> Self {
         let gte = self.gte.max(other.gte);
         let lte = match (self.lte, other.lte) {
@@ -254,13 +254,13 @@ impl fmt::Display for Requirement {
 /// Why two sets of requirements are incompatible for one key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Incompatible {
-    /// The node side does not define the key, and the key is not well known.
+    /// The node's requirements do not define the key, and the key is not well known.
     Undefined { wanted: Requirement, hint: Option<Arc<str>> },
     /// Both sides define the key, and no value satisfies both.
     Conflict { offered: Requirement, wanted: Requirement },
 }
 
-/// A conjunction of requirements, at most one per key.
+/// A set of requirements, all of which must be met, at most one per key.
 ///
 /// Clones share their content until one is changed, and then still share single requirements: a catalog has tens of
 /// thousands of offerings and types with mostly equal requirements.
@@ -334,7 +334,7 @@ impl Requirements {
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        // Does not unshare the list if the key is absent.
+        // If the key is absent, the list is not copied.
         let position = self.position(key).ok()?;
         Some(Arc::unwrap_or_clone(Arc::make_mut(&mut self.all).remove(position)))
     }

@@ -15,7 +15,8 @@ pub enum Match {
     DoesNotExist,
 }
 
-/// A conjunction of expressions, sorted and without duplicates, so that equal selectors compare equal.
+/// A label selector: expressions that must all match, sorted and without duplicates, so that equal selectors compare
+/// equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LabelSelector {
     expressions: BTreeSet<(Arc<str>, Match)>,

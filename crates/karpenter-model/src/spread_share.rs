@@ -7,8 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Percent of the pods that the spread counts, from 0 to 100. 0 is upstream's behaviour: `maxSkew` pods per node, because
-/// another node can always be launched. 100 is kube-scheduler's behaviour.
+/// A percentage of the pods that the spread counts, from 0 to 100. 0 is upstream's behaviour: `maxSkew` pods per node,
+/// because another node can always be launched. 100 is kube-scheduler's behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpreadShare(u8);
 
@@ -27,7 +27,7 @@ impl SpreadShare {
 }
 
 impl Default for SpreadShare {
-    /// 10 %: three replicas need three nodes, 500 replicas need at least ten.
+    /// The default is 10 %: three replicas need three nodes, 500 replicas need at least ten.
     fn default() -> Self {
         Self(10)
     }

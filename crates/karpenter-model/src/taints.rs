@@ -62,10 +62,10 @@ pub enum TolerationOperator {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Toleration {
-    /// Empty with operator `Exists`: tolerates every key.
+    /// The key; an empty key with operator `Exists` tolerates every key.
     pub key: Arc<str>,
     pub operator: TolerationOperator,
-    /// `None`: tolerates every effect.
+    /// The effect; `None` tolerates every effect.
     pub effect: Option<Effect>,
 }
 

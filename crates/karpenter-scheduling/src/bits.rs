@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-/// Up to 128 members are stored without an allocation.
+/// A set of small integers. Up to 128 members are stored without an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct Bits {
     words: SmallVec<[u64; 2]>,

@@ -32,11 +32,12 @@ pub(crate) struct Class {
     pub(crate) is_mover: bool,
     /// Variants in order of relaxation: indexes into [`Classes::variants`].
     pub(crate) variants: std::ops::Range<usize>,
-    /// Groups that select the pods and that a bound pod or a pod to be placed states.
+    /// The topology groups whose selector matches the pods and that are a constraint of a bound pod or of a pod to be
+    /// placed.
     pub(crate) matched: Vec<GroupId>,
-    /// Groups that select the pods, stated or not.
+    /// The topology groups whose selector matches the pods, whether or not any pod has the constraint.
     pub(crate) matched_by_any: Vec<GroupId>,
-    /// Required anti-affinity that the pods state once they are bound.
+    /// The groups of the required anti-affinity that the pods have.
     pub(crate) keeps_away: Vec<GroupId>,
 }
 
@@ -49,23 +50,22 @@ pub(crate) struct Variant {
     /// Templates whose taints the pods tolerate.
     pub(crate) tolerated: Bits,
     pub(crate) owned: Vec<Owned>,
-    /// Volume requirements of which one must hold; `[NONE]` without volumes.
+    /// The volume requirements, of which at least one must be met; `[NONE]` if there are no volumes.
     pub(crate) alternatives: Vec<ReqId>,
     /// Anti-affinity groups over zone-like keys that select the pods: the domains of their owners are
     /// excluded.
     pub(crate) repelled_by: Vec<GroupId>,
     pub(crate) repelled_by_on_host: Vec<GroupId>,
-    /// Several copies can be placed at once: the variant states no constraint over zone-like keys and no
-    /// affinity.
+    /// Whether several copies can be placed at once: the variant has no constraint over zone-like keys and no affinity.
     pub(crate) is_bulk: bool,
-    /// As `is_bulk`, before anti-affinity of other pods is considered.
+    /// Like `is_bulk`, without regard to the anti-affinity of other pods.
     is_bulk_alone: bool,
-    /// A second copy of a variant that is tried last. For its spreads, domains that only another required term of
-    /// the pod allows count only while they have a node.
+    /// Whether this is a second copy of a variant, which is tried last. For its spreads, domains that only another
+    /// required term of the pod allows count only while they have a node.
     pub(crate) is_last_resort: bool,
 }
 
-/// A topology constraint that a variant states.
+/// A topology constraint of a variant.
 #[derive(Debug, Clone)]
 pub(crate) struct Owned {
     pub(crate) group: GroupId,
@@ -73,11 +73,12 @@ pub(crate) struct Owned {
     pub(crate) key: usize,
     pub(crate) is_hostname: bool,
     pub(crate) selects_itself: bool,
-    /// Stated as a requirement. A preference binds only the pod that states it and never excludes other pods.
+    /// Whether the constraint is required. A preference applies only to the pod that has it and never excludes other
+    /// pods.
     pub(crate) is_required: bool,
     /// Domains of a zone-like key that the pod's own node constraints allow.
     pub(crate) pod_allows: Bits,
-    /// Further domains that another required term of the pod allows; filled for a last resort only.
+    /// Further domains that another required term of the pod allows; filled only for variants that are tried last.
     pub(crate) other_terms_allow: Bits,
     reach: Reach,
 }
@@ -90,9 +91,9 @@ struct Reach {
     by_any_term: Bits,
     /// Domains that the term of this variant allows.
     by_own_term: Bits,
-    /// The spread ignores node affinity, so every domain with a node counts.
+    /// Whether the spread ignores node affinity, so that every domain with a node counts.
     by_any_node: bool,
-    /// Nodes per domain that match some term; filled for a last resort only.
+    /// By domain: the number of nodes that match some term; filled only for variants that are tried last.
     suitable_nodes: Vec<u32>,
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct Classes {
     pub(crate) classes: Vec<Class>,
     pub(crate) variants: Vec<Variant>,
     pub(crate) queue: Vec<QueueRun>,
-    /// Pods that are unschedulable for a reason of their own; no node is tried for them.
+    /// Pods that are unschedulable because they are themselves invalid; no node is tried for them.
     pub(crate) refused: Vec<(PodRun, Option<Reason>)>,
 }
 
@@ -202,8 +203,8 @@ impl Class {
     }
 }
 
-/// Drops labels that no selector references, so that they do not split classes; without any selector also the
-/// namespace.
+/// Drops labels that no selector references, so that they do not split classes. If there is no selector at all, the
+/// namespace is dropped too.
 fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     let mut reduced = spec.clone();
     reduced.priority = 0;
@@ -217,7 +218,7 @@ fn reduce(spec: &PodSpec, referenced: &Option<BTreeSet<Arc<str>>>) -> PodSpec {
     reduced
 }
 
-/// `None` if no pod has a selector.
+/// The label keys that any selector references; `None` if no pod has a selector.
 fn referenced_label_keys(problem: &Problem) -> Option<BTreeSet<Arc<str>>> {
     let mut keys = BTreeSet::new();
     let mut any = false;
@@ -296,7 +297,7 @@ fn compile_variant(
     let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
     let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        // The pod as written decides which nodes count, not the relaxed variant.
+        // The pod as written, not the relaxed variant, determines which nodes the spread counts.
         state(topology.spread_group(as_written, spread), spread.hard);
     }
     for (anti, required, preferred) in [
@@ -438,7 +439,7 @@ fn suits(node: &NodeSlot, terms: &[Requirements]) -> bool {
 
 /// Prepares classes for placement, given the present nodes and the groups that some pod states.
 ///
-/// `gone` are nodes that a simulation removes temporarily.
+/// The nodes in `gone` are removed by a simulation temporarily.
 pub(crate) fn activate(
     classes: &mut Classes,
     topology: &Topology,

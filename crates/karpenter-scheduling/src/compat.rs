@@ -65,7 +65,8 @@ fn place_queue(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
 /// Remembers the counters at which a variant was unschedulable, so that identical pods are not tried again.
 struct FailureMemo {
     seen: Vec<Option<u64>>,
-    /// The only obstacle was a full reservation; the pod waits for a slot with all its preferences.
+    /// By variant: whether a full reservation was the only obstacle. Such pods wait for a slot with all their
+    /// preferences.
     awaits: Vec<bool>,
 }
 
@@ -169,7 +170,7 @@ fn place_some(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Curs
     }
 }
 
-/// As [`place_some`], on existing nodes.
+/// Like [`place_some`], on existing nodes.
 fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     let first = if ledger.classes.variants[variant].is_bulk { cursor.node } else { 0 };
     let Some((node, copies)) = ledger.find_node(variant, first) else {
@@ -182,7 +183,7 @@ fn place_on_nodes(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut 
     copies
 }
 
-/// As [`place_some`], on planned nodes and on a new one.
+/// Like [`place_some`], on planned nodes and on a new one.
 fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mut Cursor) -> u32 {
     if ledger.classes.variants[variant].is_bulk {
         if !cursor.claims_are_full {
@@ -190,8 +191,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
             if placed > 0 {
                 return placed;
             }
-            // A variant that fits on none of the planned nodes never will, and new nodes are filled when they
-            // are opened.
+            // If a variant fits on none of the planned nodes, it never will; new nodes are filled when they are opened.
             cursor.claims_are_full = true;
         }
     } else if place_one_on_claims(ledger, variant) {
@@ -199,7 +199,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
     }
     let placed = open_new(ledger, variant, count);
     if placed == 0 && ledger.slots.may_retry_without_reservation() {
-        // A node without its reservation is better than an unschedulable pod.
+        // A node that loses its reservation is better than an unschedulable pod.
         ledger.slots.may_drop_reservation = true;
         let found = place_one_on_claims(ledger, variant);
         ledger.slots.may_drop_reservation = false;
@@ -209,7 +209,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
 }
 
 fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
-    // The order must not change during the scan; the scan stops at the first success.
+    // The order must not change during the scan, so it is taken out; the scan stops at the first success.
     let order = std::mem::take(&mut ledger.by_pod_count);
     let found = order.iter().find_map(|(_, _, claim)| {
         let claim = *claim as usize;
@@ -253,7 +253,7 @@ fn fill_claims_by_level(ledger: &mut Ledger, variant: usize, count: u32) -> u32 
         let (_, claim, fit, _) = open[position];
         ledger.place_on_claim(variant, claim, fit, share);
         placed += share;
-        // The fits of the other nodes were computed with the slots as they were before.
+        // The slots have changed, so the fits that were computed for the other nodes are outdated.
         if ledger.slots.changes != changes {
             return placed;
         }
@@ -308,7 +308,7 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     for template in 0..ledger.prepared.templates.len() {
         let Some(fit) = ledger.fit_new(variant, template) else {
             if ledger.slots.reservation_was_full && ledger.slots.is_strict() {
-                // A slot may be released later, so no other NodePool is tried now.
+                // A slot may be released later, so the pod waits for it, and no other NodePool is tried now.
                 ledger.slots.awaits_reservation = true;
                 return 0;
             }
@@ -318,7 +318,8 @@ fn open_new(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
         let copies = ledger.copies_on_claim(variant, None, fit, slot).min(count);
         let base = ledger.states.base(template).expect("a fit on a fresh node starts from the base state");
         let claim = ledger.open(base, None);
-        // The first pod decides what the node is charged against the limits; further pods then fill it.
+        // The first pod determines the amounts that the node counts towards the limits; further pods then fill the
+        // node.
         let first = if ledger.prepared.templates[template].limited.is_empty() { copies } else { 1 };
         ledger.place_on_claim(variant, claim, fit, first);
         ledger.charge_limits(claim);
@@ -344,7 +345,7 @@ fn fill_up(ledger: &mut Ledger, variant: usize, claim: usize, count: u32) -> u32
 mod tests {
     use super::fill_by_level;
 
-    /// Reference implementation: sorts the entries by level, stably, before every item.
+    /// The reference implementation: sorts the entries by level before every item, with a stable sort.
     fn one_by_one(open: &[(u32, u32)], count: u32) -> Vec<(usize, u32)> {
         let mut list: Vec<(u32, usize)> =
             open.iter().enumerate().map(|(i, (level, _))| (*level, i)).collect();

@@ -1,8 +1,8 @@
 //! Searches for the cheapest valid fleet within a budget of work units.
 //!
-//! The search starts from the placement of [`compat`](crate::compat) and repacks the pods that it put on new
-//! nodes. Zones, relaxation levels and volume alternatives stay as they are, so that only prices, resources
-//! and hostname constraints are decided here. The repacked fleet is used only if it is cheaper.
+//! The search starts from the placement of [`compat`](crate::compat) and repacks the pods that it put on new nodes.
+//! Zones, relaxation levels and volume alternatives are kept, so that the search considers only prices, resources and
+//! hostname constraints. The repacked fleet is used only if it is cheaper.
 
 mod blocks;
 mod bound;
@@ -62,7 +62,7 @@ const ACCEPTABLE_COST_RATIO: f64 = 1.008;
 const OPTIMAL_COST_RATIO: f64 = 1.0002;
 /// The second relaxation gets this many times the effort of the first.
 const SECOND_RELAXATION_FACTOR: u64 = 4;
-/// With more items than this, a second relaxation takes longer than all earlier steps.
+/// With more items than this, no second relaxation is solved, because it would take longer than all earlier steps.
 const SECOND_RELAXATION_ITEMS_MAX: usize = 1_500;
 /// Diving solves the relaxation many times; with more rows than this it takes too long.
 const DIVE_ROWS_MAX: usize = 250;
@@ -101,7 +101,7 @@ pub(crate) fn schedule(problem: &Problem) -> Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     Wanted,
-    /// The lower bound of the plan is 0.
+    /// No lower bound is computed; that of the plan is 0.
     NotWanted,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let compat_price = claims_price(ledger, &ledger.claims);
     let (mode, effort) = (ledger.options.mode, ledger.options.effort);
     let mut scratch = Scratch::default();
-    // The bound is about the placements of compat mode; repacking only lowers their price.
+    // The bound is that of the pods that compat mode placed; repacking only lowers their price.
     let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
     let tiers = tiers(&ledger.prepared);
     let mut fleet = Fleet::default();
@@ -154,7 +154,7 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
 #[derive(Default)]
 struct Fleet {
     claims: Vec<Claim>,
-    /// From positions of planned nodes of the ledger to those in `claims`.
+    /// By position of a planned node in the ledger: its position in `claims`.
     kept: BTreeMap<usize, usize>,
     lower_bound: f64,
     /// Whether the pods of every tier were packed.
@@ -175,7 +175,7 @@ fn repack_tiers(ledger: &mut Ledger, tiers: &[Bits], scratch: &mut Scratch) -> F
         match repacked.claims {
             Some(claims) => {
                 fleet.claims.extend(claims);
-                // Frozen nodes come last, see `repack`.
+                // The frozen nodes come last in the list, see `repack`.
                 let first = fleet.claims.len() - repacked.frozen_from.len();
                 fleet.kept.extend(repacked.frozen_from.into_iter().zip(first..));
             }
@@ -187,7 +187,7 @@ fn repack_tiers(ledger: &mut Ledger, tiers: &[Bits], scratch: &mut Scratch) -> F
 
 /// The nodes of a fleet as they can be launched; `None` if reservations or limits do not allow it.
 fn feasible(ledger: &mut Ledger, fleet: &Fleet) -> Option<Vec<Claim>> {
-    // Slots are assigned first: a claim is limited to the instance type of its reservation.
+    // Slots are assigned first, because a claim is limited to the instance types of its reservation.
     let mut claims = ledger.with_slots(&fleet.claims)?;
     within_limits(ledger, &mut claims).then_some(claims)
 }
@@ -233,14 +233,13 @@ pub(crate) fn dual_prices(problem: &Problem, fleet: &Problem, effort: u64) -> (f
     (bound, prices)
 }
 
-/// An estimate of the least price of all pending pods on new nodes. It is above the lower bound, because
-/// nothing is proved.
+/// An estimate of the least price of all pending pods on new nodes. It is above the lower bound and not proven.
 pub(crate) fn estimate(problem: &Problem, fleet: &Problem) -> Option<f64> {
     bound::estimate(&mut Ledger::new(problem), fleet, ESTIMATE_EFFORT, &mut Scratch::default())
 }
 
-/// Whether the relaxation of the repacking assumes more than every valid fleet must satisfy, so that the
-/// lower bound needs a relaxation of its own.
+/// Whether the relaxation of the repacking has constraints that not every valid fleet satisfies, so that the lower
+/// bound needs a relaxation of its own.
 fn needs_own_bound(ledger: &Ledger) -> bool {
     let options = &ledger.options;
     !ledger.nodes.is_empty()

@@ -33,7 +33,7 @@ pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
     for template in 0..ledger.prepared.templates.len() {
         let name = ledger.problem.pools[ledger.prepared.templates[template].pool].name.clone();
         if waiting.is_some_and(|(_, awaits_reservation)| awaits_reservation == template) {
-            // NodePools after this one are not tried while it may accept the pod later.
+            // NodePools after this one are not tried while this one may accept the pod later.
             refusals.push(Refusal { scope: Scope::NodePool(name), reason: Reason::ReservationFull });
             break;
         }
@@ -138,7 +138,7 @@ fn pool_culprit(ledger: &Ledger, position: usize) -> Option<Requirement> {
         .cloned()
 }
 
-/// Labels leave no option: distinguishes whether instance types or only offerings are missing.
+/// The reason why labels exclude every option: no instance type, or only no offering, matches.
 fn label_reason(ledger: &Ledger, position: usize, wanted: &Requirements) -> Reason {
     let template = &ledger.prepared.templates[position];
     let mut all = template.requirements.clone();
@@ -253,7 +253,8 @@ fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
             facts.labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
         {
             match Reason::from(incompatible) {
-                // Every node has another value; the requirement of the pod is what they have in common.
+                // Every node has another value, so the reason states the requirement of the pod, which is common to all
+                // nodes.
                 Reason::Requirement { wanted, .. } => Reason::NoInstanceTypeMatches { wanted: vec![wanted] },
                 other => other,
             }

@@ -58,7 +58,7 @@ pub(crate) struct Claim {
     pub(crate) state: StateId,
     pub(crate) used: Amounts,
     pub(crate) pod_count: u32,
-    /// (variant, volume alternative, count)
+    /// The pods on the node: (variant, volume alternative, count).
     pub(crate) content: Vec<(usize, u8, u32)>,
     /// An instance type that is known to hold `used`.
     witness: usize,
@@ -66,12 +66,12 @@ pub(crate) struct Claim {
     /// limits do not bind.
     pub(crate) limit: Option<SmallVec<[i64; 2]>>,
     pub(crate) min_values_relaxed: bool,
-    /// minValues that the first pod could not meet, as lowered for it. Later pods must not lower them
+    /// The `minValues` that were lowered for the first pod, because no options met them. Later pods must not lower them
     /// further.
     lowered_min_values: Vec<(Arc<str>, u32)>,
     /// Reservations of which the node holds one slot each.
     pub(crate) reservations: ReservationSet,
-    /// Position among planned nodes with the same number of pods; smaller is tried first.
+    /// The order among planned nodes with the same number of pods; nodes with a smaller rank are tried first.
     rank: i64,
 }
 
@@ -108,7 +108,6 @@ pub(crate) struct Fit {
     pub(crate) relaxed_min_values: bool,
 }
 
-/// The state of a planning run, see the module.
 #[derive(Clone)]
 pub(crate) struct Ledger {
     /// NodePools, catalogs, DaemonSets and well-known labels. Its nodes and pods are in `nodes` and
@@ -146,7 +145,7 @@ pub(crate) struct Ledger {
     changes: changes::Changes,
     /// Whether pods with a zonal spread prefer domains that pods of the same spread vacated.
     pub(crate) prefers_vacated_domains: bool,
-    /// Whether such pods may be placed in vacated domains only, at this moment.
+    /// Whether such pods may currently be placed only in domains that pods of the same spread vacated.
     pub(crate) only_vacated_domains: bool,
 }
 
@@ -221,15 +220,16 @@ impl Ledger {
         }
         self.update_reservations(claim);
         self.count_on_claim(variant, slot, fit.state, count);
-        // Immediately, so that pods can be bound in the order of the placements, for zones and hosts alike.
+        // The node is pinned immediately, so that pods can be bound in the order of the placements, for zones and hosts
+        // alike.
         crate::pin::pin_claim(self, claim);
         let is_deferred = self.awaits_domain(variant, self.claims[claim].state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));
         self.log.push(Event { variant, alternative, target, count, is_deferred });
     }
 
-    /// After a planned node was pinned to one domain, its earlier pods count there. The same holds for pods
-    /// of which it was undecided whether a spread counts them.
+    /// After a planned node was pinned to one domain, its earlier pods count there. Pods for which it was undecided
+    /// whether a spread counts them are counted too.
     pub(crate) fn count_newly_pinned(&mut self, claim: usize, before: StateId, after: StateId) {
         for key in 0..self.topology.keys.len() {
             if self.topology.is_hostname(key) {

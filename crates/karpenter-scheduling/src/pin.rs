@@ -1,8 +1,8 @@
 //! Pins planned nodes to one domain where a constraint counts their pods.
 //!
-//! A planned node may stay undecided between zones as long as no pod on it states a zonal constraint. If
-//! constraints of other pods count its pods, the zone matters: chosen by the launch, it could violate a
-//! spread or an affinity. Upstream leaves such nodes undecided.
+//! The zone of a planned node may be left undecided as long as no pod on it has a zonal constraint. But if constraints
+//! of other pods count its pods, the zone matters: a zone that only the launch chooses could violate a spread or an
+//! affinity. Upstream leaves such nodes undecided.
 //!
 //! A node that is undecided between instance types that a spread counts and others is narrowed to one or the
 //! other, whichever is cheaper.
@@ -31,7 +31,7 @@ pub(crate) fn pin_claim(ledger: &mut Ledger, claim: usize) {
     }
 }
 
-/// Decides whether spreads that select pods of the node count it, where that is undecided.
+/// Decides whether the spreads that select pods of the node count the node, if that is undecided.
 fn decide_for_spreads(ledger: &mut Ledger, claim: usize) {
     let mut counted: Vec<GroupId> = Vec::new();
     for (variant, _, _) in &ledger.claims[claim].content {

@@ -1,9 +1,9 @@
 //! Capacity reservations: which planned nodes hold a slot of which reservations, and when no slot is left.
 //!
 //! A planned node may launch into any compatible reservation. Which one is decided when the plan is finished
-//! ([`Ledger::assign`]); until then a matching guarantees a slot for every such node. The compatible
-//! reservations are computed again with every pod. A node of a NodePool with minValues holds a slot of every
-//! reservation it lists instead, because it must not lose any. Nothing here chooses between nodes.
+//! ([`Ledger::assign`]); until then a matching guarantees a slot for every such node. The compatible reservations are
+//! computed again with every pod. A node of a NodePool with `minValues` holds a slot of every reservation that it lists
+//! instead, because it must not lose any. This module does not choose between nodes.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/reservationmanager.go, nodeclaim.go. Upstream holds a
 //! slot of every reservation of a node during one planning run.
@@ -46,7 +46,7 @@ struct Reservation {
     label: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// Identifies the reservation of an offering: by its id, or without one by instance type and zone.
+/// Identifies the reservation of an offering: by its id, or by instance type and zone if it has no id.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Id { label: Arc<str>, id: Arc<str> },
@@ -66,7 +66,7 @@ impl Name {
 }
 
 impl ReservationTable {
-    /// If offerings of one reservation state different capacities, the smallest counts.
+    /// If offerings of one reservation state different capacities, the smallest one is used.
     pub(crate) fn of(problem: &Problem) -> Self {
         let mut free_capacity: BTreeMap<Name, u32> = BTreeMap::new();
         let mut members: Vec<((usize, usize, u32), Name)> = Vec::new();
@@ -139,21 +139,21 @@ pub(crate) struct ReservedOffering {
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
     matching: Matching,
-    /// Reservations that gain slots in the simulation, and so have capacity whatever the catalog states.
+    /// By reservation: whether it gains slots in the simulation, so that it has capacity regardless of the catalog.
     is_credited: Vec<bool>,
-    /// How often slots were released: a pod that waits for one may fit then.
+    /// How often slots were released. After a release, a pod that waits for a slot may fit.
     pub(crate) releases: u64,
     /// How often any slot changed.
     pub(crate) changes: u64,
-    /// Whether pods that could use a reservation wait for a slot of it now.
+    /// Whether pods that could use a reservation currently wait for a slot of it instead of using other capacity.
     is_strict: bool,
-    /// Whether pods that waited use other capacity in the end.
+    /// Whether pods that waited for a slot may finally use other capacity.
     falls_back: bool,
     /// Whether a node may drop its last reservation for one more pod.
     pub(crate) may_drop_reservation: bool,
-    /// The last check of a new node failed only because reservations are full.
+    /// Whether the last check of a new node failed only because reservations are full.
     pub(crate) reservation_was_full: bool,
-    /// The last pod found no new node and waits for a reservation.
+    /// Whether the last pod found no new node and waits for a reservation.
     pub(crate) awaits_reservation: bool,
 }
 
@@ -210,12 +210,12 @@ impl Slots {
     }
 }
 
-/// Full reservations prevent one more pod.
+/// No further pod can be placed, because the reservations are full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReservationFull;
 
 impl Ledger {
-    /// Whether a node that holds no reservation can never use one, so that only its other offerings matter.
+    /// Whether a node that holds no reservation can never use one, so that only its unreserved offerings matter.
     pub(crate) fn cannot_use_reservations(&self, held: &[ReservationId]) -> bool {
         held.is_empty() && !self.slots.is_strict() && self.slots.matching.is_used_up()
     }

@@ -21,7 +21,7 @@ pub(crate) struct Event {
     pub(crate) alternative: u8,
     pub(crate) target: Target,
     pub(crate) count: u32,
-    /// Counted only once the zone of the node is decided.
+    /// Whether the pods are counted only after the zone of the node was decided.
     pub(crate) is_deferred: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn of_repacking(
         let state = ledger.claims[claim].state;
         let key = (event.variant, event.alternative, pins(ledger, event.variant, state));
         let Some(queue) = supply.get_mut(&key) else { continue };
-        // Pods with a hostname spread are bound in turns, so that no host exceeds the skew.
+        // Pods with a hostname spread are bound alternately on their hosts, so that no host exceeds the skew.
         let takes_turns = ledger.classes.variants[event.variant]
             .owned
             .iter()

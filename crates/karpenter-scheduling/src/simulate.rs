@@ -49,7 +49,7 @@ pub struct Simulator<'a> {
     /// By node: its position in the ledgers.
     position_of: Vec<usize>,
     is_gone: Vec<bool>,
-    /// Nodes that received pods, and nodes that were added.
+    /// Nodes that received pods, and nodes that were added, by index.
     changed: BTreeMap<usize, Node>,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Simulator<'a> {
         self.run(request, None)
     }
 
-    /// As [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes `onto`.
+    /// Like [`Simulator::simulate`], but pods move only to new nodes and to the existing nodes `onto`.
     pub fn simulate_onto(&self, request: &SimulationRequest<'_>, onto: &[usize]) -> Outcome {
         self.run(request, Some(onto))
     }
@@ -253,7 +253,7 @@ impl<'a> Simulator<'a> {
         first..self.node_count()
     }
 
-    /// The given nodes that are not removed.
+    /// Those of the given nodes that are not removed.
     fn present(&self, nodes: &[usize]) -> Vec<usize> {
         let is_there = |node: &usize| self.is_gone.get(*node).is_some_and(|is_gone| !is_gone);
         let mut present: Vec<usize> = nodes.iter().copied().filter(is_there).collect();

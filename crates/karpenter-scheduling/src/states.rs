@@ -39,15 +39,15 @@ pub(crate) struct Checkpoint {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Stays the same when [`States::drop_since`] reassigns ids.
+    /// A number of the state that does not change when [`States::drop_since`] reassigns ids.
     serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,
-    /// Instance types with at least one available offering left.
+    /// The remaining instance types, each with at least one available offering.
     pub(crate) types: Vec<StateType>,
-    /// Types whose free resources no other type of `types` exceeds in every dimension.
+    /// The instance types whose free resources no other type of `types` exceeds in every dimension.
     pub(crate) maximal: Vec<usize>,
-    /// Reserved offerings left, in the order of `types`.
+    /// The remaining reserved offerings, in the order of `types`.
     pub(crate) reserved: Vec<ReservedOffering>,
     /// As `maximal`, among types that need no reservation; filled only if some offering is reserved.
     pub(crate) maximal_unreserved: Vec<usize>,
@@ -58,8 +58,8 @@ pub(crate) struct State {
 pub(crate) struct StateType {
     /// Index into `Template::types`.
     pub(crate) index: usize,
-    /// The cheapest offering left that needs no reservation, or the cheapest reserved one if there is no
-    /// other.
+    /// The price of the cheapest remaining offering that needs no reservation, or of the cheapest reserved one if there
+    /// is no other.
     pub(crate) price: f64,
     pub(crate) offering: u32,
     pub(crate) has_unreserved: bool,
@@ -80,7 +80,7 @@ pub(crate) struct States {
     /// Evaluations against the catalog. They do not depend on a simulation, so they are kept; only ids are
     /// assigned again.
     evaluated: FxHashMap<(usize, Requirements), Option<Arc<State>>>,
-    /// By serial number and key.
+    /// The domains of a topology key in which a node may launch, by serial number of the state and key.
     domains: FxHashMap<(u32, usize), Bits>,
 }
 
@@ -184,7 +184,7 @@ impl States {
         result
     }
 
-    /// The state narrowed to some values of one key.
+    /// The state after the values of one key were restricted to these.
     pub(crate) fn narrow<'a>(
         &mut self,
         state: StateId,
@@ -246,7 +246,7 @@ impl States {
                             .filter(|value| requirement.has(value))
                             .for_each(|value| insert(value));
                     }
-                    // Neither the type nor the offering states the key: the label of the NodePool decides.
+                    // If neither the instance type nor the offering states the key, the label of the NodePool decides.
                     None if wanted.is_some() => universe.iter().for_each(|value| insert(value)),
                     None => {}
                 }
@@ -355,7 +355,7 @@ impl States {
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
                     let incumbent = &instance_type.offerings[best.2 as usize];
                     let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));
-                    // Equal prices: the labels decide, not the position in the catalog.
+                    // At equal prices, the labels decide, so that the position in the catalog does not matter.
                     by_price
                         .unwrap_or(Ordering::Equal)
                         .then_with(|| offering.requirements.cmp(&incumbent.requirements))
@@ -411,7 +411,7 @@ impl States {
     fn maximal<'a>(&self, position: usize, types: impl Iterator<Item = &'a StateType>) -> Vec<usize> {
         let all = &self.prepared.templates[position].types;
         let mut order: Vec<usize> = types.map(|entry| entry.index).collect();
-        // Large types first, so that most types are dominated by an early one.
+        // Large types are compared first, because most types are dominated by a larger one.
         order.sort_by(|a, b| all[*b].free.cmp(&all[*a].free).then(a.cmp(b)));
         let mut maximal: Vec<usize> = Vec::new();
         for candidate in order {

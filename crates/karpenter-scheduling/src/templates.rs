@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 /// Amounts per dimension of [`Dimensions`].
 pub(crate) type Amounts = SmallVec<[i64; 6]>;
 
-/// The resources that some pod requests; others have no influence.
+/// The resources that some pod requests; other resources do not affect the plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Dimensions {
     pub(crate) names: Vec<Arc<str>>,
@@ -71,20 +71,20 @@ pub(crate) struct Template {
     pub(crate) has_min_values: bool,
 }
 
-/// An instance type, or its offerings of one size.
+/// An instance type, or those of its offerings that have one size.
 #[derive(Debug)]
 pub(crate) struct TemplateType {
     /// Index into the pool's catalog.
     pub(crate) index: usize,
     /// Indexes into the offerings of the type; `None` if all offerings have the same size.
     pub(crate) offerings: Option<Vec<u32>>,
-    /// Allocatable minus the DaemonSet pods that will run there.
+    /// The allocatable resources minus those of the DaemonSet pods that will run on the node.
     pub(crate) free: Amounts,
     pub(crate) daemon_requests: ResourceList,
     pub(crate) daemon_ports: Vec<HostPort>,
     /// Capacity of each limited resource, in the order of [`Template::limited`].
     pub(crate) limited_capacity: SmallVec<[i64; 2]>,
-    /// By offering. Cached, because reading it from labels is slow and every packing needs it.
+    /// Flags by offering. They are cached, because reading them from labels is slow and every packing needs them.
     pub(crate) offering_flags: Vec<OfferingFlags>,
 }
 
@@ -134,7 +134,7 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
     let daemons_here: Vec<&PreparedDaemon> =
         daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
-    // By name, so that the order of the catalog does not decide between equal types.
+    // Instance types are sorted by name, so that the order of the catalog does not decide between equal types.
     let mut by_name: Vec<(usize, &InstanceType)> = catalog(problem, definition).iter().enumerate().collect();
     by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     let types = by_name
@@ -183,8 +183,8 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
     }
 }
 
-/// The allocatable of the nodes of a type, with the offerings of that size; `None` means all.
-/// Upstream: groupOfferingsByOverride of pkg/cloudprovider/types.go.
+/// The allocatable of the nodes of a type, with the offerings of that size; `None` if it has all offerings. Upstream:
+/// groupOfferingsByOverride of pkg/cloudprovider/types.go.
 fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> {
     if !instance_type.has_overrides() {
         return vec![(instance_type.allocatable(), None)];
@@ -198,7 +198,7 @@ fn sizes(instance_type: &InstanceType) -> Vec<(ResourceList, Option<Vec<u32>>)> 
     by_size.into_values().map(|offerings| (allocatable(&offerings), Some(offerings))).collect()
 }
 
-/// A DaemonSet pod with its node terms, of which one must hold.
+/// A DaemonSet pod with its node terms, of which at least one must match.
 struct PreparedDaemon {
     spec: PodSpec,
     terms: Vec<Requirements>,
@@ -243,7 +243,7 @@ impl PreparedDaemon {
     }
 }
 
-/// A running node has these two labels; DaemonSets may select them although no claim requires them.
+/// Adds two labels that every running node has: DaemonSets may select them although no claim requires them.
 fn with_lifecycle_labels(requirements: &Requirements) -> Requirements {
     let mut all = requirements.clone();
     all.add(Requirement::in_values(labels::REGISTERED, ["true"]));

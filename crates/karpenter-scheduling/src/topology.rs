@@ -1,7 +1,7 @@
 //! Topology groups and their counters: spread, affinity and anti-affinity over zones, hosts and other labels.
 //!
-//! A group is shared by all pods that state the same constraint. Zone-like keys are counted per domain, the
-//! hostname key per slot (an existing or planned node).
+//! All pods with the same constraint share one group. Zone-like keys are counted per domain, the hostname key per slot
+//! (an existing or planned node).
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/topology.go, topologygroup.go.
 
@@ -21,7 +21,7 @@ use crate::bits::Bits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct GroupId(pub(crate) u32);
 
-/// A node: existing nodes first, then planned ones.
+/// The number of a node: existing nodes come first, then planned ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Slot(pub(crate) u32);
 
@@ -35,9 +35,10 @@ pub(crate) enum Kind {
 /// The nodes that a spread constraint counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeFilter {
-    /// `nodeAffinityPolicy: Honor`: one of these terms must match. `None`: every node.
+    /// With `nodeAffinityPolicy: Honor`, one of these terms must match. `None`: every node counts.
     pub(crate) terms: Option<Vec<Requirements>>,
-    /// `nodeTaintsPolicy: Honor`: these must tolerate the taints of the node. `None`: every node.
+    /// With `nodeTaintsPolicy: Honor`, these tolerations must tolerate the taints of the node. `None`: every node
+    /// counts.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct GroupKey {
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) namespaces: BTreeSet<Arc<str>>,
     pub(crate) filter: NodeFilter,
-    /// Only domains that a pod with these tolerations can use count; part of the identity of the group.
+    /// The tolerations of the pod: only domains that it can use count. They are part of the identity of the group.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -80,18 +81,18 @@ pub(crate) struct Group {
     pub(crate) eligible: Option<Bits>,
     /// The number of bound pods that require this anti-affinity.
     pub(crate) stated_by_bound: u32,
-    /// The last simulation in which a pod to be placed states the constraint.
+    /// The number of the latest simulation in which a pod to be placed has the constraint.
     pub(crate) stated_in_simulation: u64,
-    /// Pods that the selector matches, per domain (zone-like keys).
+    /// The number of pods that the selector matches, per domain (for zone-like keys).
     pub(crate) matched: Vec<u32>,
-    /// Matched pods of nodes that the current simulation removed and that are not placed again yet, per
-    /// domain.
+    /// The number of matched pods per domain whose nodes the current simulation removed and that are not placed again
+    /// yet.
     pub(crate) vacated: Vec<u32>,
-    /// Pods that state the constraint, per domain (anti-affinity on zone-like keys).
+    /// The number of pods that have the constraint, per domain (for anti-affinity on zone-like keys).
     pub(crate) owners: Vec<u32>,
-    /// Matched pods in all domains.
+    /// The number of matched pods in all domains.
     pub(crate) matched_total: u64,
-    /// Increased whenever a count changes.
+    /// The version; it is incremented with every change of a count.
     pub(crate) version: u64,
 }
 
@@ -106,13 +107,13 @@ impl Group {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Topology {
     pub(crate) keys: Vec<Arc<str>>,
-    /// Sorted domain names per key; empty for the hostname key.
+    /// The sorted names of the domains, by key; empty for the hostname key.
     pub(crate) domains: Vec<Vec<Arc<str>>>,
-    /// Domains per key in which a NodePool can launch.
+    /// The domains in which a NodePool can launch, by key.
     offered: Vec<Bits>,
-    /// Existing nodes per key and domain.
+    /// The number of existing nodes, by key and domain.
     nodes_in: Vec<Vec<u32>>,
-    /// Domains per key that a NodePool offers or that have a node; `None` if these are all domains.
+    /// The domains that a NodePool offers or that have a node, by key; `None` if these are all domains.
     present_domains: Vec<Option<Bits>>,
     pub(crate) groups: Vec<Group>,
     index: BTreeMap<GroupKey, GroupId>,
@@ -158,7 +159,7 @@ enum Undo {
         slot: Slot,
         before: u32,
     },
-    /// A node that counted for a group was removed.
+    /// A node that counted for a group was removed from the group.
     GroupNode {
         group: GroupId,
         domain: u32,
@@ -412,7 +413,7 @@ impl Topology {
         self.count_total(id, i64::from(count));
     }
 
-    /// Removes the pods of a removed node. The counts of its host are not needed any more.
+    /// Subtracts the pods of a removed node from the counts. The counts of its host are not needed any more.
     pub(crate) fn remove_matched(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
         if let Some(domain) = domain {
             self.set_matched(id, domain, |present| present - count);
@@ -454,7 +455,7 @@ impl Topology {
         self.group_mut(id).matched[domain] = change(before);
     }
 
-    /// Tracked during simulations only.
+    /// Changes the count of vacated pods; it is tracked only during simulations.
     fn set_vacated(&mut self, id: GroupId, domain: usize, change: impl Fn(u32) -> u32) {
         let before = self.group(id).vacated[domain];
         let after = change(before);
@@ -484,7 +485,7 @@ impl Topology {
         }
     }
 
-    /// Records changes from here on, so that they can be undone.
+    /// Starts to record changes, so that they can be undone.
     pub(crate) fn record(&mut self) {
         self.is_recording = true;
     }

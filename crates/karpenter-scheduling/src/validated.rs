@@ -1,8 +1,8 @@
 //! Returns a plan that the validator accepts, even if the planner has a fault.
 //!
-//! A fault is a plan that violates a rule, or a panic. The requested mode is tried first, then compat mode,
-//! then compat mode without the pods and nodes that the fault concerns; in the end those are removed from the
-//! plan. So a fault affects the pods or the node concerned only, and every fault is reported.
+//! A fault is a plan that violates a rule, or a panic. The requested mode is tried first, then compat mode, then compat
+//! mode without the pods and nodes that the fault concerns; in the end those are removed from the plan. Therefore a
+//! fault affects only the pods or the node concerned, and every fault is reported.
 
 mod isolate;
 mod left_out;
@@ -23,10 +23,11 @@ use left_out::Part;
 /// The maximum number of attempts with pods and nodes left out, before they are removed from the last plan
 /// instead.
 const REPLANS_MAX: usize = 2;
-/// The maximum number of attempts to find the pods that cause a panic. Enough for two groups of a thousand.
+/// The maximum number of attempts to find the pods that cause a panic. It is enough to find two groups among a
+/// thousand.
 const ISOLATION_ATTEMPTS_MAX: usize = 48;
 
-/// Plans problems and validates plans. An implementation catches panics; nothing is caught here.
+/// Plans problems and validates plans. An implementation must catch panics; the callers do not.
 pub trait Planner: Sync {
     fn plan(&self, problem: &Problem) -> Result<Plan, PlannerPanic>;
 
@@ -104,11 +105,11 @@ pub struct Fault {
 /// A valid plan, and the faults that occurred before.
 #[derive(Debug, Clone)]
 pub struct ValidatedPlan {
-    /// Has no unsafe violation. Pods that were left out are listed as unschedulable, with the reason.
+    /// The plan. It has no unsafe violation. Pods that were left out are listed as unschedulable, with the reason.
     pub plan: Plan,
     /// The mode of the plan.
     pub mode: Mode,
-    /// In order of occurrence; empty if the first plan was valid.
+    /// The faults in order of occurrence; empty if the first plan was valid.
     pub faults: Vec<Fault>,
     /// The pods and nodes that were left out because of the faults.
     pub left_out: LeftOut,
@@ -151,7 +152,7 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// A plan without what is left out, with the indexes of the reduced problem.
+    /// Plans the problem without the parts that are left out. The plan has the indexes of the reduced problem.
     fn attempt(&mut self, mode: Mode, left_out: &LeftOut) -> Option<(Plan, Vec<Violation>)> {
         let part = Part::of(self.problem, left_out, mode);
         let plan = self.engine.plan(&part.problem);
@@ -179,7 +180,7 @@ impl Attempts<'_> {
             for group in groups.iter().filter(|group| !kept.contains(group)) {
                 without.add_group(problem, *group);
             }
-            // The panic of the first attempt has been reported; the others are the same.
+            // Only the first panic is reported; panics of further attempts have the same cause.
             let known = self.faults.len();
             let outcome = self.attempt(Mode::Compat, &without);
             if !std::mem::take(&mut is_first) {
@@ -238,7 +239,7 @@ impl Attempts<'_> {
     fn prune(mut self, plan: Plan, violations: Vec<Violation>, left_out: LeftOut) -> ValidatedPlan {
         let (mut plan, mut violations, mut left_out) = (plan, violations, left_out);
         let part = Part::of(self.problem, &left_out, Mode::Compat).into_owned();
-        // Every step removes something.
+        // Every iteration removes a part of the plan, so the loop ends.
         for _ in 0..=plan.new_nodes.len() + plan.existing.len() + plan.unschedulable.len() {
             if !violations.iter().any(Violation::is_unsafe) {
                 for run in prune::uncovered(&part.problem, &plan) {
@@ -278,5 +279,5 @@ impl Attempts<'_> {
     }
 }
 
-/// The original problem or a changed one.
+/// The original problem, or a changed copy.
 type ProblemRef<'a> = Cow<'a, Problem>;

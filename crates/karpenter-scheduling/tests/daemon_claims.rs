@@ -1,4 +1,4 @@
-//! DaemonSet pods with resource claims: no node reserves capacity for them, and planner and validator agree
+//! Tests of DaemonSet pods with resource claims: no node reserves capacity for them, and planner and validator agree
 //! about it.
 
 #[path = "support/builders.rs"]
@@ -13,7 +13,7 @@ use karpenter_model::reason::Reason;
 use karpenter_scheduling::schedule;
 use karpenter_scheduling::validate::validate;
 
-/// A DaemonSet pod that would fill every node if it counted.
+/// Adds a DaemonSet whose pod would fill every node if its requests were counted.
 fn with_claim(problem: &mut Problem) {
     let mut devices = daemon("devices", 1500);
     let spec = Arc::make_mut(&mut devices.spec);
@@ -32,7 +32,7 @@ fn daemon_with_resource_claim_reserves_nothing_on_new_nodes() {
         problem.pods = vec![group("web", web, 2)];
         let plan = schedule(&problem);
         assert_eq!(validate(&problem, &plan), []);
-        // 2000m minus 100m of overhead and 100m of the other DaemonSet pod.
+        // 1800m are left: 2000m minus 100m of overhead and 100m of the other DaemonSet pod.
         let types: Vec<usize> = plan.new_nodes.iter().map(|node| node.instance_type).collect();
         assert_eq!(types, [builders::SMALL; 2], "{mode:?}");
         assert!(plan.new_nodes.iter().all(|node| node.requests.get("cpu") == 1800), "{mode:?}");

@@ -1,7 +1,7 @@
-//! Compares compat mode with upstream: recorded problems with upstream's results over many runs.
+//! Compares compat mode with upstream, on recorded problems with upstream's results over many runs.
 //!
-//! Where upstream breaks ties randomly the recorded range counts, otherwise the figures must be equal. A case
-//! with a `deviation` is listed in docs/deviations.md; its figures are fixed too.
+//! If upstream breaks ties randomly, the result must be in the recorded range; otherwise the figures must be equal. A
+//! case with a `deviation` is listed in docs/deviations.md; its own figures are compared too.
 
 #[path = "support/cases.rs"]
 mod cases;

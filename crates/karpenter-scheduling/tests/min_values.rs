@@ -1,6 +1,6 @@
-//! Nodes of NodePools with minValues: pinning a node to one domain because its pods are counted must not
-//! remove the instance types that minValues require. Otherwise the node would be rejected together with its
-//! pods, and placements that rely on their counts would be wrong.
+//! Tests of nodes of NodePools with `minValues`: pinning a node to one domain because its pods are counted must not
+//! remove the instance types that minValues require. Otherwise the node would be rejected together with its pods, and
+//! placements that rely on their counts would be wrong.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -69,11 +69,11 @@ fn spread_pins_capacity_type_that_meets_min_values() {
     let mut spot = pool("spot");
     spot.requirements = all_of([wants(CAPACITY_TYPE, &[CAPACITY_TYPE_SPOT])]);
     problem.pools.push(spot);
-    // A full node; it exists so that spot counts as a domain in every plan.
+    // This node is full. It exists so that spot counts as a domain in every plan.
     let mut full = node("full", ZONES[0], 0);
     full.labels.insert(CAPACITY_TYPE.into(), CAPACITY_TYPE_SPOT.into());
     problem.nodes.push(full);
-    // The first pod fills a node. It states no spread, but the spread of the others counts it.
+    // The first pod fills a node. It has no spread, but the spread of the other pods counts it.
     problem.pods = vec![
         group("whole", pod("web", 3900), 1),
         group("spread", spread_over(CAPACITY_TYPE, "web", 3800), 2),

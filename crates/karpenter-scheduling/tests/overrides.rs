@@ -1,4 +1,4 @@
-//! Offerings with overrides: the capacity of a node is that of its offering, not of its instance type.
+//! Tests of offerings with overrides: the capacity of a node is that of its offering, not of its instance type.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -32,7 +32,7 @@ fn of_sizes(name: &str, price: f64, more: &[&dyn Fn(&mut Offering)]) -> Instance
     made
 }
 
-/// `count` pods that request cpu and slots.
+/// A problem with `count` pods that request cpu and slots.
 fn problem(types: Vec<InstanceType>, cpu_millis: i64, slots: i64, count: u32) -> Problem {
     let mut spec = pod("web", cpu_millis);
     spec.requests.set(SLOTS, slots);

@@ -1,5 +1,5 @@
-//! Properties of any problem: plans are valid in both modes, do not depend on the order of the input, need no
-//! further nodes once executed, and cost mode is never worse than compat mode.
+//! Properties that hold for any problem: plans are valid in both modes, do not depend on the order of the input, need
+//! no further nodes once executed, and cost mode is never worse than compat mode.
 //!
 //! The seed is fixed so that a run can be repeated; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` change it.
 
@@ -54,7 +54,7 @@ fn reversed(problem: &Problem) -> Problem {
     other
 }
 
-/// The bounds of both modes are about the same pods: no valid plan of either mode may cost less.
+/// The bounds of both modes are for the same pods, so no valid plan of either mode may cost less.
 fn bounds_hold(problem: &Problem) -> Result<(), TestCaseError> {
     let plans = [Mode::Compat, Mode::Cost].map(|mode| {
         let problem = in_mode(problem, mode);
@@ -82,7 +82,7 @@ fn share(percent: u8) -> SpreadShare {
     SpreadShare::from_percent(percent).expect("at most 100")
 }
 
-/// Shares of hostname spreads: of the options, and of NodePools.
+/// Random shares of hostname spreads: of the options, and of NodePools.
 fn any_shares() -> impl Strategy<Value = (SpreadShare, Vec<Option<SpreadShare>>)> {
     let percent = || prop_oneof![Just(0), Just(10), Just(100), 0..=100u8].prop_map(share);
     (percent(), prop::collection::vec(prop::option::weighted(0.4, percent()), 3))
@@ -94,7 +94,7 @@ fn with_shares(mut problem: Problem, (own, of_pools): (SpreadShare, Vec<Option<S
     problem
 }
 
-/// Prices of cost plans and their lower bounds, from the strictest share to the widest.
+/// The prices of plans in cost mode and their lower bounds, from the strictest share to the widest.
 fn prices_and_bounds(problem: &Problem) -> Result<Vec<(f64, f64)>, TestCaseError> {
     let mut found = Vec::new();
     let mut expected_unschedulable = None;
@@ -181,8 +181,8 @@ proptest! {
 
     #[test]
     fn executed_cost_plans_need_no_further_nodes(recipe in any_recipe()) {
-        // Near a limit, a planned node is charged for the largest instance type it may launch as; once the
-        // node exists, its real size frees capacity again. Such limits need several passes by design.
+        // Near a limit, a planned node is charged for the largest instance type it may launch as; once the node exists,
+        // its real size frees capacity again. Such limits need several passes by design, so limits are removed here.
         let mut recipe = recipe;
         recipe.pools.iter_mut().for_each(|pool| pool.cpu_limit = None);
         let problem = in_mode(&recipe.build(), Mode::Cost);

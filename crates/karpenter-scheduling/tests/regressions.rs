@@ -1,6 +1,6 @@
-//! Problems that once gave an invalid plan, found by the property tests and reduced to the smallest form.
+//! Problems that once gave an invalid plan. The property tests found them; they are reduced to the smallest form.
 //!
-//! Tests marked `ignore` are open faults; the text names the cause. Remove the mark with the fix.
+//! Tests marked `ignore` are open faults; the text names the cause. The fix removes the mark.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -102,7 +102,7 @@ fn assert_order_does_not_matter(recipe: &Recipe) {
 
 #[test]
 fn spread_counts_zones_of_every_required_term() {
-    // Both pods would be placed in zone-a although zone-b, which has a node, is allowed too and empty.
+    // The planner placed both pods in zone-a, although the empty zone-b, which has a node, is allowed too.
     assert_valid(&recipe(
         2,
         types(&[(1, 2), (1, 2), (1, 2)]),

@@ -1,4 +1,4 @@
-//! Reserved capacity in plans: slots are limited, and pods without one wait (strict) or use other capacity
+//! Tests of reserved capacity in plans: slots are limited, and pods without a slot wait (strict) or use other capacity
 //! (fallback).
 
 #[path = "support/builders.rs"]
@@ -122,7 +122,7 @@ fn reservation_has_limited_slots() {
     use ReservedMode::{Exhaust, Fallback, Strict};
     let both: &[&str] = &[CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_RESERVED];
     let alone: &[&str] = &[CAPACITY_TYPE_RESERVED];
-    // (slots, capacity types of the NodePool, mode, (reserved, others), unschedulable)
+    // Columns: slots, capacity types of the NodePool, mode, expected (reserved, other) nodes, unschedulable pods.
     let cases = [
         (2, both, Fallback, (2, 3), 0),
         (2, both, Exhaust, (2, 3), 0),
@@ -213,7 +213,8 @@ fn pod_that_requires_on_demand_does_not_join_reserved_node() {
     assert_eq!(split(&problem, &plan(&problem, Mode::Cost, ReservedMode::Fallback)), (1, 1));
 }
 
-/// The same, but the NodePool allows one node only: the pod has priority over the slot.
+/// The case of the previous test with a NodePool that allows only one node: scheduling the pod has priority over the
+/// slot.
 #[test]
 fn reservation_is_dropped_before_pod_is_unschedulable() {
     let types = vec![with_reserved("four", 4, &["a"], 0.2, vec![reserved("a", Some("cr-1"), 1)])];
@@ -267,11 +268,11 @@ fn nodes_use_reservations_of_all_zones() {
     };
     let alone = problem(make(), vec![(pod("web", 1500), 1)]);
     let undecided = problem(make(), vec![(pod("web", 1500), 2)]);
-    // The zone is decided: each node holds its own slot.
+    // The zone of each node is decided, so each holds its own slot.
     let decided = problem(make(), vec![(in_zone("a"), 1), (in_zone("b"), 1)]);
-    // The first node has a choice, the second has none.
+    // The first node can use either slot, the second only one.
     let half_decided = problem(make(), vec![(pod("web", 1600), 1), (in_zone("a"), 1)]);
-    // One slot, two nodes in its zone.
+    // There is one slot for two nodes in its zone.
     let crowded = problem(make(), vec![(in_zone("a"), 2)]);
     for mode in MODES {
         let plan_of = |problem: &Problem, reserved_mode| plan(problem, mode, reserved_mode);

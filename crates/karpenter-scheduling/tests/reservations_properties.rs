@@ -1,4 +1,4 @@
-//! Plans stay valid when some instance types have reservations, whatever their capacity and the mode.
+//! Property tests: plans remain valid when some instance types have reservations, whatever their capacity and the mode.
 
 #[path = "support/builders.rs"]
 mod builders;

@@ -1,5 +1,5 @@
-//! Slots of reservations are assigned to planned nodes by a matching: every slot that a pod could use is used
-//! before other capacity, whatever label the provider uses for reservations.
+//! Tests that a matching assigns slots of reservations to planned nodes: every slot that a pod could use is used before
+//! other capacity, whatever label the provider uses for reservations.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -70,7 +70,7 @@ fn offering_of<'a>(problem: &'a Problem, node: &PlannedNode) -> &'a Offering {
     &problem.catalogs[problem.pools[node.pool].catalog][node.instance_type].offerings[node.offering]
 }
 
-/// Nodes on reserved capacity, other nodes, and their total price in hundredths.
+/// The number of nodes on reserved capacity, the number of other nodes, and their total price in hundredths.
 fn launched(problem: &Problem, plan: &Plan) -> (usize, usize, i64) {
     let reserved = plan.new_nodes.iter().filter(|node| offering_of(problem, node).is_reserved()).count();
     (reserved, plan.new_nodes.len() - reserved, (plan.price_per_hour * 100.0).round() as i64)
@@ -84,7 +84,7 @@ fn apart(cpu_millis: i64, zones: &[&str]) -> PodSpec {
     spec
 }
 
-/// Two nodes could use either of two slots; a third fits on a small type only. Near the limit of the NodePool
+/// Two nodes could use either of two slots; a third fits only on a small instance type. Near the limit of the NodePool
 /// a node is limited to the size of the reservation that is assigned to it.
 #[test]
 fn slots_of_different_sizes_are_used_near_the_pool_limit() {
@@ -181,7 +181,7 @@ fn spare_slot_is_listed_by_one_claim() {
     }
 }
 
-/// A type, a zone and slots.
+/// An instance type, a zone, and the number of slots.
 type Held = (usize, usize, u32);
 /// Whether the pod is large, and its allowed zones.
 type Wanted = (bool, [bool; 3]);

@@ -1,4 +1,4 @@
-//! Hostname spread in cost mode: skew is counted over existing hosts, as kube-scheduler does.
+//! Tests of hostname spread in cost mode: skew is counted over existing hosts, as kube-scheduler does.
 
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ fn several_spreads_share_hosts_evenly() {
     assert!(cost.new_nodes.len() < 40, "{} nodes", cost.new_nodes.len());
 }
 
-/// The same with types of some sizes only.
+/// The problem with instance types of only some sizes.
 fn with_cpus(mut problem: Problem, cpus: std::ops::RangeInclusive<i64>) -> Problem {
     let mut types = (*problem.catalogs[0]).clone();
     types.retain(|of| cpus.contains(&(of.capacity.get("cpu") / 1000)));
@@ -134,7 +134,7 @@ fn bound_includes_hostname_spread() {
     let problem = with_cpus(problem(pods(Some((1, None)))), 1..=32);
     for mode in [Mode::Compat, Mode::Cost] {
         let plan = plan(&problem, mode);
-        // The best fleet costs 74.367: 554 nodes with at most one of the small pods each.
+        // The cheapest possible fleet costs 74.367: 554 nodes with at most one of the small pods each.
         assert!((74.3..74.367_5).contains(&plan.lower_bound_per_hour), "{}", plan.lower_bound_per_hour);
     }
 }

@@ -1,4 +1,4 @@
-//! Simulations whose outcomes are known by hand.
+//! Tests of simulations whose outcomes are known by hand.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -88,7 +88,7 @@ fn committed_node_accepts_moves_and_keeps_its_pods() {
     assert!(simulator.node(0).is_none());
     let arrived = simulator.node(2).map(|node| (node.pods.len(), node.pods[0].mobility, node.price_per_hour));
     assert_eq!(arrived, Some((1, Mobility::Blocked, Some(0.2))));
-    // 4 cpus minus 0.1 overhead and 3 of the pod.
+    // 900m are left: 4 cpus minus 0.1 overhead and 3 of the pod.
     assert_eq!(simulator.free(2).map(|free| free.get("cpu")), Some(900));
     let outcome = simulator.simulate(&request(&[1], &nothing));
     assert_eq!(outcome.plan.existing.iter().map(|placed| placed.node).collect::<Vec<_>>(), [2]);

@@ -1,4 +1,4 @@
-//! A simulation has the same outcome as a plan of the rebuilt problem: in any order, from any number of
+//! Property tests: a simulation has the same outcome as a plan of the rebuilt problem: in any order, from any number of
 //! threads, and also after commits.
 
 #[path = "support/builders.rs"]
@@ -194,7 +194,8 @@ proptest! {
         sets in prop::collection::vec((any::<u16>(), any::<bool>()), 2..4),
     ) {
         let mut recipe = recipe;
-        // What a removed node returns to a limit is known to the provider, not to the problem.
+        // The limits are removed, because what a removed node returns to a limit is known to the provider and not to
+        // the problem.
         recipe.pools.iter_mut().for_each(|pool| (pool.cpu_limit, pool.node_limit) = (None, None));
         let problem = with_movers(recipe.build(), salt);
         let mut simulator = Simulator::new(&problem);
@@ -210,7 +211,7 @@ proptest! {
             let first_new = simulator.node_count();
             let new = simulator.commit(&request, &outcome);
             prop_assert_eq!(new, first_new..first_new + outcome.plan.new_nodes.len());
-            // The fork is unchanged.
+            // The fork did not change.
             prop_assert_eq!(simulated(&fork, &request), summary_of(&fork, &outcome));
             let now = present_problem(&simulator, &waiting_before);
             let present: Vec<usize> =
@@ -248,7 +249,7 @@ fn present_problem(simulator: &Simulator<'_>, waiting: &[u32]) -> Problem {
     problem
 }
 
-/// Node indexes as positions among the nodes that are not removed.
+/// Replaces node indexes by positions among the nodes that are not removed.
 fn renamed(mut summary: Summary, present: &[usize]) -> Summary {
     let position = |node: usize| present.binary_search(&node).unwrap_or(usize::MAX);
     summary.existing = summary.existing.into_iter().map(|(node, pods)| (position(node), pods)).collect();

@@ -1,4 +1,4 @@
-//! The duration of one simulation on a large fragmented fleet. Prints figures, so it runs only on request:
+//! Measures the duration of one simulation on a large fragmented fleet. It prints figures, so it runs only on request:
 //! `cargo test -p karpenter-scheduling --test simulate_speed -- --ignored --nocapture`.
 
 #[path = "support/builders.rs"]

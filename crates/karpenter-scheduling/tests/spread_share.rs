@@ -1,5 +1,5 @@
-//! The number of pods of a hard hostname spread on one node: `maxSkew`, or a share of all pods that the
-//! spread counts.
+//! Tests of the number of pods of a hard hostname spread on one node: `maxSkew`, or a share of all pods that the spread
+//! counts.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -34,7 +34,7 @@ fn with_share(mut problem: Problem, percent: u8) -> Problem {
     problem
 }
 
-/// The plan; checks that it is valid, complete and not below its lower bound.
+/// Plans the problem, and checks that the plan is valid, complete and not below its lower bound.
 #[track_caller]
 fn planned(problem: &Problem) -> Plan {
     let plan = schedule(problem);
@@ -107,7 +107,7 @@ fn share_of_pool_overrides_option() {
     let mut strict = with_share(problem(vec![spreading("web", 40, 1)]), 100);
     strict.pools[0].hostname_spread_share = Some(share(0));
     assert_eq!(per_node(&planned(&strict)).len(), 40);
-    // The NodePool that lets pods share nodes is cheaper.
+    // If both NodePools are allowed, the one that lets pods share nodes is used, because it is cheaper.
     let mut either = strict;
     either.pools.push(karpenter_model::problem::NodePool {
         hostname_spread_share: Some(share(50)),
@@ -203,7 +203,7 @@ fn validator_rejects_plans_above_the_share() {
 
 #[test]
 fn existing_node_above_the_share_is_no_violation() {
-    // The plan is not responsible for bound pods, but it adds none there.
+    // The plan is not responsible for the bound pods, but must not add pods to their node.
     let group = spreading("web", 1, 1);
     let mut problem = problem(vec![group.clone()]);
     problem.nodes = vec![node("crowded", "zone-a", 8)];

@@ -1,4 +1,4 @@
-//! The validator reports every kind of violation: each test starts from a valid plan and changes one thing.
+//! Tests that the validator reports every kind of violation: each test starts from a valid plan and changes one thing.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -188,8 +188,6 @@ fn order_with_unplaced_pod_is_reported() {
     plan.order[3].0 = run(9, 0, 4);
     assert_only!(problem, plan, Violation::OrderOutOfPlace { count: 4, .. });
 }
-
-// Properties of the node.
 
 #[test]
 fn unknown_pool_is_reported() {
@@ -482,8 +480,6 @@ fn price_that_is_not_finite_is_reported() {
     assert_only!(problem, plan, Violation::PriceNotFinite { .. });
 }
 
-// Pods on planned nodes.
-
 #[test]
 fn untolerated_taint_of_pool_is_reported() {
     let (mut problem, plan) = web();
@@ -612,8 +608,6 @@ fn host_port_conflict_with_daemon_is_reported() {
     problem.daemons = vec![agent];
     assert_only!(problem, plan(vec![node]), Violation::HostPortConflict { port: 80, .. });
 }
-
-// Pods on existing nodes.
 
 /// Three one-CPU pods on an existing node with four CPUs.
 fn on_existing(change_pod: impl FnOnce(&mut PodSpec)) -> (Problem, Plan) {

@@ -1,4 +1,4 @@
-//! The validator checks topology like kube-scheduler: in some order of the pods, every pod must be accepted.
+//! Tests that the validator checks topology like kube-scheduler: in some order of the pods, every pod must be accepted.
 
 #[path = "support/builders.rs"]
 mod builders;
@@ -40,7 +40,7 @@ macro_rules! assert_all {
 /// twice).
 fn placed(change: impl FnOnce(&mut PodSpec), per_node: &[(&str, u32)]) -> (Problem, Plan) {
     let mut problem = world();
-    // kube-scheduler's rules only, without a limit of a spread per node.
+    // Only kube-scheduler's rules apply, without a maximum share of a spread per node.
     problem.options.hostname_spread_share = SpreadShare::from_percent(100).expect("a share");
     let mut spec = pod("web", 500);
     change(&mut spec);
@@ -306,7 +306,7 @@ fn order_of_the_plan_is_tried() {
 fn crossed_spreads_need_a_valid_order() {
     let (problem, mut plan, order) = crossed_spreads();
     assert_all!(problem, plan, Violation::SpreadBroken { .. });
-    // All of `left` before all of `right`.
+    // This order has all pods of `left` before all pods of `right`.
     plan.order = order;
     plan.order.sort_by_key(|(run, _)| run.group);
     assert_all!(problem, plan, Violation::SpreadBroken { .. });
@@ -326,7 +326,7 @@ fn pod_too_early_in_the_order_is_placed_later() {
     let (problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     plan.order = vec![(run(0, 0, 3), Place::New(0)), (run(0, 3, 3), Place::New(1))];
     assert_valid(&problem, &plan);
-    // The same on an existing node.
+    // The same case with an existing node.
     let (mut problem, mut plan) = placed(zonal(1), &[("zone-a", 3), ("zone-b", 3)]);
     problem.nodes = vec![node("node-1", "zone-a", 4)];
     plan.new_nodes.remove(0);
@@ -359,7 +359,7 @@ fn anti_affinity_of_bound_pods_is_checked() {
     assert_all!(problem, plan, Violation::AntiAffinityBroken { .. });
     problem.nodes[0].pods[0].is_terminating = true;
     assert_valid(&problem, &plan);
-    // The same between two planned pods.
+    // The same case with two planned pods.
     problem.nodes.clear();
     problem.pods.push(group("hermit", hermit, 1));
     plan.new_nodes.push(launch(&problem, "zone-a", &[SMALL], &[run(1, 0, 1)]));
@@ -401,7 +401,7 @@ fn ninety_thousand_pods_are_replayed_in_single_steps() {
         &per_node,
     );
     assert_valid(&problem, &plan);
-    // The same with an order that alternates between the nodes pod by pod, and with one that fills node after
+    // The same case with an order that alternates between the nodes pod by pod, and with one that fills node after
     // node.
     let runs = || plan.new_nodes.iter().enumerate().map(|(index, node)| (node.pods[0], Place::New(index)));
     let around: Vec<(PodRun, Place)> =

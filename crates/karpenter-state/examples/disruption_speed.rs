@@ -1,4 +1,4 @@
-//! The duration of assembling a cluster: 1,000 and 5,000 nodes with ten pods each, of a hundred workloads.
+//! Measures the duration of assembling a cluster: 1,000 and 5,000 nodes with ten pods each, of a hundred workloads.
 //!
 //!   cargo run --release -p karpenter-state --example disruption_speed
 

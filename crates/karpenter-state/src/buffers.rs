@@ -1,6 +1,6 @@
 //! Capacity buffers: resolves the references and sizes of a buffer and creates its virtual pods.
 //!
-//! Virtual pods exist only in plans; nothing here writes objects.
+//! Virtual pods exist only in plans; this module does not write objects.
 //!
 //! Upstream: pkg/controllers/capacitybuffer, pkg/state/virtualpods.
 
@@ -122,7 +122,7 @@ fn replicas(buffer: &CapacityBuffer, template: &PodTemplateSpec, running: Option
     }
 }
 
-/// Rounded up, so at least one for any positive share.
+/// The share of a number of replicas, rounded up; at least one for any positive share.
 fn share_of(running: i32, percentage: i32) -> i32 {
     let exact = i64::from(running).saturating_mul(i64::from(percentage));
     let share = exact.max(0).saturating_add(99) / 100;
@@ -169,7 +169,7 @@ pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: 
         Arc::new(Pod {
             name: format!("capacity-buffer-{name}-{number}").into(),
             uid: format!("{uid}-{number}").into(),
-            // Newer than any pod: among equal pods they are placed last.
+            // The creation time is later than that of any pod, so that virtual pods are placed last among equal pods.
             created_at: Some(Timestamp::MAX),
             shared_meta: shared_meta.clone(),
             spec: spec.clone(),
@@ -180,7 +180,7 @@ pub fn virtual_pods(buffer: &CapacityBuffer, template: &PodTemplateSpec, count: 
     (1..=count).map(make).collect()
 }
 
-/// The template without what only a real pod can have: a node, and volume claims.
+/// The template without the fields that only a real pod can use: a node name, and volume claims.
 fn placeholder(mut spec: PodSpec) -> PodSpec {
     spec.node_name = None;
     spec.priority = Some(i32::MIN);

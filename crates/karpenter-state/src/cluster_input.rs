@@ -1,9 +1,9 @@
 //! Assembles a planning problem from the objects of a running cluster, as the controllers hold them.
 //!
-//! Unlike [`crate::assemble`] nothing is guessed here: the caller states which NodePools may launch with
-//! which instance types, which pods are pending, which are nominated for a node and which nodes are being
-//! deleted. Objects are shared, not copied. A claim that is not launched yet counts as the smallest node it
-//! may become, so that its pods fit and other pods do not rely on more capacity than it will have.
+//! Unlike in [`crate::assemble`], the caller states which NodePools may launch with which instance types, which pods
+//! are pending, which are nominated for a node and which nodes are being deleted. Objects are shared, not copied. A
+//! claim that is not launched yet counts as the smallest node it may become, so that its pods fit and other pods do not
+//! rely on more capacity than it will have.
 //!
 //! Upstream: pkg/controllers/provisioning/provisioner.go.
 
@@ -53,7 +53,7 @@ pub struct ClusterInput {
     /// The label keys of the provider; those of the core need not be listed.
     pub well_known: BTreeSet<Arc<str>>,
     pub nodes: Vec<Arc<Node>>,
-    /// Claims of this provider only; a node with another provider's claim counts as an unmanaged node.
+    /// NodeClaims of this provider; a node with another provider's claim counts as an unmanaged node.
     pub node_claims: Vec<Arc<NodeClaim>>,
     /// Names of claims, and of nodes without a claim, that are marked for deletion.
     pub marked_for_deletion: BTreeSet<String>,
@@ -71,7 +71,7 @@ pub struct ClusterInput {
     pub csi_nodes: Vec<Arc<CSINode>>,
     pub namespaces: Vec<Arc<Namespace>>,
     pub priority_classes: Vec<PriorityClass>,
-    /// Default spread constraints; none by default.
+    /// Default topology spread constraints; empty by default.
     pub spreading: DefaultSpreadInput,
 }
 
@@ -86,9 +86,9 @@ pub struct Host {
 #[derive(Debug, Clone, Default)]
 pub struct AssembledProblem {
     pub problem: Problem,
-    /// One per NodePool of the problem.
+    /// The NodePool objects, one per NodePool of the problem.
     pub pools: Vec<Arc<NodePool>>,
-    /// One per node of the problem.
+    /// The objects behind the nodes, one entry per node of the problem.
     pub hosts: Vec<Host>,
     /// One list per pod group of the problem, in the order of the group.
     pub pods: Vec<Vec<Arc<Pod>>>,
@@ -113,7 +113,7 @@ pub fn assemble_cluster(cluster: &ClusterInput) -> AssembledProblem {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     pub(crate) assembled: AssembledProblem,
-    /// One per node of the problem.
+    /// The pods of the nodes, one entry per node of the problem.
     pub(crate) pods_by_node: Vec<NodePods>,
     /// Nodes that are being deleted, which are not in the problem, and their pods.
     pub(crate) deleting_nodes: Vec<(ModelNode, Host, Vec<Arc<Pod>>)>,
@@ -123,7 +123,7 @@ pub(crate) struct Parts {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodePods {
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// The first `bound` pods are bound; the others are nominated.
+    /// The number of bound pods, which come first; the others are nominated.
     pub(crate) bound: usize,
 }
 
@@ -224,7 +224,8 @@ fn assign_pods<'a>(
         let Some(position) = drafts.by_node_name.get(node) else { continue };
         let draft = &mut drafts.drafts[*position];
         if draft.is_deleting {
-            // The pod is planned with the pending ones, but it still has to be evicted.
+            // The pod is planned together with the pending pods, and is also listed on its node, because it still has
+            // to be evicted.
             node_pods[*position].pods.push(pod.clone());
             continue;
         }
@@ -287,7 +288,7 @@ impl Groups {
         self.groups[position].1.push(pod.clone());
     }
 
-    /// Oldest first within a group, so that unschedulable pods of a group are the newest.
+    /// Pods are sorted by age within a group, oldest first, so that unschedulable pods of a group are the newest.
     fn finish(self) -> Vec<(PodGroup, Vec<Arc<Pod>>)> {
         let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<Arc<Pod>>)| {
             pods.sort_by(|one, other| {

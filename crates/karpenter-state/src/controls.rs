@@ -1,8 +1,8 @@
 //! Annotations of a NodePool for consolidation and hostname spreads beyond upstream's API.
 //!
-//! An invalid value is reported and the default is used. Where the default would disrupt more than the
-//! annotation can mean, the safe value is used instead: no moves, no many-to-many consolidation, a dry run.
-//! With an invalid minimum saving or cool-down, no pods are moved.
+//! An invalid value is reported and the default is used. If the default could disrupt more nodes than any valid value
+//! of the annotation, the safe value is used instead: no moves, no many-to-many consolidation, a dry run. With an
+//! invalid minimum saving or cool-down, no pods are moved.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +24,7 @@ use karpenter_model::spread_share::SpreadShare;
 use crate::workloads::name_of;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
-/// Worded like the verdict of the node, which is about the number of moves.
+/// The wording is that of the verdict for the node, which states the number of moves.
 const EFFECT_NO_MOVES: &str = "until it is corrected, consolidation moves no pods (0 moves per hour)";
 const PREFIX: &str = "karpenter.sh/consolidation-";
 const KNOWN_ANNOTATIONS: [&str; 8] = [
@@ -46,7 +46,7 @@ pub struct ControlError {
     pub value: String,
     /// The valid values.
     pub valid: &'static str,
-    /// The behaviour until the value is corrected.
+    /// The behaviour of the controller until the value is corrected.
     pub effect: &'static str,
 }
 
@@ -154,7 +154,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `None`: not annotated. `Some(None)`: annotated with an invalid value.
+    /// The value of an annotation. `None`: there is no annotation. `Some(None)`: the value is invalid.
     fn read<T>(
         &mut self,
         annotation: &str,
@@ -232,7 +232,7 @@ fn one_of(text: &str, yes: &str, no: &str) -> Option<bool> {
     }
 }
 
-/// Whole seconds, rounded up.
+/// The duration in whole seconds, rounded up.
 pub(crate) fn seconds_up(nanos: i64) -> i64 {
     nanos / NANOS_PER_SECOND + i64::from(nanos % NANOS_PER_SECOND > 0)
 }

@@ -1,8 +1,7 @@
 //! Converts Kubernetes objects to the planner's values, one kind per file.
 //!
-//! Conversion cannot fail: objects that an API server would reject were rejected before ([`crate::objects`]),
-//! and what Karpenter would reject becomes a refusal in the converted value, so that it can be shown with the
-//! pod.
+//! Conversion cannot fail: objects that an API server would reject were rejected before ([`crate::objects`]), and what
+//! Karpenter would reject becomes a refusal in the converted value, which is reported with the pod.
 
 pub(crate) mod affinity;
 pub(crate) mod node;
@@ -26,7 +25,8 @@ use karpenter_model::taints::{Effect, Taint};
 
 use crate::intern::Interner;
 
-/// Labels with their stable keys. If an object has both, the stable key has priority over the deprecated one.
+/// Converts deprecated label keys to their stable keys. If an object has both, the stable key has priority over the
+/// deprecated one.
 pub(crate) fn node_labels(raw: Option<&BTreeMap<String, String>>, interner: &mut Interner) -> Labels {
     let Some(raw) = raw else { return Labels::new() };
     let mut converted = Labels::new();
@@ -40,7 +40,7 @@ pub(crate) fn node_labels(raw: Option<&BTreeMap<String, String>>, interner: &mut
     converted
 }
 
-/// Taints with a known effect; an API server does not store others.
+/// Converts taints with a known effect; an API server does not store others.
 pub(crate) fn taints<'a>(raw: impl IntoIterator<Item = &'a RawTaint>, interner: &mut Interner) -> Vec<Taint> {
     let convert = |taint: &RawTaint| {
         Some(Taint {
@@ -52,7 +52,7 @@ pub(crate) fn taints<'a>(raw: impl IntoIterator<Item = &'a RawTaint>, interner: 
     raw.into_iter().filter_map(convert).collect()
 }
 
-/// Amounts of capacity, rounded down.
+/// Converts amounts of capacity, rounded down.
 pub(crate) fn capacity<'a>(
     amounts: impl IntoIterator<Item = (&'a str, Quantity)>,
     interner: &mut Interner,

@@ -122,7 +122,8 @@ impl Product {
     }
 }
 
-/// Instance type and price of a product; `None` without a price in the currency. The lowest of several prices wins.
+/// Instance type and price of a product; `None` if there is no price in the currency. The lowest of several prices is
+/// used.
 pub fn price_of(product: &str, currency: &str) -> Result<Option<(String, f64)>, serde_json::Error> {
     let product = read(product)?;
     let price = product.price(currency);

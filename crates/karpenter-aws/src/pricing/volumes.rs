@@ -19,7 +19,7 @@ pub fn queries(region: &str) -> [ProductQuery; 3] {
     ]
 }
 
-/// Prices of volumes as far as they are listed.
+/// The prices of volumes that the responses contain.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Changes of known prices, in the order of the list.
@@ -44,7 +44,7 @@ impl Outcome {
         self.listed.is_empty()
     }
 
-    /// The known prices with the listed ones; a gap in the list never removes a price.
+    /// The known prices, replaced by the listed ones where there are any; a gap in the list never removes a price.
     pub fn merge(&self, known: &EbsPrices) -> EbsPrices {
         let mut merged = known.clone();
         for (volume_type, component, price) in &self.listed {
@@ -61,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// What the answers to [`queries`] say. One is used even if another failed.
+/// Merges the responses to [`queries`]. One is used even if another failed.
 pub fn outcome(answers: [Result<Vec<String>, AwsError>; 3], currency: &str) -> Outcome {
     let mut outcome = Outcome::default();
     let mut problems = Vec::new();
@@ -108,7 +108,7 @@ fn component_of(usage_type: &str) -> Option<(String, Component)> {
         ("P-Throughput", "") => Component::Throughput,
         _ => return None,
     };
-    // The list has the names from before io2.
+    // The list uses the names from before io2 existed.
     let volume_type = match volume_type {
         "" => "standard",
         "piops" => "io1",

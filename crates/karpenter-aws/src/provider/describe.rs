@@ -40,8 +40,8 @@ fn node_labels(instance: &ProviderInstance, related: InstanceContext<'_>) -> BTr
     let mut set = |key: &str, value: &str| {
         labels_of_node.insert(key.to_owned(), value.to_owned());
     };
-    // Requirements with several values are set from the instance. Reservation labels of the type do not apply to
-    // every instance.
+    // Labels whose requirement has several values are set from the instance. Reservation labels of the type do not
+    // apply to every instance.
     for requirement in related.instance_type.iter().flat_map(|of_type| of_type.requirements.iter()) {
         if let Some(value) = requirement.single_value()
             && !aws::labels::RESERVATION.contains(&&*requirement.key)
@@ -67,7 +67,7 @@ fn node_labels(instance: &ProviderInstance, related: InstanceContext<'_>) -> BTr
     if let Some(group) = related.group {
         set(labels::AWS_PLACEMENT_GROUP_ID, &group.id);
         if group.strategy == PlacementStrategy::Partition {
-            // Empty until EC2 returns the partition; until then the node is not registered.
+            // The label is empty until EC2 returns the partition; until then the node is not registered.
             let partition = instance.partition.map(|number| number.to_string()).unwrap_or_default();
             set(labels::AWS_PLACEMENT_GROUP_PARTITION, &partition);
         }

@@ -1,6 +1,6 @@
 //! Registration hook for partition placement groups: a node is registered only once its partition number is known.
 //!
-//! The caller has a copy of the NodeClaim and copies its labels to the node. So registration also waits if the
+//! The caller copies the labels of its copy of the NodeClaim to the node. Therefore registration also waits if the
 //! partition was just written: the hook succeeds only for a NodeClaim that has the label.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::instance_calls::instance_id;
 use crate::instances::{Freshness, Instances, ProviderInstance};
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// The write is a change of the NodeClaim and triggers a reconcile; this delay is a fallback.
+/// The write changes the NodeClaim, which triggers a reconcile; this delay is a fallback.
 const ASK_AGAIN_AFTER_WRITING: Duration = Duration::from_secs(1);
 
 /// Waits for the partition number and writes it as a label of the NodeClaim.

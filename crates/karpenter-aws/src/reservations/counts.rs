@@ -19,7 +19,7 @@ struct Count {
 /// A snapshot of the available counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AvailableCounts {
-    /// Grows with every change.
+    /// A number that increases with every change.
     pub version: u64,
     pub by_id: BTreeMap<String, u32>,
 }
@@ -48,7 +48,7 @@ impl Counts {
         Self { clock, state: Arc::default() }
     }
 
-    /// Sets the counts from a response to a call made at `asked_at`.
+    /// Sets the counts from the response to a call that was made at `asked_at`.
     pub fn sync(&self, left: impl IntoIterator<Item = (String, u32)>, asked_at: Timestamp) {
         self.change(|counts| {
             counts.retain(|_, count| since(asked_at, count.synced_at) < KEPT_FOR);
@@ -58,9 +58,9 @@ impl Counts {
         });
     }
 
-    /// An instance was launched in the reservation by a call made at `launched_at`. If the last count is newer, it
-    /// already includes the instance. The count may be too high rather than too low: the next launch then fails and
-    /// corrects it.
+    /// Records that an instance was launched in the reservation by a call made at `launched_at`. If the last count is
+    /// newer, it already includes the instance. In doubt the count is too high: the next launch then fails and corrects
+    /// it.
     pub fn launched(&self, reservation_id: &str, launched_at: Timestamp) {
         self.change_one(reservation_id, |count| {
             if count.synced_at <= launched_at {
@@ -69,12 +69,12 @@ impl Counts {
         });
     }
 
-    /// An instance of the reservation was terminated.
+    /// Records that an instance of the reservation was terminated.
     pub fn terminated(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = count.left.saturating_add(1));
     }
 
-    /// A launch failed with insufficient capacity: the count is 0 until the next response of EC2.
+    /// Records that a launch failed with insufficient capacity: the count is 0 until the next response of EC2.
     pub fn exhausted(&self, reservation_id: &str) {
         self.change_one(reservation_id, |count| count.left = 0);
     }
@@ -87,7 +87,7 @@ impl Counts {
         self.lock().current.of(reservation_id)
     }
 
-    /// Ignores reservations without a count of EC2; launches alone do not give a count.
+    /// Changes the count of a reservation; ignored if EC2 has not returned a count for it.
     fn change_one(&self, reservation_id: &str, change: impl FnOnce(&mut Count)) {
         self.change(|counts| {
             if let Some(count) = counts.get_mut(reservation_id) {

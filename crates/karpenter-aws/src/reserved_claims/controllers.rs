@@ -45,7 +45,7 @@ impl CapacityTypeController {
         }
         let nodes = provider_id(claim).map(|id| stores.nodes.by(BY_PROVIDER_ID, id)).unwrap_or_default();
         for node in nodes {
-            // Registration has yet to write the labels of an unregistered node; the next run checks them.
+            // Registration writes the labels of a node that is not registered yet; the next run checks them.
             let is_registered = label(&*node, labels::REGISTERED) == Some("true");
             let patch =
                 demotion(is_on_demand, node.labels()).filter(|_| is_registered && !is_deleting(&*node));
@@ -77,7 +77,7 @@ impl Reconcile for CapacityTypeController {
             match self.correct(&claim, is_on_demand).await {
                 Ok(()) => {}
                 Err(error) if is_conflict(&error) => next = Duration::ZERO,
-                // Continue with the next NodeClaim.
+                // One failure does not stop the handling of the other NodeClaims.
                 Err(error) => failure = Some(log_failure(&claim, error)),
             }
         }
@@ -100,7 +100,7 @@ impl ReservationExpiration {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// One query per id, because an unknown id fails the whole call.
+    /// There is one query per id, because an unknown id fails the whole call.
     async fn reservations(&self, ids: BTreeSet<String>) -> Result<Vec<CapacityReservation>, AwsError> {
         let answers = stream::iter(ids).map(|id| async move {
             let query = ReservationQuery { ids: vec![id], ..ReservationQuery::default() };
@@ -151,7 +151,7 @@ impl Reconcile for ReservationExpiration {
                 });
             }
         }
-        // All are tried: a failed deletion must not keep other NodeClaims on instances that EC2 is about to
+        // All deletions are attempted: a failed one must not keep other NodeClaims on instances that EC2 is about to
         // terminate.
         let outcomes: Vec<kube::Result<()>> =
             stream::iter(deletions).buffered(CONCURRENT_DELETIONS_MAX).collect().await;

@@ -41,14 +41,14 @@ impl FreeAddresses {
         Self { count_ttl, known: BTreeMap::new(), estimates: BTreeMap::new() }
     }
 
-    /// Records a count from EC2.
+    /// Records the number of free addresses that EC2 returned.
     pub fn learn(&mut self, subnet_id: &str, count: i64, now: Timestamp) {
         let until = now.checked_add(self.count_ttl).unwrap_or(Timestamp::MAX);
         self.known.insert(subnet_id.to_owned(), Known { count, until });
         self.estimates.remove(subnet_id);
     }
 
-    /// A launch failed because the subnet has no free addresses.
+    /// Records that a launch failed because the subnet has no free addresses.
     pub fn exhausted(&mut self, subnet_id: &str, now: Timestamp) {
         self.learn(subnet_id, 0, now);
     }
@@ -62,7 +62,8 @@ impl FreeAddresses {
         self.known.get(subnet_id).filter(|known| known.until > now).map_or(0, |known| known.count)
     }
 
-    /// For each zone the subnet with the most free addresses, the first of equals; reserves `needed` addresses in it.
+    /// The subnet with the most free addresses in each zone, or the first of several equal ones; reserves `needed`
+    /// addresses in it.
     pub fn choose(
         &mut self,
         subnets: &[SubnetStatus],
@@ -94,8 +95,8 @@ impl FreeAddresses {
         chosen
     }
 
-    /// After a launch: releases the addresses reserved in subnets that it did not use, unless EC2 has returned a new
-    /// count since.
+    /// Called after a launch: releases the addresses reserved in subnets that it did not use, unless EC2 has returned a
+    /// new count since.
     pub fn settle<'a>(
         &mut self,
         chosen: impl IntoIterator<Item = &'a LaunchSubnet>,

@@ -16,7 +16,7 @@ impl PublicSubnets {
         Arc::clone(&self.ids.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Subnets that are not in the answer stay as they are.
+    /// Records the subnets of a response; others are left unchanged.
     pub(super) fn learn(&self, subnets: &[Subnet]) {
         let mut current = self.ids.write().unwrap_or_else(PoisonError::into_inner);
         if subnets.iter().all(|subnet| current.contains(&subnet.id) == subnet.maps_public_ip_on_launch) {

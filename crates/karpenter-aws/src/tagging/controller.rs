@@ -75,7 +75,7 @@ impl Reconcile for Tagging {
         }
         match self.tag(&claim, id).await {
             Ok(()) => {}
-            // The instance is terminated; the NodeClaim will be deleted.
+            // The instance is terminated, so its NodeClaim will be deleted.
             Err(error) if error.is_not_found() => return Ok(Requeue::No),
             Err(error) => {
                 tracing::error!(instance_id = id, %error, "failed to tag instance");

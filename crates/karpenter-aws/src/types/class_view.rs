@@ -25,16 +25,16 @@ pub struct ClassView {
     pub facts: AwsNodeClass,
     /// Subnet ids by zone.
     pub subnet_ids: BTreeMap<String, Vec<String>>,
-    /// The AMIs, as a key of discovered memory.
+    /// The AMIs of the class, as the key of discovered memory.
     pub images: String,
     /// Kubelet settings with expressions, if there are any.
     pub expressions: Option<KubeletValues>,
-    /// No instance may be launched with the class.
+    /// Whether no instance may be launched with the class.
     pub is_unlaunchable: bool,
 }
 
 impl ClassView {
-    /// Without the placement group, which needs a call.
+    /// Reads the settings of a class, without its placement group, which needs an AWS call.
     pub fn new(
         class: &EC2NodeClass,
         options: &TypeOptions,
@@ -63,7 +63,8 @@ impl ClassView {
         for subnet in status.map_or(&[][..], |status| &status.subnets) {
             subnet_ids.entry(subnet.zone.clone()).or_default().push(subnet.id.clone());
         }
-        // The status sorts subnets by free addresses, which change often and do not matter here.
+        // The status sorts subnets by free addresses, which change often and do not affect the result, so they are
+        // sorted by id.
         subnet_ids.values_mut().for_each(|ids| ids.sort_unstable());
         let kubelet = class.spec.kubelet.as_ref();
         let expressions = expressions

@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(60);
 pub struct DiscoveryController {
     types: InstanceTypes,
     metrics: TypeMetrics,
-    /// Instance types missing in the built-in tables that were logged.
+    /// The instance types that are missing in the built-in tables and have been logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
@@ -39,7 +39,7 @@ impl DiscoveryController {
         queue.add(ObjectKey::new("", "all"));
     }
 
-    /// Logs each instance type once; new ones share a line.
+    /// Logs each instance type once; new ones are combined in one line.
     fn log_types_newer_than_tables(&self) {
         let discovered = self.types.discovered();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,8 @@ pub struct Discovered {
 }
 
 impl Discovered {
-    /// Adds properties that EC2 does not return from built-in tables. Of duplicates the last one counts.
+    /// Adds properties that EC2 does not return from built-in tables. Of several types with the same name, the last one
+    /// is used.
     pub fn new(types: Vec<TypeInfo>, offerings: Vec<TypeOffering>, version: u64) -> Self {
         let mut zones: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut zones_of: BTreeMap<String, BTreeSet<Arc<str>>> = BTreeMap::new();

@@ -52,7 +52,8 @@ impl Market for LiveMarket<'_> {
         Some(self.prices.volumes())
     }
 
-    /// Of several subnets in the zone, a launch takes one; only if all give an address does every node have one.
+    /// Whether a node in the zone gets a public IPv4 address. If there are several subnets, a launch uses one of them,
+    /// so every node has an address only if all of them assign one.
     fn assigns_public_ipv4(&self, zone: &AwsZone) -> bool {
         let ids = self.view.subnet_ids.get(&zone.name).map_or(&[][..], Vec::as_slice);
         !ids.is_empty() && ids.iter().all(|id| self.public_subnets.contains(id))

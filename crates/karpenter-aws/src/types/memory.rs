@@ -19,7 +19,7 @@ const KEPT_FOR: Duration = Duration::from_secs(60 * 24 * 60 * 60);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemorySnapshot {
     pub version: u64,
-    /// Bytes by instance type and AMIs.
+    /// The memory in bytes, by instance type and set of AMIs.
     bytes: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
@@ -38,7 +38,7 @@ pub struct DiscoveredMemory {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the value of an instance type and AMIs was last confirmed.
+    /// When the value of an instance type and set of AMIs was last confirmed.
     confirmed: BTreeMap<(String, String), Timestamp>,
     next_end: Option<Timestamp>,
     current: Arc<MemorySnapshot>,

@@ -58,7 +58,7 @@ pub(super) fn reported_memory(
     Some((instance_type, images_key(images), bytes))
 }
 
-/// Must run with one worker.
+/// Records the memory of nodes. It must run with one worker.
 pub struct MemoryController {
     context: Context,
     memory: DiscoveredMemory,
@@ -73,7 +73,7 @@ impl MemoryController {
         let to = queue.clone();
         let is_registered = |node: &Node| label(node, labels::REGISTERED) == Some("true");
         self.context.stores.nodes.observe(move |change: &Change<Node>| {
-            // When a node becomes registered, or is first seen as registered.
+            // The memory is recorded when a node becomes registered, or is first seen as registered.
             if let Change::Applied { old, new } = change
                 && is_registered(new)
                 && !old.as_ref().is_some_and(|old| is_registered(old))

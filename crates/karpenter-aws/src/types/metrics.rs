@@ -13,7 +13,7 @@ use prometheus::{GaugeVec, Opts, Registry};
 
 use super::discovered::Discovered;
 
-/// Instance type, capacity type and zone.
+/// The labels of a series: instance type, capacity type and zone.
 pub(super) type Series = [String; 3];
 
 /// Availability and price of an offering; the price is that of the instance alone, as upstream reports it.
@@ -105,7 +105,6 @@ impl TypeMetrics {
         let now: BTreeSet<String> =
             discovered.types().iter().map(|known| known.info.name.to_string()).collect();
         for gone in before.difference(&now) {
-            // The removal fails if the series does not exist; that is fine.
             let _ = self.cpu_cores.remove_label_values(&[gone]);
             let _ = self.memory_bytes.remove_label_values(&[gone]);
         }

@@ -1,5 +1,5 @@
-//! Prices that NodeOverlays state for instance types without a known price. Only overlays whose sole requirement is
-//! an instance type count.
+//! Prices that NodeOverlays state for instance types without a known price. Only overlays whose sole requirement is an
+//! instance type are considered.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use karpenter_api::types::{ConditionStatus, NodeOverlay};
 
 use crate::pricing::is_price;
 
-/// Of several overlays for an instance type, the last by name wins.
+/// The stated prices by instance type. Of several overlays for an instance type, the last by name is used.
 pub fn stated_prices<'a>(overlays: impl IntoIterator<Item = &'a NodeOverlay>) -> BTreeMap<String, f64> {
     let mut overlays: Vec<&NodeOverlay> = overlays.into_iter().filter(|overlay| is_valid(overlay)).collect();
     overlays.sort_by_key(|overlay| overlay.metadata.name.clone());

@@ -31,9 +31,9 @@ pub(super) struct Inputs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
-    /// The offerings of these instance types.
+    /// Only the offerings of these instance types.
     OfferingsOf(BTreeSet<String>),
-    /// All offerings; labels, capacity and overhead stay.
+    /// The offerings of all instance types; labels, capacity and overhead are kept.
     AllOfferings,
     Everything,
 }

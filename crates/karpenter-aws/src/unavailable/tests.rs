@@ -21,7 +21,7 @@ fn wish<'a>(instance_type: &'a str, zone: &'a str, capacity_type: &'a str) -> Of
 
 #[tokio::test(start_paused = true)]
 async fn unavailable_offering_applies_to_its_scope() {
-    // The unavailable offering; a query as (type, zone, capacity type, group, partition); the expected result.
+    // Columns: the unavailable offering; a query as (type, zone, capacity type, group, partition); the expected result.
     type Asked = (&'static str, &'static str, &'static str, Option<&'static str>, Option<u32>);
     let general = || Scope::AnyLaunch;
     let group = || Scope::Group("pg-1".to_owned());
@@ -126,7 +126,7 @@ async fn changes_list_affected_instance_types() {
     unavailable.mark_pool(pool("c5.large", "a", "spot", Scope::AnyLaunch), "x");
     assert_eq!(unavailable.current().changed_since(second), types(&[]));
 
-    // The expiry of an entry is a change of its instance type only.
+    // The expiry of an entry counts as a change of its instance type only.
     tokio::time::advance(2 * MINUTE).await;
     assert_eq!(unavailable.current().changed_since(second), types(&["m5.large"]));
     let third = unavailable.current().version();

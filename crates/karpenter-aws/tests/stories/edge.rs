@@ -1,4 +1,5 @@
-//! Controllers of running instances: interruptions, reservations, zonal shifts, tags and garbage collection.
+//! Tests of the controllers of running instances: interruptions, reservations, zonal shifts, tags and garbage
+//! collection.
 
 mod garbage_collection;
 mod interruption_log;

@@ -22,7 +22,7 @@ impl Line {
     }
 }
 
-/// Collects log lines until it is dropped. Each story runs on one thread, so lines of other stories are not included.
+/// Collects log lines until it is dropped. Each test runs on one thread, so lines of other tests are not included.
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<Line>>>,
     _listening: DefaultGuard,

@@ -1,4 +1,4 @@
-//! The controllers of the AWS provider with an embedded API server and the AWS fake. All suites of the crate are
+//! Scenario tests of the controllers of the AWS provider, with an embedded API server and the AWS fake. All of them are
 //! modules of this binary.
 
 mod edge;

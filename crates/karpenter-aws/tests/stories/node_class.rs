@@ -1,4 +1,4 @@
-//! EC2NodeClasses, from creation to deletion.
+//! Tests of EC2NodeClasses, from creation to deletion.
 
 mod assembly;
 mod becoming_ready;

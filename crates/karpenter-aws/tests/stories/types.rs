@@ -1,4 +1,5 @@
-//! Controllers of instance types: discovery, prices, discovered memory, prices of NodeOverlays, and their metrics.
+//! Tests of the controllers of instance types: discovery, prices, discovered memory, prices of NodeOverlays, and their
+//! metrics.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -65,7 +66,7 @@ fn class() -> EC2NodeClass {
     .expect("a class")
 }
 
-/// A provider that only lists instance types.
+/// A cloud provider that only lists instance types.
 struct Shop(InstanceTypes);
 
 impl CloudProvider for Shop {
@@ -98,7 +99,7 @@ impl CloudProvider for Shop {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// The class of the NodePool `broken` is not ready.
+    /// Fails for the NodePool `broken`, whose class is not ready.
     fn instance_types<'a>(&'a self, pool: &'a NodePool) -> CloudFuture<'a, Arc<Vec<InstanceType>>> {
         Box::pin(async move {
             if pool.metadata.name.as_deref() == Some("broken") {
@@ -239,7 +240,7 @@ async fn memory_is_discovered_from_nodes() {
     world.pass(MINUTE).await;
     assert_eq!(memory().await, 7700 << 20);
 
-    // The nodes of this story become registered twice.
+    // The nodes of this test become registered twice.
     for (name, instance_id, reported, expected_mib) in
         [("two", "i-2", "7800Mi", 7700), ("three", "i-3", "7600Mi", 7600)]
     {

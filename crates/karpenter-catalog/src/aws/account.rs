@@ -1,6 +1,6 @@
 //! Capacity reservations and placement groups of an account.
 //!
-//! Plain values. Discovering them, and counting the remaining instances of reservations, is done elsewhere.
+//! These are plain values. The AWS provider discovers them and counts the remaining instances of reservations.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub struct CapacityReservation {
     pub kind: ReservationKind,
     /// Whether the owner of the reservation may reclaim its instances.
     pub interruptible: bool,
-    /// About to end: its instances are drained, and no more are launched.
+    /// Whether the reservation is about to end: its instances are drained, and no more are launched.
     pub expiring: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct PlacementGroup {
     pub id: Arc<str>,
     pub name: Arc<str>,
     pub strategy: PlacementStrategy,
-    /// Of a group with strategy partition; zero for others.
+    /// The number of partitions of a group with strategy partition; zero for others.
     pub partition_count: u32,
 }
 

@@ -28,7 +28,7 @@ const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
 const DECIMAL_GIGABYTE: i64 = 1_000_000_000;
 
-/// The kubelet's default, for families without an address limit.
+/// The kubelet's default of `maxPods`, for AMI families without an address limit.
 const DEFAULT_PODS: i64 = 110;
 
 /// Memory that the kernel reserves for contiguous allocations on Arm.
@@ -165,8 +165,8 @@ pub fn pods(info: &TypeInfo, class: &AwsNodeClass) -> i64 {
     }
 }
 
-/// Pods with an address of the default card's interfaces: each interface uses one address itself, and two pods use the
-/// host network.
+/// The number of pods that the interfaces of the default card allow: each interface uses one address itself, and two
+/// pods use the host network.
 fn eni_limited_pods(info: &TypeInfo, class: &AwsNodeClass, reserved_enis: u32) -> i64 {
     let interfaces = i64::from(info.default_card_interfaces());
     let efa_only =

@@ -54,7 +54,8 @@ impl Reader {
         Err(self.damaged("an integer is longer than 63 bits"))
     }
 
-    /// A number of items. Each item has at least one byte, so a corrupt number cannot allocate more memory than the file's size.
+    /// Reads a number of items. Each item has at least one byte, so a corrupt number cannot allocate more memory than
+    /// the file's size.
     pub(super) fn count(&mut self) -> Result<usize, CatalogError> {
         let count = self.varint()?;
         let remaining = self.data.len() - self.at;
@@ -75,7 +76,7 @@ impl Reader {
     }
 }
 
-/// One value per row.
+/// A column of the file, with one value per row.
 enum Column {
     Scalars(Vec<u64>),
     Sequences { distinct: Vec<Vec<u64>>, rows: Vec<usize> },

@@ -137,7 +137,7 @@ impl Rows<'_> {
         (0..self.columns.row_count())
             .map(|row| {
                 let (family, size) = (self.string(families[row])?, self.string(sizes[row])?);
-                // The bits are in the order of the generator.
+                // The flags are in the order in which the generator writes them.
                 let flag = |bit: u32| flags[row] >> bit & 1 == 1;
                 Ok(TypeInfo {
                     name: Arc::from(format!("{family}.{size}")),

@@ -2,7 +2,7 @@
 //!
 //! The table is embedded for the main regions; the running provider replaces it by the AWS Price List. Only what a node
 //! class states is priced. The size of a volume from a snapshot or an AMI and the I/O requests of magnetic volumes are
-//! unknown and count as zero. So a node costs at least what these functions return.
+//! unknown and count as zero. Therefore a node costs at least what these functions return.
 //!
 //! Source: <https://aws.amazon.com/ebs/pricing/> as of July 2021. gp3 storage in eu-west-2, ap-northeast-1 and
 //! ap-southeast-1 was compared with figures of 2026 and had not changed; other prices were not compared.
@@ -23,10 +23,10 @@ const ASSUMED_TYPE: &str = "gp3";
 const GP3_FREE_IOPS: i64 = 3000;
 const GP3_FREE_MIBPS: i64 = 125;
 
-/// Where the price per IOPS of io2 changes.
+/// The numbers of IOPS at which the price per IOPS of io2 changes.
 const IOPS_TIER_ENDS: [i64; 3] = [32_000, 64_000, i64::MAX];
 
-/// The higher tiers of io2, as a share of the first.
+/// The prices per IOPS of the tiers of io2, as shares of the first.
 const IO2_TIER_SHARES: [f64; 3] = [1.0, 0.7, 0.49];
 
 /// The price of magnetic volumes, of which only that of us-east-1 is embedded.
@@ -39,9 +39,9 @@ const PUBLIC_IPV4_PER_HOUR: f64 = 0.005;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct VolumePrices {
     pub per_gib: f64,
-    /// Per provisioned IOPS above the included ones, by tier: up to 32,000, up to 64,000, and above.
+    /// The price per provisioned IOPS above the included ones, by tier: up to 32,000, up to 64,000, and above.
     pub per_iops: [f64; 3],
-    /// Per provisioned MiB/s above the included ones.
+    /// The price per provisioned MiB/s above the included ones.
     pub per_mibps: f64,
 }
 
@@ -57,7 +57,7 @@ struct Row {
     gp3: f64,
     gp3_iops: f64,
     gp2: f64,
-    /// Storage of io1 and io2.
+    /// The storage price of io1 and io2.
     io: f64,
     io_iops: f64,
     st1: f64,
@@ -216,10 +216,10 @@ mod tests {
             ("us-east-1", volume("st1", "125Gi", 0, 0), 5.625),
             ("us-east-1", volume("standard", "10Gi", 0, 0), 0.5),
             ("us-east-1", volume("xp9", "10Gi", 0, 0), 0.0),
-            // Rounded up to whole GiB, as in the launch template.
+            // The size is rounded up to whole GiB, as in the launch template.
             ("us-east-1", volume("gp3", "20G", 0, 0), 19.0 * 0.08),
             ("eu-central-1", volume("gp3", "20Gi", 0, 0), 1.904),
-            // A snapshot's size is unknown.
+            // The size of a volume from a snapshot is unknown and counts as zero.
             ("us-east-1", volume("gp3", "", 0, 0), 0.0),
             ("us-east-1", volume("gp3", "", 4000, 0), 5.0),
             ("xx-new-1", volume("gp3", "20Gi", 0, 0), 1.6),
@@ -259,7 +259,7 @@ mod tests {
             (AmiFamily::Al2023, vec![], 1.6),
             (AmiFamily::Bottlerocket, vec![], 1.92),
             (AmiFamily::Windows2022, vec![], 4.0),
-            // The AMI defines the volumes.
+            // The AMI defines the volumes, so their price is unknown.
             (AmiFamily::Custom, vec![], 0.0),
             (AmiFamily::Al2023, vec![volume("gp3", "100Gi", 0, 0)], 8.0),
             (
@@ -282,7 +282,7 @@ mod tests {
                     "{ami_family:?}: {attached}, expected {expected}"
                 );
             }
-            // Local disks replace the ephemeral storage, not the volumes.
+            // Local disks replace the ephemeral storage, but the volumes still exist.
             let raid0 = AwsNodeClass { instance_store_raid0: true, ..class };
             assert!(on_demand(&raid0).iter().all(|(_, attached)| (attached - expected).abs() < 1e-9));
         }

@@ -1,4 +1,4 @@
-//! EC2's description of one instance type, with units in the names; nothing is derived.
+//! EC2's description of one instance type, with units in the field names and without derived values.
 //!
 //! The struct is the same for the embedded file and for responses of EC2. Strings have EC2's spelling. Labels, capacity and
 //! overhead are computed elsewhere.
@@ -23,10 +23,10 @@ pub struct TypeInfo {
     pub ipv6: bool,
     pub nitro_enclaves: bool,
     pub nitro_tpm: bool,
-    /// In EC2's order; the first one that Kubernetes has a name for is the architecture of nodes.
+    /// The architectures in EC2's order; the first one that Kubernetes has a name for is the architecture of nodes.
     pub architectures: Vec<Arc<str>>,
     pub cpu_manufacturer: Arc<str>,
-    /// Such as `nested-virtualization`.
+    /// Features of the CPU, such as `nested-virtualization`.
     pub cpu_features: Vec<Arc<str>>,
     pub sustained_clock_mhz: Option<u32>,
     /// `on-demand`, `spot`, `capacity-block`.
@@ -39,13 +39,13 @@ pub struct TypeInfo {
     pub ipv4_addresses_per_interface: u32,
     pub ipv6_addresses_per_interface: u32,
     pub default_network_card: u32,
-    /// In card-index order.
+    /// The network cards in the order of their index.
     pub network_cards: Vec<NetworkCard>,
-    /// Documented baseline; `None` if the documentation has only a word such as "Moderate". EC2's API does not return it;
-    /// [`super::AwsCatalog::complete`] sets it.
+    /// The documented baseline bandwidth; `None` if the documentation has only a word such as "Moderate". EC2's API
+    /// does not return it; [`super::AwsCatalog::complete`] sets it.
     pub network_bandwidth_mbps: Option<u32>,
-    /// `None` for types that the VPC resource controller does not list. EC2's API does not return it;
-    /// [`super::AwsCatalog::complete`] sets it.
+    /// Limits of the VPC resource controller; `None` for types that the VPC resource controller does not list. EC2's
+    /// API does not return it; [`super::AwsCatalog::complete`] sets it.
     pub vpc_limits: Option<VpcLimits>,
     pub instance_storage: Option<InstanceStorage>,
     pub ebs: Ebs,
@@ -95,7 +95,7 @@ pub struct VpcLimits {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceStorage {
-    /// `None` if EC2 lists disks without a total.
+    /// The total size of the local disks; `None` if EC2 lists disks without a total.
     pub total_gb: Option<u64>,
     /// `required`, `supported` or `unsupported`.
     pub nvme_support: Arc<str>,

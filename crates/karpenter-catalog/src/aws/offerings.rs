@@ -28,9 +28,9 @@ const RESERVED_PRICE_DIVISOR: f64 = 10_000_000.0;
 
 /// The labels of all offerings of a node class. They do not depend on the instance type, so they are built once and shared.
 pub(super) struct OfferingLabels {
-    /// Per zone, on-demand and spot.
+    /// The labels of on-demand and spot offerings, by zone.
     by_zone: Vec<[(&'static str, Partitioned); 2]>,
-    /// In the order of the node class's reservations.
+    /// The labels of reserved offerings, in the order of the node class's reservations.
     reserved: Vec<Partitioned>,
     reservation_id_label: Arc<str>,
 }
@@ -49,7 +49,8 @@ impl OfferingLabels {
         let mut offering_labels = |capacity_type, zone: &AwsZone| {
             let mut requirements =
                 zone_and_capacity_type(capacity_type, &zone.name, zone.id.as_deref(), interner);
-            // Without these, a NodePool that requires a reservation would match other offerings.
+            // Offerings without a reservation exclude these labels; otherwise a NodePool that requires a reservation
+            // would match them.
             for key in labels::RESERVATION {
                 requirements.add_shared(interner.absent(key));
             }
@@ -64,7 +65,7 @@ impl OfferingLabels {
                 ]
             })
             .collect();
-        // There may be thousands of reservations that differ only in their ids.
+        // There may be thousands of reservations that differ only in their ids, so their other labels are shared.
         let mut shared_by_kind: BTreeMap<(&str, ReservationKind, bool), Requirements> = BTreeMap::new();
         let of_reservation = |held: &'a CapacityReservation| {
             let shared =
@@ -183,7 +184,8 @@ pub(super) fn offerings(
         for (_, requirements) in partitioned {
             let mut offering = Offering {
                 requirements: requirements.clone(),
-                // Available without a price too: instances that are paid for should be used.
+                // A reserved offering is available even without a price, because instances that are paid for should be
+                // used.
                 available: compatible && reachable && left > 0 && !held.expiring,
                 reservation_capacity: Some(left),
                 reservation_id_label: Some(labels.reservation_id_label.clone()),

@@ -26,10 +26,10 @@ pub(super) struct ClassLabels {
     made: FxHashMap<OfferedAs, Requirements>,
 }
 
-/// Where and how a type is offered.
+/// The zones and capacity types in which a type is offered.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct OfferedAs {
-    /// Whether it is offered in each zone of the node class.
+    /// Whether the type is offered in each zone of the node class.
     pub(super) offered: Vec<bool>,
     operating_system: Option<&'static str>,
     capacity_types: [Option<&'static str>; 3],

@@ -1,6 +1,7 @@
 //! Combines the description of an instance type with a node class.
 //!
-//! A [`Resolver`] holds what all types of a node class share, mainly the labels of offerings. Resolvers share nothing.
+//! A [`Resolver`] holds what all types of a node class share, mainly the labels of offerings. Resolvers do not share
+//! state.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ pub struct Resolver<'a> {
     class: &'a AwsNodeClass,
     /// The zones of the node class by name, without duplicates: several subnets may be in one zone.
     zones: Vec<&'a AwsZone>,
-    /// Positions of the node class's reservations by type. Never iterated.
+    /// The positions of the node class's reservations, by instance type. The map is never iterated, because its order
+    /// is not defined.
     reservations: FxHashMap<&'a str, Vec<usize>>,
     interner: Interner,
     class_labels: ClassLabels,
@@ -52,7 +54,7 @@ pub struct Resolver<'a> {
 impl<'a> Resolver<'a> {
     pub fn new(class: &'a AwsNodeClass) -> Resolver<'a> {
         let mut zones: Vec<&AwsZone> = class.zones.iter().collect();
-        // A zone may be listed with and without its id; the id is kept.
+        // A zone may be listed with and without its id; the entry with the id is used.
         zones.sort_by_key(|zone| (&zone.name, zone.id.is_none(), &zone.id));
         zones.dedup_by_key(|zone| &zone.name);
         let mut reservations: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
@@ -118,7 +120,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Only the offerings of a type; they change more often than its other properties.
+    /// Resolves only the offerings of a type; they change more often than its other properties.
     pub fn offerings(&self, info: &TypeInfo, market: &dyn Market) -> Vec<Offering> {
         self.offerings_where(info, &market.offered(&info.name, &self.zones), market)
     }

@@ -5,12 +5,12 @@
 use super::AwsCatalog;
 use super::info::{TypeInfo, VpcLimits};
 
-/// Data about a type that is not in the listing.
+/// Data about an instance type that is not in the listing.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Supplement {
     pub(super) network_bandwidth_mbps: Option<u32>,
     pub(super) vpc_limits: Option<VpcLimits>,
-    /// One per price table, in the order of the regions; zero if there is no price.
+    /// The price in each price table, in the order of the regions; zero if there is no price.
     pub(super) prices_micros: Vec<u64>,
 }
 

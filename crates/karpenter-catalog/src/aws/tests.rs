@@ -1,5 +1,5 @@
-//! The arithmetic compared with values computed by hand, settings of node classes, and invariants of all types of the
-//! catalog.
+//! Tests of the arithmetic with values that were computed by hand, of settings of node classes, and of invariants of
+//! all types of the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,11 +39,11 @@ fn m5_large_matches_hand_computed_values() {
     assert_eq!(m5.capacity.get(PODS), 29);
     assert_eq!(m5.capacity.get(EPHEMERAL_STORAGE), 20 * GIB);
     assert_eq!(m5.capacity.get(AWS_POD_ENI), 9);
-    // 60 of the first core, 10 of the second.
+    // The kubelet reserves 60 millicores of the first core and 10 of the second.
     assert_eq!(m5.overhead.get(CPU), 70);
-    // 11 × 29 + 255 for the kubelet, 100 for eviction.
+    // The kubelet reserves 11 × 29 + 255 MiB, and eviction 100 MiB.
     assert_eq!(m5.overhead.get(MEMORY), (574 + 100) * MIB);
-    // 1 GiB for the kubelet, a tenth for eviction.
+    // The kubelet reserves 1 GiB, and eviction a tenth.
     assert_eq!(m5.overhead.get(EPHEMERAL_STORAGE), 3 * GIB);
 
     assert_eq!(label(&m5, labels::INSTANCE_CATEGORY).as_deref(), Some("m"));
@@ -69,7 +69,7 @@ fn arm_reserves_64_mib_before_overhead() {
 fn reserved_share_of_cores_decreases() {
     // 96 vCPU: 60 + 10 + 10 + trunc(92000 × 0.0025) = 310.
     assert_eq!(resolve_with("m5.24xlarge", |_| {}).overhead.get(CPU), 310);
-    // 1 vCPU: only the first band, and the zero width of the second adds nothing.
+    // With 1 vCPU, only the first band of cores has a reservation.
     assert_eq!(resolve_with("m7g.medium", |_| {}).overhead.get(CPU), 60);
 }
 
@@ -261,7 +261,7 @@ fn ephemeral_storage_comes_from_node_class() {
     );
     let root = vec![device("/dev/sdz", true, Some("30G")), device("/dev/xvda", false, Some("100Gi"))];
     assert_eq!(storage("m5.large", AmiFamily::Al2, root, false), 30_000_000_000);
-    // Local disks take precedence.
+    // If there are local disks, they are used for ephemeral storage.
     assert_eq!(storage("m5d.large", AmiFamily::Al2, xvda(), true), 75_000_000_000);
     assert_eq!(storage("m5.large", AmiFamily::Al2, xvda(), true), 100 * GIB);
 }
@@ -403,8 +403,8 @@ fn every_type_is_complete() {
     }
 }
 
-/// Families without a us-east-1 price in the sources: offered in other regions only, or newer than the price table. A new
-/// entry here means that the sources are inconsistent.
+/// The families without a us-east-1 price in the sources are offered in other regions only, or newer than the price
+/// table. A new entry here means that the sources are inconsistent.
 #[test]
 fn types_without_price_are_listed() {
     let unpriced: BTreeSet<&str> = catalog()

@@ -79,7 +79,7 @@ pub struct RepairCase {
     pub repair: Repair,
 }
 
-/// As [`repairs`], with the cause of each, for logs and metrics.
+/// Like [`repairs`], with the cause of each, for logs and metrics.
 pub fn repair_cases(context: &Context, now: Timestamp) -> BTreeMap<String, RepairCase> {
     let Some(policies) = context.repair_policies() else { return BTreeMap::new() };
     let nodes = context.stores.nodes.list();

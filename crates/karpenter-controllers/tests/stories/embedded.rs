@@ -56,7 +56,7 @@ pub(crate) async fn define(client: &Client, definitions: &[crds::Crd]) {
     }
 }
 
-/// Access to the objects of a cluster. The worlds of the tests extend it.
+/// Access to the objects of a cluster. The test environments (`World`) extend it.
 pub(crate) struct ClusterView {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
@@ -159,7 +159,7 @@ impl ClusterView {
         entries.filter(|entry| entry.by == controller).map(|entry| entry.what).collect()
     }
 
-    /// Waits until `is` holds for the result of `read`. Simulated time advances while the test waits.
+    /// Calls `read` until `is` returns true for its result. Simulated time advances while the test waits.
     pub(crate) async fn until<T: Debug>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! All controllers on an embedded cluster; only their requests to the API server fail.
+//! Tests of all controllers on an embedded cluster on which requests to the API server fail (injected faults).
 
 pub(crate) mod fault_injection;
 mod stories;

@@ -1,4 +1,4 @@
-//! Features behind gates and settings, with all controllers on an embedded cluster and a simulated cloud.
+//! Tests of features behind gates and settings, with all controllers on an embedded cluster and a simulated cloud.
 
 mod buffers;
 mod events;

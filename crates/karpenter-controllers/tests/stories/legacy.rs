@@ -1,4 +1,4 @@
-//! The v1alpha5 API: Provisioners launch nodes, with the disruption rules of v1alpha5.
+//! Tests of the v1alpha5 API: Provisioners launch nodes, which follow the disruption rules of v1alpha5.
 
 mod adoption;
 mod dotted;

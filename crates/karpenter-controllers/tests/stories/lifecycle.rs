@@ -1,4 +1,4 @@
-//! The lifecycle of NodeClaims on the embedded cluster, on simulated time.
+//! Tests of the lifecycle of NodeClaims on the embedded cluster, with a simulated clock.
 
 mod crashes;
 mod ends;

@@ -1,4 +1,4 @@
-//! The log as programs read it that were written for upstream's.
+//! Tests that programs which parse upstream's log can parse this log.
 
 mod format;
 mod kept;

@@ -1,6 +1,6 @@
-//! Tests of the controllers on the embedded cluster with a simulated clock, by area.
+//! Scenario tests: the controllers run on the embedded cluster with a simulated clock. There is one module per area.
 //!
-//! One binary for all areas, because linking takes most of the build time.
+//! All areas are one binary, because linking takes most of the build time.
 
 mod captured_log;
 mod clients;

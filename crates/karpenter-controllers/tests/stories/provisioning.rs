@@ -1,5 +1,5 @@
-//! Provisioning on an embedded cluster: the scheduler marks pods unschedulable and NodeClaims are created. Tests
-//! launch and open nodes themselves. Time is simulated.
+//! Tests of provisioning on an embedded cluster: kube-scheduler marks pods unschedulable and NodeClaims are created.
+//! Tests launch and open nodes themselves. Time is simulated.
 
 mod batches;
 mod cloud;

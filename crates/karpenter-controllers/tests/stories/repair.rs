@@ -1,4 +1,4 @@
-//! Node repair on the embedded cluster: reboot, replacement, and `--legacy-node-repair`.
+//! Tests of node repair on the embedded cluster: reboot, replacement, and `--legacy-node-repair`.
 
 mod legacy;
 mod reboots;

@@ -38,13 +38,13 @@ pub(crate) struct Rules(Vec<Rule>);
 struct RequestAttributes {
     verb: &'static str,
     group: String,
-    /// With the subresource after a slash.
+    /// The resource, followed by a slash and the subresource if there is one.
     resource: String,
     name: Option<String>,
 }
 
 impl Rules {
-    /// The role of the controllers, and the rules for KWOKNodeClasses. The other rules of the kwok provider are left
+    /// The rules of the controllers' role, and those for KWOKNodeClasses. The other rules of the kwok provider are left
     /// out, because the provider uses its own client.
     pub(crate) fn of_controllers() -> Self {
         let documents = SHIPPED.split("\n---\n").map(|text| {
@@ -66,7 +66,7 @@ impl Rules {
         Self(rules)
     }
 
-    /// The rules without a verb on a resource.
+    /// A copy of the rules that does not allow this verb on this resource.
     pub(crate) fn without(mut self, verb: &str, resource: &str) -> Self {
         for rule in self.0.iter_mut().filter(|rule| rule.resources.iter().any(|one| one == resource)) {
             assert_eq!(rule.resources.len(), 1, "{rule:?} names one resource");

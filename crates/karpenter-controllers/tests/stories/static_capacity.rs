@@ -1,4 +1,4 @@
-//! Static NodePools on an embedded cluster with simulated time.
+//! Tests of static NodePools on an embedded cluster with a simulated clock.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::repair::world::{World, condition_of, gates};
 
 const STATIC: &str = "StaticCapacity=true";
 
-/// Starts a world with a static NodePool.
+/// Starts a test environment with a static NodePool.
 async fn start(spec: Value) -> World {
     let world = World::start(gates(STATIC)).await;
     world.pool("fixed", spec).await;
@@ -134,7 +134,7 @@ async fn pods_that_do_not_fit_use_a_dynamic_nodepool() {
     world.spread("web", 1, json!({})).await;
     world.after(60).await;
     assert_eq!(until_ready(&world, 1).await, fixed, "the first pod fits");
-    // Four CPUs, minus the first pod and the system.
+    // The node has four CPUs, minus those of the first pod and those reserved for the system.
     let large = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]);
     world.spread("large", 1, json!({"spec": {"containers": large}})).await;
     world.until_running(2).await;
@@ -154,7 +154,7 @@ async fn pods_that_do_not_fit_use_a_dynamic_nodepool() {
     world.stop().await;
 }
 
-/// With background and with foreground deletion.
+/// The NodePool is deleted with background and with foreground propagation.
 #[tokio::test(start_paused = true)]
 async fn deleted_static_nodepool_gets_no_new_nodes() {
     for params in [DeleteParams::background(), DeleteParams::foreground()] {

@@ -1,4 +1,4 @@
-//! Termination of nodes, and the status of NodePools, on the embedded cluster.
+//! Tests of the termination of nodes, and of the status of NodePools, on the embedded cluster.
 
 mod drain;
 mod emptiness;

@@ -17,7 +17,8 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::verdict::Verdict;
 
-/// The minimum saving of a command that launches nodes, as a share of the price of its candidates. Prices change as well.
+/// The minimum saving of a command that launches nodes, as a share of the price of its candidates, because prices change
+/// anyway.
 const SAVING_SHARE_MIN: f64 = 0.005;
 /// The additional share for each node by which every candidate enlarges the fleet: each node runs DaemonSet pods.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
@@ -35,9 +36,10 @@ impl Yield {
     pub(crate) const GREAT: Self = Self(0.4);
     /// Moving 10 % of the pods has to save 1 % of the price.
     pub(crate) const GOOD: Self = Self(0.1);
-    /// For fleets above the target price for which no command with the full saving per disruption is left.
+    /// Moving 10 % of the pods has to save 0.5 % of the price. For fleets above the target price for which no command with the
+    /// full saving per disruption is left.
     pub(crate) const MEDIUM_YIELD: Self = Self(0.05);
-    /// For fleets that are above the target price even then.
+    /// Moving 10 % of the pods has to save 0.1 % of the price. For fleets that are above the target price even after that.
     pub(crate) const POOR: Self = Self(0.01);
 }
 
@@ -46,6 +48,7 @@ pub(crate) struct Rules<'a> {
     totals: BTreeMap<Arc<str>, Totals>,
     /// The price of the fleet, and the disruption cost of all its pods.
     whole: Totals,
+    /// The evictions of nodes that are being deleted already.
     evicted_anyway: PodBudgetUse,
     moves_left: MoveAllowance,
 }
@@ -70,7 +73,7 @@ impl<'a> Rules<'a> {
         self.cluster.pools.get(pool).is_none_or(|pool| pool.pool_policy.is_many_to_many_enabled)
     }
 
-    /// Whether the move saves enough; a verdict if a setting of a NodePool demands more.
+    /// Checks that the move saves enough. The error has a verdict if a setting of a NodePool demands more.
     pub(crate) fn accepts(&self, draft: &Draft<'_>, one: &Move, least: Yield) -> Result<(), Option<Verdict>> {
         if one.replacements.len() > 1
             && !one.sources.iter().all(|source| self.is_many_to_many(&draft.candidates[*source].pool))
@@ -82,10 +85,10 @@ impl<'a> Rules<'a> {
             if one.saving_per_hour() <= share * one.price_before_per_hour {
                 return Err(None);
             }
-            if one.saving_per_hour() < self.least_saving_per_hour(one.trouble, least) {
+            if one.saving_per_hour() < self.least_saving_per_hour(one.disruption_cost, least) {
                 return Err(None);
             }
-            // The same instance types again, perhaps at another price.
+            // The replacements have the same instance types as the candidates, perhaps at another price.
             if self.launched_again(draft, one).len() == one.sources.len() {
                 return Err(None);
             }
@@ -107,7 +110,7 @@ impl<'a> Rules<'a> {
             && self.moves_left.clone().admit(self.cluster, &command).is_ok()
     }
 
-    /// What the settings of NodePools demand.
+    /// Checks the move against the settings of the NodePools of its candidates.
     fn is_agreed(&self, draft: &Draft<'_>, one: &Move) -> Result<(), Verdict> {
         let command = command(draft.candidates, one.clone(), false);
         check_saving(self.cluster, &command)?;
@@ -115,15 +118,15 @@ impl<'a> Rules<'a> {
     }
 
     /// The minimum saving of a move with this disruption cost.
-    pub(crate) fn least_saving_per_hour(&self, trouble: f64, least: Yield) -> f64 {
-        let trouble_share = trouble / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
-        least.0 * trouble_share * self.whole.price_per_hour
+    pub(crate) fn least_saving_per_hour(&self, disruption_cost: f64, least: Yield) -> f64 {
+        let disruption_share = disruption_cost / self.whole.reschedule_cost.max(f64::MIN_POSITIVE);
+        least.0 * disruption_share * self.whole.price_per_hour
     }
 
     /// Candidates that the move would launch again with the same type, one per launched node, those with most pods first.
     pub(crate) fn launched_again(&self, draft: &Draft<'_>, one: &Move) -> Vec<usize> {
-        let going: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
-        let again = launched_again(self.cluster, &going, &one.replacements);
+        let removed: Vec<&Candidate> = one.sources.iter().map(|source| &draft.candidates[*source]).collect();
+        let again = launched_again(self.cluster, &removed, &one.replacements);
         again.into_iter().map(|position| one.sources[position]).collect()
     }
 }
@@ -132,11 +135,11 @@ impl<'a> Rules<'a> {
 /// launched node, those with most pods first.
 pub(crate) fn launched_again(
     cluster: &Cluster,
-    going: &[&Candidate],
+    removed: &[&Candidate],
     replacements: &[PlannedNode],
 ) -> Vec<usize> {
-    let mut left: Vec<usize> = (0..going.len()).collect();
-    let pods = |position: usize| going[position].reschedule_cost;
+    let mut left: Vec<usize> = (0..removed.len()).collect();
+    let pods = |position: usize| removed[position].reschedule_cost;
     left.sort_by(|a, b| pods(*b).total_cmp(&pods(*a)).then(a.cmp(b)));
     let mut again = Vec::new();
     for planned in replacements {
@@ -146,7 +149,7 @@ pub(crate) fn launched_again(
         };
         let capacity_type = instance_type.offerings.get(planned.offering).and_then(|one| one.capacity_type());
         let is_like = |position: &usize| {
-            let candidate = going[*position];
+            let candidate = removed[*position];
             let state_node = &cluster.state_nodes[candidate.state_node];
             candidate.pool == pool.name
                 && state_node.instance_type.as_ref() == Some(&instance_type.name)

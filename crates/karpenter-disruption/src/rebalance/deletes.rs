@@ -40,7 +40,7 @@ impl Deletions {
         Self { worth, price_per_hour, is_tried }
     }
 
-    /// As [`run`] for candidates with at least this saving per disruption, in the best of several orders; only the first
+    /// Like [`run`] for candidates with at least this saving per disruption, in the best of several orders; only the first
     /// order if there is little to delete.
     ///
     /// Which nodes can be deleted depends on the order in which free capacity is used: by saving per disruption, or by saving
@@ -59,7 +59,7 @@ impl Deletions {
         let price = |candidate: usize| draft.candidates[candidate].price_per_hour;
         let for_price = |candidate: usize| draft.candidates[candidate].savings_ratio();
         let per_worth = |candidate: usize| price(candidate) / self.worth[candidate].max(1e-9);
-        let for_trouble = in_order(draft, &wanted, for_price);
+        let by_saving_per_disruption = in_order(draft, &wanted, for_price);
         let for_room = in_order(draft, &wanted, per_worth);
         let both = in_order(draft, &wanted, |candidate| for_price(candidate) * per_worth(candidate));
         let attempt = |order: &Vec<usize>| {
@@ -68,14 +68,14 @@ impl Deletions {
             (draft, zones, moves, refused)
         };
         let saved = |moves: &[Move]| -> f64 { moves.iter().map(Move::saving_per_hour).sum() };
-        let first = attempt(&for_trouble);
+        let first = attempt(&by_saving_per_disruption);
         let found = if saved(&first.2) <= MANY * self.price_per_hour {
             first
         } else {
-            // A higher disruption cost only with a high saving.
+            // A higher disruption cost is accepted only for a high saving.
             let gain = |moves: &[Move]| {
-                let trouble: f64 = moves.iter().map(|one| one.trouble).sum();
-                saved(moves) - rules.least_saving_per_hour(trouble, Yield::GREAT)
+                let disruption_cost: f64 = moves.iter().map(|one| one.disruption_cost).sum();
+                saved(moves) - rules.least_saving_per_hour(disruption_cost, Yield::GREAT)
             };
             let others: Vec<_> = [for_room, both].par_iter().map(attempt).collect();
             others
@@ -136,15 +136,15 @@ fn run(
     } else {
         (draft.candidates.len() / AT_ONCE_SHARE).max(TOGETHER_MAX)
     };
-    // Nodes whose deletion waits for others: pods placed on them now would be moved twice.
-    let mut go_later: BTreeSet<usize> = BTreeSet::new();
+    // Nodes whose deletion depends on other deletions: pods that are moved to them now would be moved twice.
+    let mut deleted_later: BTreeSet<usize> = BTreeSet::new();
     let mut waiting: Vec<usize> = Vec::new();
     loop {
         rest.retain(|candidate| draft.is_open[*candidate]);
         let mut onto = draft.receivers();
-        onto.retain(|node| !go_later.contains(node));
+        onto.retain(|node| !deleted_later.contains(node));
         if batch == 1 {
-            // Most do not fit any more: continue with those that do.
+            // Most candidates cannot be deleted any more; continue with those that can.
             let fits: Vec<bool> =
                 rest.par_iter().map(|candidate| delete(draft, &[*candidate], &onto).is_some()).collect();
             rest = rest
@@ -155,9 +155,9 @@ fn run(
                 .collect();
         }
         if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
-            // The nodes that they depend on stay; some can be deleted without them.
+            // The deletions that these candidates depend on are not possible. Some candidates can be deleted without them.
             zones.retry_deferred(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
-            go_later.clear();
+            deleted_later.clear();
             rest = std::mem::take(&mut waiting);
             batch = BATCH_START;
             continue;
@@ -170,7 +170,7 @@ fn run(
             zones.defer(rest.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             return refused;
         }
-        // The longest prefix of the list that fits together, found by growing and halving.
+        // Search for the longest prefix of the list that can be deleted together, by doubling and halving the step.
         let mut fitting: Option<(Found, Vec<Move>)> = None;
         let mut length = 0;
         let mut step = batch.min(rest.len());
@@ -191,9 +191,9 @@ fn run(
                         length = end;
                         step *= 2;
                     } else if !rest[..length].iter().any(|one| apart.contains(one)) {
-                        // A deletion that depends on others waits for them.
+                        // This deletion depends on others and is tried again after them.
                         zones.defer(apart.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
-                        go_later.extend(apart.iter().map(|one| draft.node_of[*one]));
+                        deleted_later.extend(apart.iter().map(|one| draft.node_of[*one]));
                         waiting.extend(rest.iter().filter(|one| apart.contains(one)));
                         rest.retain(|one| !apart.contains(one));
                         most = rest.len().min(gone_max - gone);
@@ -210,7 +210,7 @@ fn run(
             parts.iter().for_each(|one| zones.record(draft, one));
             moves.extend(parts);
         }
-        // The next candidate does not fit together with them.
+        // The next candidate cannot be deleted together with the prefix, so it is skipped.
         let is_enough = gone + length >= gone_max;
         rest.drain(..(length + usize::from(!is_enough)).min(rest.len()));
         batch = (length / 2).max(1);
@@ -240,6 +240,6 @@ pub(crate) fn deletion(draft: &Draft<'_>, source: usize, moves: Vec<(BoundAt, De
         moves,
         price_before_per_hour: candidate.price_per_hour,
         price_after_per_hour: 0.0,
-        trouble: candidate.reschedule_cost,
+        disruption_cost: candidate.reschedule_cost,
     }
 }

@@ -1,7 +1,7 @@
-//! The fleet as it would be with the moves found so far carried out, and what further moves would look like there.
+//! The fleet as it would be after the moves that were found so far, and the simulation of further moves.
 //!
-//! A command may only count on nodes that exist or are its own, so pods never go to what another move launches; and a
-//! node that was given pods is not taken away by the same plan, so no pod moves twice.
+//! A command may rely only on existing nodes and on its own replacements, so no pod is moved to the replacement of another
+//! move. A node that receives pods is not removed by the same plan, so no pod is moved twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,18 @@ use karpenter_scheduling::simulate::{BoundAt, Outcome, SimulationRequest, Simula
 use crate::cluster::Cluster;
 use crate::command::{Candidate, Destination};
 
-/// A set of nodes that could go, and what would take their place. Nothing is said about whether it should be done.
+/// A set of candidates that could be removed, their replacements, and the target of each pod. Whether the move is worth
+/// its disruption is decided elsewhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Move {
-    /// Positions among the candidates, ascending.
+    /// The indexes of the candidates, ascending.
     pub(crate) sources: Vec<usize>,
     pub(crate) replacements: Vec<PlannedNode>,
     pub(crate) moves: Vec<(BoundAt, Destination)>,
     pub(crate) price_before_per_hour: f64,
     pub(crate) price_after_per_hour: f64,
-    /// Sum of the candidates' reschedule costs.
-    pub(crate) trouble: f64,
+    /// The sum of the candidates' disruption costs.
+    pub(crate) disruption_cost: f64,
 }
 
 impl Move {
@@ -31,7 +32,7 @@ impl Move {
         self.price_before_per_hour - self.price_after_per_hour
     }
 
-    /// Both as one. They share no nodes.
+    /// Merges two moves that share no nodes into one.
     pub(crate) fn with(&self, other: &Self) -> Self {
         let mut sources = [&self.sources[..], &other.sources].concat();
         sources.sort_unstable();
@@ -47,20 +48,20 @@ impl Move {
             moves,
             price_before_per_hour: self.price_before_per_hour + other.price_before_per_hour,
             price_after_per_hour: self.price_after_per_hour + other.price_after_per_hour,
-            trouble: self.trouble + other.trouble,
+            disruption_cost: self.disruption_cost + other.disruption_cost,
         }
     }
 
     pub(crate) fn saving_per_disruption(&self) -> f64 {
-        self.saving_per_hour() / self.trouble.max(1e-9)
+        self.saving_per_hour() / self.disruption_cost.max(1e-9)
     }
 }
 
-/// A move together with the simulator's answer that it was read from.
+/// A move, and the result of the simulation that it was read from.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) one: Move,
-    /// Nodes it was allowed to use.
+    /// The existing nodes that the pods were allowed to be moved to.
     pub(crate) onto: Vec<usize>,
     removed_nodes: Vec<usize>,
     outcome: Outcome,
@@ -71,22 +72,22 @@ pub(crate) struct Draft<'a> {
     /// The node of each candidate.
     pub(crate) node_of: Vec<usize>,
     pub(crate) simulator: Simulator<'a>,
-    /// Candidates that may still be sources: neither gone nor given pods by this draft.
+    /// Candidates that can still be removed: this draft neither removed them nor moved pods to them.
     pub(crate) is_open: Vec<bool>,
     candidate_at: BTreeMap<usize, usize>,
-    /// How many nodes exist; those behind are planned.
+    /// The number of existing nodes; nodes with higher indexes are planned.
     nodes: usize,
-    /// Groups of pods that wait; they have been given places, and only those without one are left in them.
+    /// The number of groups of pending pods. The draft has planned these pods; the groups contain only unschedulable ones.
     waiting: usize,
-    /// Answers since the last move that was committed: the same is asked for again when less will do.
+    /// Results of simulations since the last commit: the same simulation is requested again with a lower minimum saving.
     answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
 
-/// Sources, receivers, effort.
+/// The input of a simulation: removed candidates, nodes that may receive pods, effort.
 type Asked = (Vec<usize>, Vec<usize>, u64);
 
 impl<'a> Draft<'a> {
-    /// Waiting pods are put where they will go anyway.
+    /// Starts with the current fleet, in which the pending pods are planned first.
     pub(crate) fn new(cluster: &Cluster, simulator: &Simulator<'a>, candidates: &'a [Candidate]) -> Self {
         let mut simulator = simulator.fork();
         let waiting = cluster.problem.pods.len();
@@ -121,7 +122,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A draft of its own that starts from the present one.
+    /// An independent copy of the draft.
     pub(crate) fn fork(&self) -> Self {
         Self {
             candidates: self.candidates,
@@ -135,7 +136,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Nodes that may be given pods: those that exist and stay.
+    /// Nodes that pods may be moved to: existing nodes that this plan does not remove.
     pub(crate) fn receivers(&self) -> Vec<usize> {
         (0..self.nodes)
             .filter(|node| {
@@ -144,17 +145,17 @@ impl<'a> Draft<'a> {
             .collect()
     }
 
-    /// What would happen if these candidates went, with their pods on some of the nodes `onto` (ascending) or on new
-    /// ones. `None` if a pod would have no place.
+    /// Simulates the removal of these candidates. Their pods are moved to some of the nodes `onto` (ascending) or to new
+    /// nodes. `None` if a pod would be unschedulable.
     pub(crate) fn ask(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         if mode != Mode::Cost {
-            return self.ask_anew(sources, onto, mode, effort);
+            return self.simulate(sources, onto, mode, effort);
         }
         let asked: Asked = (sources.to_vec(), onto.to_vec(), effort);
         if let Some(known) = self.answered().get(&asked) {
             return known.clone();
         }
-        let found = self.ask_anew(sources, onto, mode, effort);
+        let found = self.simulate(sources, onto, mode, effort);
         self.answered().insert(asked, found.clone());
         found
     }
@@ -163,14 +164,14 @@ impl<'a> Draft<'a> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask_anew(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
+    fn simulate(&self, sources: &[usize], onto: &[usize], mode: Mode, effort: u64) -> Option<Found> {
         let mut removed_nodes: Vec<usize> = sources.iter().map(|source| self.node_of[*source]).collect();
         removed_nodes.sort_unstable();
         let reservation_credits = BTreeMap::new();
         let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
         let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
         if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
-            // Somewhere else there may be room.
+            // The pods do not fit into the topology domains that they leave; other domains may have capacity.
             outcome = self.simulator.simulate_onto(
                 &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
                 onto,
@@ -196,7 +197,7 @@ impl<'a> Draft<'a> {
             );
         };
         for placement in &outcome.plan.existing {
-            // What another move launches is not there yet.
+            // The replacement of another move does not exist yet.
             if placement.node >= self.nodes {
                 return None;
             }
@@ -215,12 +216,12 @@ impl<'a> Draft<'a> {
             moves,
             price_before_per_hour: sum(|candidate| candidate.price_per_hour),
             price_after_per_hour: replacements.iter().map(|node| node.price_per_hour).fold(0.0, |a, b| a + b),
-            trouble: sum(|candidate| candidate.reschedule_cost),
+            disruption_cost: sum(|candidate| candidate.reschedule_cost),
             replacements,
         })
     }
 
-    /// Takes a move for carried out.
+    /// Applies a move to the draft.
     pub(crate) fn commit(&mut self, found: &Found) {
         self.answered().clear();
         let reservation_credits = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! The resource relaxation of a set of pods: their price if cpu and memory were divisible.
 //!
-//! Pods with much cpu and pods with much memory are cheaper together than apart; this estimate shows it a thousand times
-//! faster than packing. It ignores labels, counts and whether pods fit next to each other, so it only decides which nodes
-//! are simulated together.
+//! Pods with much cpu and pods with much memory are cheaper together than apart; this estimate finds such pods a
+//! thousand times faster than packing. It ignores labels, counts and whether pods fit next to each other, so it only
+//! decides which nodes are simulated together.
 
 use karpenter_model::problem::{Mobility, Problem};
 use karpenter_model::resources::{CPU, MEMORY};
@@ -39,7 +39,8 @@ impl Amount {
     }
 }
 
-/// Unit prices of cpu and memory at which no instance type holds more than its price, for several ratios.
+/// Unit prices of cpu and memory at which the resources of no instance type cost more than the instance type, for
+/// several ratios of the two.
 pub(crate) struct Fluid {
     prices: Vec<Amount>,
     /// Capacities of instance types with their prices, without dominated types.
@@ -81,7 +82,7 @@ impl Fluid {
         let mut prices: Vec<Amount> = Vec::new();
         for step in 0..=DIRECTIONS {
             let share = f64::from(step) / f64::from(DIRECTIONS);
-            // One core per four GiB in the middle, about the ratio of their prices.
+            // In the middle of the range, one core costs as much as four GiB, which is about the ratio of real prices.
             let (cpu, memory) = (share / 1_000.0, (1.0 - share) / (4.0 * f64::from(1 << 30)));
             let scale =
                 types.iter().map(|(c, m, price)| price / (cpu * c + memory * m)).fold(f64::MAX, f64::min);
@@ -120,7 +121,7 @@ impl Fluid {
         self.prices.iter().map(|prices| prices.of(amount)).fold(0.0, f64::max)
     }
 
-    /// The same, and the unit prices at which it is reached.
+    /// The result of [`Self::price`], and the unit prices at which it is reached.
     pub(crate) fn price_and_prices(&self, amount: Amount) -> (f64, Amount) {
         let costs = self.prices.iter().map(|prices| (prices.of(amount), *prices));
         costs.fold((0.0, Amount::default()), |best, next| if next.0 > best.0 { next } else { best })
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_costs_at_least_what_it_costs_at_the_prices_before() {
+    fn price_of_larger_amount_is_at_least_its_price_at_earlier_unit_prices() {
         let prices = (0..=10).map(|step| f64::from(step) / 10.0);
         let fluid = Fluid {
             prices: prices.map(|cpu| Amount { cpu: cpu * cpu, memory: 1.0 - cpu }).collect(),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_nodes_cost_more_than_what_is_poured() {
+    fn price_with_whole_nodes_is_at_least_price_of_divisible_nodes() {
         let of = |cpu: f64| Amount { cpu, memory: 0.0 };
         let fluid = Fluid {
             prices: vec![Amount { cpu: 1.0, memory: 0.0 }],
@@ -159,7 +160,7 @@ mod tests {
         };
         assert_eq!(fluid.price(of(5.0)), 5.0);
         assert_eq!(fluid.price_of_nodes(of(5.0), 0), 5.0);
-        assert_eq!(fluid.price_of_nodes(of(5.0), 1), 5.0, "four, and the rest poured");
+        assert_eq!(fluid.price_of_nodes(of(5.0), 1), 5.0, "one node of four cores, and the rest divisible");
         assert_eq!(fluid.price_of_nodes(of(5.0), 2), 8.0);
         assert_eq!(fluid.price_of_nodes(of(4.0), 2), 4.0);
         assert_eq!(fluid.price_of_nodes(of(0.0), 2), 0.0);

@@ -14,7 +14,8 @@ use super::order::Zones;
 use super::windows::{Choice, Windows};
 use crate::verdict::Verdict;
 
-/// How candidates are grouped into sets, how many at once, and the minimum saving per disruption.
+/// Parameters of the search: how candidates are grouped into sets, how many sets are simulated at once, and the minimum
+/// saving per disruption.
 pub(crate) struct Manner {
     rounds: &'static [(Choice, usize)],
     pub(crate) least: Yield,
@@ -24,11 +25,12 @@ pub(crate) struct Manner {
     asked_most: usize,
     /// Sets of this number of nodes get the full effort, smaller ones their share.
     full_effort_nodes: usize,
-    /// The minimum share of the saving that remains if candidates stay that would be launched again.
+    /// Some replacements may equal candidates, which then stay. The reduced move must save at least this share of the whole
+    /// move.
     kept_least: f64,
 }
 
-/// Small sets first.
+/// The rounds of small sets: single nodes first, then sets of increasing size.
 const SMALL: &[(Choice, usize)] = &[
     (Choice::Complementary, 1),
     (Choice::Complementary, 2),
@@ -37,7 +39,8 @@ const SMALL: &[(Choice, usize)] = &[
     (Choice::Complementary, 16),
 ];
 
-/// High saving per disruption first, before other commands use the same nodes.
+/// The minimum saving per disruption starts high and is lowered in steps, so that the commands with the highest saving per
+/// disruption use nodes before other commands do.
 pub(crate) const HIGH_YIELD: [Manner; 9] = [
     small(Yield::GREAT),
     small(Yield::of(0.33)),
@@ -50,11 +53,11 @@ pub(crate) const HIGH_YIELD: [Manner; 9] = [
     small(Yield::GOOD),
 ];
 
-/// The same if budgets allow few nodes at once: finer steps would only split the nodes into more commands.
+/// Like [`HIGH_YIELD`], for budgets that allow few nodes at once: finer steps would only split the nodes into more commands.
 pub(crate) const HIGH_YIELD_SMALL_BUDGET: [Manner; 3] =
     [small(Yield::GREAT), small(Yield::of(0.2)), small(Yield::GOOD)];
 
-/// The same for a lower saving per disruption.
+/// Small sets with a lower minimum saving per disruption.
 pub(crate) const MEDIUM_YIELD: Manner = small(Yield::MEDIUM_YIELD);
 
 const fn small(least: Yield) -> Manner {
@@ -84,7 +87,7 @@ pub(crate) const REPACK: Manner = Manner {
     kept_least: 0.0,
 };
 
-/// The same if pods exclude each other on nodes: small sets would mostly be launched again, so the sets are larger.
+/// Like [`REPACK`], for pods that exclude each other on nodes: small sets would mostly be launched again, so the sets are larger.
 pub(crate) const REPACK_APART: Manner = Manner {
     rounds: &[(Choice::Wasteful, 256), (Choice::Complementary, 64), (Choice::Complementary, 32)],
     asked_most: 2 * 256,
@@ -92,9 +95,10 @@ pub(crate) const REPACK_APART: Manner = Manner {
     ..REPACK
 };
 
-/// The share of the saving that suffices, whatever the disruption cost, if candidates stay that would be launched again.
+/// Some replacements may equal candidates, which then stay. The reduced move is used, whatever its disruption cost, if it
+/// saves at least this share of the whole move.
 const KEPT_SAVING: f64 = 0.75;
-/// For NodePools whose nodes may be replaced by at most one node.
+/// The maximum size of a set in NodePools whose nodes may be replaced by at most one node.
 const MANY_TO_ONE: usize = 3;
 
 /// The input that does not change during the search.
@@ -140,7 +144,7 @@ pub(crate) fn run(
                 _ => most,
             }
         };
-        let least = |trouble: f64| rules.least_saving_per_hour(trouble, manner.least);
+        let least = |disruption_cost: f64| rules.least_saving_per_hour(disruption_cost, manner.least);
         let mut sets = windows.choose((choice, size), &draft.is_open, size_in, least);
         // If a NodePool has no more nodes than the largest set, further sets are equal.
         sets.retain(|set| known_sets.insert(set.clone()));
@@ -173,7 +177,8 @@ pub(crate) fn run(
                         continue;
                     }
                 };
-                // Simulations of one round do not see each other: if they may conflict, the set is simulated again.
+                // The simulations of one round do not see each other's results: a set that may conflict with an earlier
+                // one is simulated again.
                 let found = if zones.is_still_valid(draft, &found.one) {
                     Ok(found)
                 } else {
@@ -194,7 +199,7 @@ pub(crate) fn run(
     refused
 }
 
-/// Distributes the free capacity of nodes that stay over the sets.
+/// Distributes the existing nodes that are not removed, whose free capacity can be used, over the sets.
 fn with_room(draft: &Draft<'_>, sets: Vec<Vec<usize>>, round: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     let sources: BTreeSet<usize> = sets.iter().flatten().map(|source| draft.node_of[*source]).collect();
     let mut asked: Vec<(Vec<usize>, Vec<usize>)> = sets.into_iter().map(|set| (set, Vec::new())).collect();

@@ -37,12 +37,12 @@ pub(crate) struct Tally {
     /// By pair of domains, the smallest decrease of the difference (0 or negative) among moves that place pods with the
     /// constraint in the first domain; `None` if there is no such move.
     given: Vec<Vec<Option<i64>>>,
-    /// The effect of a noted move is unknown, so the spread may be violated.
+    /// Whether the effect of an added move is unknown, so that the spread may be violated.
     is_unknown: bool,
 }
 
 impl Tally {
-    /// `None` if there are too many domains.
+    /// A tally without moves; `None` if there are too many domains.
     pub(crate) fn new(max_skew: u32, mut domains: Vec<Arc<str>>) -> Option<Self> {
         domains.sort_unstable();
         domains.dedup();
@@ -73,14 +73,14 @@ impl Tally {
         Shift { by_domain: Some(vec![0; count]), asks_in: vec![false; count] }
     }
 
-    /// A move removes a pod from the domain.
+    /// Records that a move removes a pod from the domain.
     pub(crate) fn take(&self, shift: &mut Shift, domain: Option<&Arc<str>>) {
         if let (Some(at), Some(by_domain)) = (self.at(domain), &mut shift.by_domain) {
             by_domain[at] -= 1;
         }
     }
 
-    /// A move places a pod in the domain.
+    /// Records that a move places a pod in the domain.
     pub(crate) fn put(&self, shift: &mut Shift, domain: Option<&Arc<str>>, is_asking: bool) {
         match (self.at(domain), &mut shift.by_domain) {
             (Some(at), Some(by_domain)) => {
@@ -109,7 +109,7 @@ impl Tally {
         }
     }
 
-    /// Whether the spread holds for every placed pod, for any subset of the noted moves.
+    /// Whether the spread holds for every placed pod, for any subset of the added moves.
     pub(crate) fn holds(&self) -> bool {
         let holds = |one: usize, other: usize| {
             let is_ahead = |given: i64| {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn moves_hold_together_if_they_hold_with_any_of_the_others() {
-        // Both moves reduce the skew, which is large enough for both.
+        // Both moves reduce the skew, and the skew is large enough for both.
         assert!(hold_together([4, 2, 2], &[&[("a", "b")], &[("a", "c")]]));
         assert!(!hold_together([4, 4, 2], &[&[("a", "c")], &[("b", "c")], &[("b", "c")]]));
         // A move within a domain does not affect other moves.
@@ -162,7 +162,7 @@ mod tests {
         // The second move may place a pod in `a` only after the first removed one.
         assert!(hold_together([3, 2, 2], &[&[("a", "b")]]));
         assert!(!hold_together([3, 2, 2], &[&[("a", "b")], &[("c", "a")]]));
-        // The pod is placed in a domain that exceeds the skew already.
+        // The pod is placed in a domain that already exceeds `maxSkew`.
         assert!(!hold_together([4, 2, 2], &[&[("a", "a")]]));
     }
 
@@ -176,7 +176,7 @@ mod tests {
         }
         tally.note(&heap);
         assert!(tally.holds());
-        // A pod with the constraint must hold with and without that move.
+        // A move that places a pod with the constraint must be valid whether or not the other move is executed.
         let mut asking = tally.clone();
         asking.note(&shift(&asking, &[("c", "c")]));
         assert!(!asking.holds());
@@ -193,14 +193,14 @@ mod tests {
         assert!(!tally.holds());
     }
 
-    /// Reference: tries every subset of moves, and places the pods of a subset in the best order.
+    /// The reference implementation: tries every subset of moves, and places the pods of a subset in the best order.
     fn holds_by_trial(counts: [i64; 3], moves: &[Vec<(usize, usize)>]) -> bool {
         (0..1_usize << moves.len()).all(|made| {
             let pods = moves.iter().enumerate().filter(|(number, _)| made >> number & 1 == 1);
             let mut left: Vec<(usize, usize)> = pods.flat_map(|(_, pods)| pods.iter().copied()).collect();
             let mut counts = counts;
             left.iter().for_each(|(from, _)| counts[*from] -= 1);
-            // Greedy placement is optimal: it never lowers the minimum over the domains.
+            // Placing pods greedily is optimal, because it never lowers the minimum over the domains.
             while let Some(at) = left
                 .iter()
                 .position(|(_, to)| counts[*to] + 1 - counts.iter().min().copied().unwrap_or(0) <= 1)

@@ -15,19 +15,19 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 /// How sets are formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Choice {
-    /// Nodes that complement each other.
+    /// Nodes whose pods need cpu and memory in different ratios, so that they are cheaper together.
     Complementary,
-    /// Those with the most unused price, in order.
+    /// Nodes whose price exceeds the dual price of their pods the most.
     Wasteful,
 }
 
-/// Sets in which at most this share of the price could be saved are skipped: no packing is without unused capacity.
+/// Sets in which at most this share of the price could be saved are skipped: every packing leaves some capacity unused.
 const PROMISED_SHARE_MIN: f64 = 0.01;
 
 /// The number of whole nodes in the relaxation of a single candidate.
 const WHOLE_NODES: usize = 2;
 
-/// Sets, and the candidates that were open when they were formed.
+/// A list of sets, and which candidates could still be removed when the sets were formed.
 struct Known {
     is_open: Vec<bool>,
     sets: Vec<(Arc<str>, Vec<usize>)>,
@@ -45,7 +45,7 @@ pub(crate) struct Windows<'a> {
     pools: BTreeMap<Arc<str>, (Fluid, Vec<usize>)>,
     /// Whether pods have zonal spreads: then simulations take long, and fewer sets are simulated.
     is_spread: bool,
-    /// By kind and maximum size: the same sets are requested for several minimum savings.
+    /// Sets by kind and maximum size. They are kept, because the same sets are requested for several minimum savings.
     known: Mutex<BTreeMap<(Choice, usize), Known>>,
 }
 
@@ -80,8 +80,9 @@ impl<'a> Windows<'a> {
         Self { cluster, candidates, waste, amounts, alone, pools, is_spread, known }
     }
 
-    /// Sets of open candidates of one NodePool each, with at most `most` candidates or the number that `size` returns for the
-    /// NodePool; highest possible saving first. `least` returns the minimum saving for a disruption cost.
+    /// Sets of candidates that can still be removed, each of one NodePool, with at most `most` candidates or the number
+    /// that `size` returns for the NodePool; highest possible saving first. `least` returns the minimum saving for a
+    /// disruption cost.
     pub(crate) fn choose(
         &self,
         (choice, most): (Choice, usize),
@@ -150,7 +151,7 @@ impl<'a> Windows<'a> {
         sets
     }
 
-    /// The open candidate that adds the most possible saving per disruption to a set with these requests.
+    /// The candidate that adds the most possible saving per disruption to a set whose pods have these total requests.
     fn most_gain(&self, open: &[usize], fluid: &Fluid, amount: Option<Amount>) -> Option<(usize, f64)> {
         let Some(amount) = amount else {
             let alone = open.iter().enumerate().map(|(at, candidate)| (at, self.alone[*candidate]));
@@ -160,15 +161,15 @@ impl<'a> Windows<'a> {
         let mut best: Option<(usize, f64)> = None;
         for (at, candidate) in open.iter().enumerate() {
             let data = &self.candidates[*candidate];
-            let trouble = data.reschedule_cost.max(1e-9);
-            // At the unit prices of the set a candidate costs at most what it costs at its own, so few need an exact
+            let disruption_cost = data.reschedule_cost.max(1e-9);
+            // The dual prices of the set give an upper bound of a candidate's saving, so few candidates need an exact
             // evaluation.
-            let at_most = (data.price_per_hour - prices_now.of(self.amounts[*candidate])) / trouble;
+            let at_most = (data.price_per_hour - prices_now.of(self.amounts[*candidate])) / disruption_cost;
             if best.is_some_and(|(_, gain)| at_most + 1e-12 <= gain) {
                 continue;
             }
             let cost = fluid.price(amount.plus(self.amounts[*candidate]));
-            let gain = (data.price_per_hour - (cost - cost_now)) / trouble;
+            let gain = (data.price_per_hour - (cost - cost_now)) / disruption_cost;
             if best.is_none_or(|(_, known)| gain > known) {
                 best = Some((at, gain));
             }
@@ -179,9 +180,9 @@ impl<'a> Windows<'a> {
     fn wasteful(&self, mut open: Vec<usize>, size: usize) -> Vec<Vec<usize>> {
         let mut sets = Vec::new();
         open.retain(|candidate| self.waste[*candidate] > 0.0);
-        let per_trouble =
+        let per_disruption_cost =
             |candidate: usize| self.waste[candidate] / self.candidates[candidate].reschedule_cost.max(1e-9);
-        open.sort_by(|a, b| per_trouble(*b).total_cmp(&per_trouble(*a)).then(a.cmp(b)));
+        open.sort_by(|a, b| per_disruption_cost(*b).total_cmp(&per_disruption_cost(*a)).then(a.cmp(b)));
         let evicted_anyway = PodBudgetUse::new(self.cluster);
         while !open.is_empty() {
             let mut evicted = evicted_anyway.clone();
@@ -205,16 +206,17 @@ impl<'a> Windows<'a> {
     fn is_promising(&self, set: &[usize], fluid: &Fluid, least: impl Fn(f64) -> f64) -> bool {
         let price: f64 = set.iter().map(|candidate| self.candidates[*candidate].price_per_hour).sum();
         let waste: f64 = set.iter().map(|candidate| self.waste[*candidate]).sum();
-        let trouble: f64 = set.iter().map(|candidate| self.candidates[*candidate].reschedule_cost).sum();
+        let disruption_cost: f64 =
+            set.iter().map(|candidate| self.candidates[*candidate].reschedule_cost).sum();
         let amount = set.iter().fold(Amount::default(), |sum, candidate| sum.plus(self.amounts[*candidate]));
         let least_price = match set {
             [_] if self.is_spread => fluid.price_of_nodes(amount, WHOLE_NODES),
             _ => fluid.price(amount),
         };
-        waste.min(price - least_price) > (PROMISED_SHARE_MIN * price).max(least(trouble))
+        waste.min(price - least_price) > (PROMISED_SHARE_MIN * price).max(least(disruption_cost))
     }
 
-    /// Whether PodDisruptionBudgets allow its evictions together with those of the set.
+    /// Whether PodDisruptionBudgets allow the evictions of the candidate together with those of the set.
     fn may_join(&self, candidate: usize, evicted: &mut PodBudgetUse) -> bool {
         self.cluster.pod_budgets.is_empty()
             || evicted.admit(self.cluster, [&self.candidates[candidate]], JointEvictions::AllNow).is_ok()

@@ -23,7 +23,7 @@ impl Worths {
             .zip(&worth.dual_price_per_spec)
             .map(|((_, count), price)| price * f64::from(*count))
             .sum();
-        // The dual prices add up to less than the bound if another relaxation proved the bound.
+        // If another relaxation proved the bound, the dual prices add up to less than the bound and are scaled up.
         let scale = if total > 0.0 { worth.lower_bound_per_hour / total } else { 1.0 };
         let by_spec = specs
             .into_iter()

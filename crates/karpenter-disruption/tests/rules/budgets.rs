@@ -1,4 +1,4 @@
-//! Which nodes a budget counts, and which use it up.
+//! Tests which nodes a budget counts, and which use it up.
 
 use karpenter_disruption::budgets::{left, remaining};
 use karpenter_disruption::candidate::Blocked;
@@ -12,7 +12,8 @@ use crate::builders::*;
 #[test]
 fn budget_counts_initialized_nodes_and_subtracts_disrupted_ones() {
     type Change = fn(&mut StateNode);
-    // (nodes, disrupting for most reasons, disrupting for reason Unhealthy), with two healthy nodes in addition.
+    // Each case: the expected (nodes, disrupting for most reasons, disrupting for reason Unhealthy). There are two
+    // healthy nodes in addition.
     let cases: [(&str, Change, (u32, u32, u32)); 8] = [
         ("sound", |_| {}, (3, 0, 0)),
         ("not ready", |one| one.is_ready = false, (3, 1, 0)),
@@ -86,7 +87,7 @@ fn held_off_node_does_not_block_other_nodes_or_reasons() {
         assert_eq!(claims(&evaluation.commands), [["b"]], "the budget of one is free, and so is the method");
         assert_eq!(*verdict(&evaluation, "a"), Verdict::Blocked(Blocked::Resting));
     }
-    // The hold-off is for drift: an empty node is deleted.
+    // The hold-off applies to drift only, so the node is deleted once it is empty.
     let mut emptied = cluster.clone();
     emptied.state_nodes[0].pods.clear();
     emptied.problem.nodes[0].pods.clear();
@@ -102,7 +103,7 @@ fn held_off_node_does_not_block_other_nodes_or_reasons() {
     for settings in [compat(), cost()] {
         assert_eq!(evaluate(&emptied, &settings).commands[0].method, Method::Drift, "{:?}", settings.mode);
     }
-    // An unhealthy node is repaired, unless it was the repair that failed.
+    // An unhealthy node is repaired, unless its repair was the command that failed.
     cluster.state_nodes[0].repair = sick(1.0);
     allow(&mut cluster, "general", Reason::Unhealthy, 1);
     let repaired = |cluster: &Cluster| evaluate(cluster, &cost()).commands[0].method == Method::Repair;
@@ -138,7 +139,7 @@ fn command_beyond_budget_awaits_budget() {
     );
     cluster.proposed_commands[0].awaits_budget = true;
     assert_eq!(left(&cluster, Reason::Underutilized)["general"], 1);
-    // While another node is being deleted there is no budget; afterwards there is.
+    // While another node is being deleted, the budget is used up; afterwards it is free.
     let going = evaluation.commands[0].candidates[0].state_node;
     let mut meanwhile = cluster.clone();
     meanwhile.proposed_commands.clear();

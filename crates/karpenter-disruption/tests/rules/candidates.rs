@@ -1,4 +1,4 @@
-//! Which nodes may be disrupted, by class, and the messages for those that may not.
+//! Tests which nodes may be disrupted, by disruption class, and the messages for those that may not.
 
 use karpenter_disruption::candidate::{DisruptionClass, candidate};
 use karpenter_disruption::cluster::{Cluster, Reason, StateNode};
@@ -19,7 +19,7 @@ fn one_node() -> Cluster {
     cluster
 }
 
-/// Expected messages by class: graceful, eventual, repair. `""`: may be disrupted.
+/// The expected messages by class: graceful, eventual, repair. An empty message means that the node may be disrupted.
 fn check(case: &str, cluster: &Cluster, expected: [&str; 3]) {
     for ((class, reason), expected) in CLASSES.into_iter().zip(expected) {
         let said = candidate(cluster, 0, class, reason);
@@ -192,7 +192,7 @@ fn protected_pods_block_disruption_by_class() {
         let mut cluster = one_node();
         change(&mut cluster);
         check(case, &cluster, [expected, expected, ""]);
-        // With a termination grace period, the drain evicts the pod in the end.
+        // With a termination grace period, the drain evicts the pod eventually, so the pod does not block it.
         cluster.state_nodes[0].termination_grace_period_secs = Some(60);
         check(case, &cluster, [expected, "", ""]);
     }

@@ -1,4 +1,4 @@
-//! Consolidation as upstream does it: one or several nodes are deleted or replaced by one.
+//! Tests of consolidation in compat mode: one or several nodes are deleted or replaced by one.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn replacement_has_to_be_cheaper() {
     let evaluation = evaluate(&cluster, &compat());
     let command = &evaluation.commands[0];
     assert_eq!((command.method, command.decision), (Method::SingleNodeConsolidation, Decision::Replace));
-    // The type large would fit, but is not cheaper.
+    // The instance type large would fit too, but it is not cheaper than the candidates.
     assert_eq!(types_of(&cluster, command, 0), ["small", "medium"]);
     assert!((command.saving_per_hour() - 0.3).abs() < 1e-9);
     assert_eq!(command.moves[0].1, Destination::New(0));
@@ -74,7 +74,8 @@ fn several_nodes_are_replaced_by_one() {
 #[test]
 fn replacement_of_same_type_as_candidate_is_rejected() {
     let mut cluster = cluster();
-    // Both pods together need a medium; without one of the candidates the other would hold both.
+    // Both pods together need a node of type medium. If only one of the candidates is disrupted, its pod fits on the
+    // other.
     add(&mut cluster, "a", "medium", &[pod("app", 1800)]);
     add(&mut cluster, "b", "medium", &[pod("app", 1800)]);
     let evaluation = evaluate(&cluster, &compat());
@@ -92,15 +93,16 @@ fn binary_search_misses_prefixes_as_upstream_does() {
     for name in ["a", "b", "c"] {
         add(&mut cluster, name, "small", &[pod("app", 1800)]);
     }
-    // Last in the list, because of its many pods, and without free capacity.
+    // This node is last in the list, because of its many pods, and it has no free capacity.
     let many: Vec<_> = (0..16).map(|_| pod("app", 50)).collect();
     let last = add(&mut cluster, "d", "huge", &many);
     cluster.problem.nodes[last].allocatable.set("cpu", 800);
-    // Two or three of the small nodes cannot be replaced by a cheaper one; all four could, but three are tried first.
+    // A cheaper node cannot replace two or three of the small nodes; it could replace all four, but the binary search
+    // tries three first.
     let evaluation = evaluate(&cluster, &compat());
     let command = &evaluation.commands[0];
     assert_eq!((command.method, claims_of(command)), (Method::SingleNodeConsolidation, vec!["d"]));
-    // Without two of the small nodes the first attempt is all that remain.
+    // If two of the small nodes are protected, the first attempt includes all that remain.
     cluster.state_nodes[0].is_do_not_disrupt = true;
     cluster.state_nodes[1].is_do_not_disrupt = true;
     let evaluation = evaluate(&cluster, &compat());
@@ -108,7 +110,7 @@ fn binary_search_misses_prefixes_as_upstream_does() {
     assert_eq!((command.method, claims_of(command)), (Method::MultiNodeConsolidation, vec!["c", "d"]));
 }
 
-/// Twenty instance types of equal size, cheapest first, in place of the three.
+/// Replaces the three instance types by twenty of equal size, cheapest first.
 fn many_types(cluster: &mut Cluster) {
     let types: Vec<InstanceType> = (0..20)
         .map(|number| instance_type(&format!("t{number:02}"), 2, 0.1 + 0.01 * f64::from(number)))
@@ -158,7 +160,7 @@ fn multi_node_spot_to_spot_needs_no_fifteen_types() {
     for name in ["a", "b"] {
         add_to(&mut cluster, name, "spot", "large", labels::CAPACITY_TYPE_SPOT, &[pod("app", 3500)]);
     }
-    // Both pods together fit on a large only.
+    // Both pods together fit only on a node of type large.
     for node in &mut cluster.problem.nodes {
         node.allocatable.set("cpu", 3600);
     }
@@ -189,7 +191,7 @@ fn on_demand_node_is_replaced_by_spot_if_allowed() {
     let command = &evaluation.commands[0];
     let capacity_type = requirement_of(command, labels::CAPACITY_TYPE).and_then(|one| one.single_value());
     assert_eq!(capacity_type.map(|one| &**one), Some(labels::CAPACITY_TYPE_SPOT));
-    // Medium as spot costs 0.08, large 0.16.
+    // As spot, medium costs 0.08 and large 0.16.
     assert_eq!(types_of(&cluster, command, 0), ["small", "medium"]);
     assert!((command.price_after_per_hour - 0.04).abs() < 1e-9);
 }
@@ -198,7 +200,7 @@ fn on_demand_node_is_replaced_by_spot_if_allowed() {
 fn options_are_compared_by_worst_zone_price() {
     let mut cluster = cluster();
     let mut types = (*cluster.problem.catalogs[0]).clone();
-    // Small is expensive in the other zone, and the zone of the launch is not known.
+    // The instance type small is expensive in the other zone, and the zone of the launch is not known.
     types[0].offerings[2].price_per_hour = 0.5;
     cluster.problem.catalogs[0] = Arc::new(types);
     add(&mut cluster, "a", "large", &[pod("app", 1500)]);
@@ -250,7 +252,7 @@ fn ineligible_nodes_have_upstreams_messages() {
             |cluster| cluster.state_nodes[0].instance_type = Some("huge".into()),
             "Instance Type \"huge\" not found",
         ),
-        // A NodePool that is not ready has no catalog in the problem, but its catalog is known.
+        // A NodePool that is not ready is not in the problem, but its catalog is known.
         (
             |cluster| {
                 pool(cluster, "general").launches_as = None;
@@ -316,7 +318,7 @@ fn no_pods_are_moved_to_candidates_of_proposed_commands() {
     add(&mut cluster, "empty", "small", &[]);
     wait(&mut cluster, Method::Emptiness, &["empty"]);
     assert!(evaluate(&cluster, &cost()).commands.is_empty());
-    // Mode Compat evaluates nothing while a command is proposed.
+    // In compat mode, no node is evaluated while a command is proposed.
     assert!(explain_node(&cluster, &compat(), 0).is_err());
     cluster.proposed_commands.clear();
     assert!(explain_node(&cluster, &compat(), 0).is_ok());
@@ -327,14 +329,14 @@ fn single_node_consolidation_interleaves_pools() {
     let mut cluster = cluster();
     add_pool(&mut cluster, "other", &[labels::CAPACITY_TYPE_ON_DEMAND]);
     let many = |count: usize, cpu_millis| -> Vec<_> { (0..count).map(|_| pod("app", cpu_millis)).collect() };
-    // By saving per disruption: `a`, which cannot be replaced by a cheaper node, then `b`, then `c`.
+    // In the order of the saving per disruption: `a`, which cannot be replaced by a cheaper node, then `b`, then `c`.
     add(&mut cluster, "a", "small", &many(1, 1800));
     add(&mut cluster, "b", "large", &many(8, 200));
     add_to(&mut cluster, "c", "other", "large", labels::CAPACITY_TYPE_ON_DEMAND, &many(12, 150));
     for (node, used) in cluster.problem.nodes.iter_mut().zip([1800, 1600, 1800]) {
         node.allocatable.set("cpu", used);
     }
-    // Multi-node consolidation is possible.
+    // With this limit, multi-node consolidation is possible.
     pool(&mut cluster, "general").pool_policy.max_moves_per_hour = Some(8);
     let evaluation = evaluate(&cluster, &compat());
     assert_eq!(claims(&evaluation.commands), [["c"]], "the first of its pool before the second of the other");
@@ -345,12 +347,12 @@ fn single_node_consolidation_interleaves_pools() {
 fn balanced_pool_rejects_low_score() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
-    // High disruption cost, low saving: ten pods for a quarter of the NodePool's price.
+    // The command has a high disruption cost and a low saving: it moves ten pods for a quarter of the NodePool's price.
     let many: Vec<_> = (0..10).map(|_| pod("app", 100)).collect();
     add(&mut cluster, "a", "small", &many);
     add(&mut cluster, "b", "medium", &[pod("app", 2000)]);
     allow(&mut cluster, "general", Reason::Underutilized, 1);
-    // a: (0.1/0.3) / (11/13) = 0.39; b alone cannot be consolidated.
+    // The score of a is (0.1/0.3) / (11/13) = 0.39; b cannot be consolidated alone.
     let evaluation = evaluate(&cluster, &compat());
     assert!(evaluation.commands.is_empty(), "{:?}", claims(&evaluation.commands));
     let Verdict::Unbalanced { score, threshold } = verdict(&evaluation, "a") else {

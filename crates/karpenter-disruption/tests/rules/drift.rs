@@ -1,4 +1,4 @@
-//! Drift in ordinary and static NodePools.
+//! Tests of drift in ordinary and static NodePools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use karpenter_model::labels;
 
 use crate::builders::*;
 
-/// Full nodes that drifted one after the other, the first of them last by name.
+/// Creates full nodes that drifted one after the other; the first to drift is the last by name.
 fn drifted(names: &[&str]) -> Cluster {
     let mut cluster = cluster();
     for (number, name) in names.iter().enumerate() {
@@ -64,7 +64,7 @@ fn drifted_node_is_replaced_by_several_only_for_enough_saving() {
 #[test]
 fn drift_commands_do_not_share_capacity() {
     let mut cluster = drifted(&["a", "b"]);
-    // Free capacity for two of the four pods.
+    // There is free capacity for two of the four pods.
     add(&mut cluster, "other", "large", &[pod("app", 3900)]);
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a"], ["b"]]);
@@ -86,7 +86,7 @@ fn empty_drifted_nodes_come_first() {
 #[test]
 fn drifted_node_may_be_replaced_by_several() {
     let mut cluster = cluster();
-    // No instance type holds both pods.
+    // No instance type fits both pods.
     let state_node = add(&mut cluster, "a", "large", &[pod("app", 3800), pod("app", 3800)]);
     cluster.state_nodes[state_node].drifted_since_secs = Some(1);
     cluster.problem.pools[0].requirements.add(wants(labels::INSTANCE_TYPE, &["small", "medium"]));
@@ -158,12 +158,12 @@ fn drift_moves_pods_to_node_within_consolidate_after() {
         assert_eq!(evaluation.commands[0].decision, Decision::Delete, "{:?}", settings.mode);
         assert!(evaluation.commands[0].moves.iter().all(|(_, to)| *to == Destination::Existing(1)));
     }
-    // Unless the node is a candidate itself.
+    // Pods are not moved to a node that is itself a candidate.
     wait(&mut cluster, Method::Emptiness, &["b"]);
     assert_eq!(evaluate(&cluster, &cost()).commands[0].decision, Decision::Replace);
 }
 
-/// A node in a full reservation, in a NodePool that allows nothing else.
+/// A node in a full capacity reservation; its NodePool allows no other offerings.
 fn reserved_node() -> Cluster {
     let mut cluster = cluster();
     let mut only = instance_type("small", 2, 0.1);
@@ -194,7 +194,7 @@ fn terminate_first_frees_full_reservation_with_gate() {
         assert!(command.replacements.is_empty() && command.moves.is_empty());
         assert_eq!(terminate_first_reason(&cluster, command), "no-reserved-capacity");
     }
-    // A slot of another reservation is of no use.
+    // A slot of another capacity reservation cannot be used.
     let mut cluster = cluster;
     cluster.state_nodes[0].reservation_id = Some("cr-2".into());
     assert!(evaluate(&cluster, &terminate_first()).commands.is_empty());
@@ -203,7 +203,7 @@ fn terminate_first_frees_full_reservation_with_gate() {
 #[test]
 fn terminate_first_needs_freed_slot_to_suffice() {
     let mut cluster = reserved_node();
-    // Two pods that need one node each.
+    // Two pods that each need a node of their own.
     let state_node = 0;
     cluster.problem.nodes[0].allocatable.set("cpu", 4000);
     bind(&mut cluster, state_node, pod("app", 1500));
@@ -248,7 +248,8 @@ fn static_drift_respects_limit_and_budget() {
     let too_many = evaluate(&of_static_pool(2, None, &names), &compat());
     assert_eq!(claims(&too_many.commands), none);
     assert_eq!(*verdict(&too_many, "a"), Verdict::StaticScalingDown);
-    // In mode Compat, as upstream, a marked node with a replacement counts as scaling down until it is being deleted.
+    // In compat mode, as in upstream, a marked node with a replacement counts as scaling down until it is being
+    // deleted.
     let mut under_way = of_static_pool(2, None, &names);
     under_way.state_nodes[2].drifted_since_secs = None;
     under_way.state_nodes[0].is_marked_for_deletion = true;
@@ -275,7 +276,7 @@ fn static_pool_at_limit_terminates_first_with_gate() {
     let command = &evaluation.commands[0];
     assert_eq!((command.decision, command.static_pool.as_deref()), (Decision::TerminateFirst, None));
     assert_eq!(terminate_first_reason(&cluster, command), "static-at-limit");
-    // The NodePool could not launch the missing node.
+    // The NodePool is not ready and could not launch the missing node.
     pool(&mut cluster, "fixed").is_ready = false;
     assert!(evaluate(&cluster, &terminate_first()).commands.is_empty());
 }

@@ -1,4 +1,4 @@
-//! The rules of the v1alpha5 API, for NodePools that are derived from a Provisioner.
+//! Tests of the rules of the v1alpha5 API, for NodePools that are derived from a Provisioner.
 
 use karpenter_disruption::cluster::{Cluster, ConsolidationPolicy, LegacyRules, Reason};
 use karpenter_disruption::command::{Decision, Method};
@@ -41,7 +41,7 @@ fn oldest_expired_node_is_replaced_alone() {
         assert_eq!((command.replacements.len(), command.moves.len()), (1, 1));
         assert_eq!(*verdict(&evaluation, "due"), Verdict::NotNow);
         assert_eq!(*verdict(&evaluation, "young"), Verdict::NeverConsolidated { pool: "general".into() });
-        // The next one waits until it is deleted.
+        // The next expired node waits until the first one is deleted.
         let oldest = cluster.state_nodes.iter_mut().find(|one| &*one.claim == "oldest").expect("added");
         oldest.is_marked_for_deletion = true;
         let at = oldest.at.take().expect("a node");
@@ -66,7 +66,7 @@ fn expired_node_respects_pdbs_and_do_not_evict_but_not_capacity() {
     assert!(evaluation.commands.is_empty());
     let text = verdict(&evaluation, "a").to_string();
     assert_eq!(text, "Pod has \"karpenter.sh/do-not-evict\" annotation (Pod=default/a-0)");
-    // Nothing can be launched, and the node is deleted in any case.
+    // Nothing can be launched, but the expired node is deleted in any case.
     cluster.problem.pools.clear();
     pool(&mut cluster, "general").launches_as = None;
     let evaluation = evaluate(&cluster, &compat());

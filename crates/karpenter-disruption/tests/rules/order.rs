@@ -1,4 +1,4 @@
-//! The order of methods, proposed commands, and verdicts for every node.
+//! Tests of the order of methods, of proposed commands, and of the verdicts for every node.
 
 use karpenter_disruption::cluster::{Cluster, Reason};
 use karpenter_disruption::command::Method;
@@ -33,7 +33,7 @@ fn methods_are_asked_in_order() {
             let evaluation = evaluate(&cluster, &settings);
             seen.push(evaluation.commands[0].method);
             assert_eq!(claims_of(&evaluation.commands[0]), [name], "{mode:?}");
-            // It is being deleted: not in the problem, without pending pods.
+            // The node is being deleted: it is not in the problem and has no pending pods.
             let state_node = cluster.state_nodes.iter_mut().find(|one| &*one.claim == name).expect("added");
             (state_node.is_marked_for_deletion, state_node.repair) = (true, None);
             let at = state_node.at.take().expect("it has a node");
@@ -64,7 +64,7 @@ fn method_with_proposed_command_is_skipped() {
 #[test]
 fn compat_mode_evaluates_nothing_while_command_is_proposed() {
     let names = ["sick", "empty", "drifted", "underused"];
-    // Whatever method has a proposed command.
+    // The result is the same for every method with a proposed command.
     for proposing in [Method::Emptiness, Method::MultiNodeConsolidation, Method::SingleNodeConsolidation] {
         let mut cluster = all_kinds();
         wait(&mut cluster, proposing, &["other"]);
@@ -73,7 +73,7 @@ fn compat_mode_evaluates_nothing_while_command_is_proposed() {
         for name in names {
             assert_eq!(*verdict(&evaluation, name), Verdict::NotNow, "{proposing:?}");
         }
-        // In mode Cost, a proposed command blocks only its own method.
+        // In cost mode, a proposed command blocks only its own method.
         assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["sick"]], "{proposing:?}");
         cluster.proposed_commands.clear();
         assert_eq!(claims(&evaluate(&cluster, &compat()).commands), [["sick"]]);
@@ -154,7 +154,7 @@ fn rebalance_waits_for_end_of_pod_churn() {
     let evaluation = evaluate(&cluster, &cost());
     assert!(evaluation.has_no_commands());
     assert_eq!(*verdict(&evaluation, "a"), Verdict::Settling { until_secs: Some(NOW_SECS + 3) });
-    // Mode Compat and Emptiness ignore pod churn.
+    // Compat mode and Emptiness ignore pod churn.
     assert!(!evaluate(&cluster, &compat()).commands.is_empty());
     add(&mut cluster, "c", "small", &[]);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["c"]]);

@@ -1,4 +1,4 @@
-//! Settings of NodePools by annotation, and joint evictions under PodDisruptionBudgets.
+//! Tests of settings of NodePools by annotation, and of joint evictions under PodDisruptionBudgets.
 
 use karpenter_disruption::cluster::{Cluster, PoolPolicy};
 use karpenter_disruption::command::Method;
@@ -9,7 +9,7 @@ use karpenter_disruption::verdict::Verdict;
 
 use crate::builders::*;
 
-/// Two nodes that could each be replaced by a smaller one, and not by one for both.
+/// A cluster with two nodes. Each could be replaced by a smaller one, but not both together by one.
 fn two_large() -> Cluster {
     let mut cluster = cluster();
     for name in ["a", "b"] {
@@ -68,7 +68,7 @@ fn cool_down_blocks_consolidation_of_moved_pods() {
         assert_eq!(*verdict(&evaluation, "b"), Verdict::CoolDown { until_secs: NOW_SECS + 590 });
         cluster.state_nodes[0].moved_onto_at_secs = Some(NOW_SECS - 600);
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["a"]]);
-        // Cool-down does not apply to drift.
+        // The cool-down does not apply to drift.
         cluster.state_nodes[1].drifted_since_secs = Some(1);
         assert_eq!(evaluate(&cluster, &settings).commands[0].method, Method::Drift);
     }
@@ -87,7 +87,7 @@ fn max_moves_per_hour_limits_commands() {
         assert!(evaluation.commands.is_empty());
         let expected = Verdict::MovesExhausted { pool: "general".into(), per_hour: 5, left: 1, wanted: 2 };
         assert_eq!(*verdict(&evaluation, "a"), expected, "{:?}", settings.mode);
-        // Four pods were moved, not five.
+        // The limit allows to move four pods, not five.
         assert_eq!(
             expected.to_string(),
             "NodePool \"general\" allows 5 pod moves per hour, 1 are left, 2 would be needed"
@@ -122,7 +122,8 @@ fn dry_run_does_not_apply_to_drift() {
 
 #[test]
 fn several_replacements_need_many_to_many() {
-    // Pods of six CPUs on a node that costs as much as five small ones: three small ones would do.
+    // The pods of a node request six CPUs. The node costs as much as five small ones, and three small ones would be
+    // enough.
     let mut cluster = cluster();
     let types = vec![instance_type("small", 2, 0.1), instance_type("large", 8, 0.5)];
     cluster.problem.catalogs[0] = std::sync::Arc::new(types);
@@ -197,7 +198,8 @@ fn drifted_nodes_of_one_pdb_are_replaced_one_by_one() {
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a"]]);
     assert!(matches!(verdict(&evaluation, "b"), Verdict::PodBudgetJoint { .. }));
-    // With a termination grace period the drain does not wait for PodDisruptionBudgets, and others wait for it.
+    // With a termination grace period, a drain does not wait for PodDisruptionBudgets, but other drains that share one
+    // wait for it.
     cluster.state_nodes[0].termination_grace_period_secs = Some(60);
     cluster.state_nodes[1].termination_grace_period_secs = Some(60);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"], ["b"]]);

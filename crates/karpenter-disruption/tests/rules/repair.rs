@@ -44,7 +44,7 @@ fn repair_orders_by_score_then_cost_then_name() {
         [["a"]],
         "equal otherwise, so ordered by name"
     );
-    // A node near the end of its lifetime costs less.
+    // The disruption cost of a node near the end of its lifetime is lower.
     cluster.state_nodes[1].expire_after_secs = Some(1000);
     cluster.state_nodes[1].created_at_secs = NOW_SECS - 900;
     let evaluation = evaluate(&cluster, &cost());
@@ -64,7 +64,7 @@ fn repair_stops_above_twenty_percent_unhealthy() {
         verdict(&evaluation, "a").to_string(),
         "more than 20% of nodes in nodepool \"general\" are unhealthy"
     );
-    // Rounded up: in a NodePool of one node, a single unhealthy node does not stop repair.
+    // The threshold is rounded up: in a NodePool of one node, a single unhealthy node does not stop repair.
     cluster.state_nodes.truncate(1);
     assert_eq!(evaluate(&cluster, &compat()).commands.len(), 1);
 }
@@ -155,7 +155,7 @@ fn static_pool_repairs_one_node_at_a_time() {
     for settings in [compat(), cost()] {
         let mut cluster = cluster.clone();
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["n1"]], "{:?}", settings.mode);
-        // It is marked, and its replacement is not initialized.
+        // The first node is marked for deletion, and its replacement is not initialized.
         cluster.state_nodes[1].is_marked_for_deletion = true;
         let coming = add_to(&mut cluster, "new", "fixed", "small", labels::CAPACITY_TYPE_ON_DEMAND, &[]);
         cluster.state_nodes[coming].is_initialized = false;
@@ -163,7 +163,7 @@ fn static_pool_repairs_one_node_at_a_time() {
         let evaluation = evaluate(&cluster, &settings);
         assert!(evaluation.commands.is_empty(), "{:?}", settings.mode);
         assert_eq!(*verdict(&evaluation, "n0"), Verdict::StaticScalingDown, "{:?}", settings.mode);
-        // The next is repaired when the first is being deleted.
+        // The next node is repaired once the first one is being deleted.
         cluster.state_nodes[1].is_deleting = true;
         assert_eq!(claims(&evaluate(&cluster, &settings).commands), [["n0"]], "{:?}", settings.mode);
     }

@@ -1,4 +1,4 @@
-//! Consolidation respects the share of pods with a hard hostname spread that may be on one node.
+//! Tests that consolidation respects the maximum share of pods with a hard hostname spread on one node.
 
 use karpenter_disruption::apply;
 use karpenter_disruption::cluster::Cluster;
@@ -26,7 +26,7 @@ fn web() -> PodSpec {
     }
 }
 
-/// Small nodes with one replica each.
+/// A cluster of small nodes that run one replica each.
 fn replicas(nodes: usize) -> Cluster {
     let mut cluster = cluster();
     for number in 0..nodes {
@@ -35,7 +35,7 @@ fn replicas(nodes: usize) -> Cluster {
     cluster
 }
 
-/// The most replicas on one node after the cluster settled.
+/// The number of nodes and the largest number of replicas on one node after the cluster settled.
 fn at_rest(mut cluster: Cluster, percent: u8) -> (usize, usize) {
     cluster.problem.options.hostname_spread_share = SpreadShare::from_percent(percent).expect("a share");
     for _ in 0..10 {
@@ -59,7 +59,7 @@ fn three_replicas_stay_on_three_nodes() {
 
 #[test]
 fn replicas_are_packed_up_to_spread_share() {
-    // A tenth of thirty is three.
+    // Ten percent of thirty replicas are three.
     let (nodes, most) = at_rest(replicas(30), 10);
     assert!((10..30).contains(&nodes) && most <= 3, "{nodes} nodes, {most} on one");
 }

@@ -1,4 +1,4 @@
-//! Validation of a command after its delay.
+//! Tests of the validation of a command after its delay.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn proposed(cluster: &mut Cluster, settings: &Settings) -> Command {
     let mut commands = evaluate(cluster, settings).commands;
     assert_eq!(commands.len(), 1);
     let command = commands.remove(0);
-    // The cluster knows the proposed command.
+    // The proposed command is part of the cluster.
     let names: Vec<String> = claims_of(&command).into_iter().map(str::to_owned).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     wait(cluster, command.method, &names);
@@ -141,7 +141,7 @@ fn deletion_that_needs_replacement_now_is_rejected() {
 #[test]
 fn other_instance_types_are_new_results() {
     let (mut cluster, command) = one_for_one(&compat());
-    // Small was proposed and is too small now.
+    // The type small was proposed and is too small now.
     bind(&mut cluster, 0, pod("app", 1500));
     let rejected = revalidate(&command, &cluster, &compat()).expect_err("other instance types");
     assert_eq!(rejected, Rejection::NewResults);
@@ -150,7 +150,7 @@ fn other_instance_types_are_new_results() {
 #[test]
 fn validation_respects_limit_of_one_replacement() {
     let mut cluster = cluster();
-    // Two small nodes are the cheapest plan, but one medium is cheaper than a large one, too.
+    // The cheapest plan are two small nodes, but one node of type medium is cheaper than one of type large, too.
     for small in
         Arc::make_mut(&mut cluster.problem.catalogs[0]).iter_mut().filter(|one| &*one.name == "small")
     {

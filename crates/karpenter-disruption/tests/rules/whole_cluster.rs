@@ -1,4 +1,5 @@
-//! Mode Cost plans for all nodes at once: commands that are rejected or deferred do not affect the others.
+//! Tests of cost mode, which plans for all nodes at once: commands that are rejected or deferred do not affect the
+//! others.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::builders::*;
 fn rejected_deletion_reserves_no_capacity_and_blocks_no_node() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").pool_policy.min_saving_per_hour = 0.15;
-    // a would fit on b, but the saving is below the minimum; with its pod, b could not be replaced by a small one.
+    // The pod of a would fit on b, but deleting a saves less than the minimum. With that pod, b could not be replaced by a
+    // small node.
     add(&mut cluster, "a", "small", &[pod("app", 500)]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
     let evaluation = evaluate(&cluster, &cost());
@@ -35,7 +37,7 @@ fn rejected_deletion_reserves_no_capacity_and_blocks_no_node() {
 fn rejected_balanced_deletion_reserves_no_capacity() {
     let mut cluster = cluster();
     pool(&mut cluster, "general").policy = ConsolidationPolicy::Balanced;
-    // Ten pods for a ninth of the price, and one pod for six ninths.
+    // Deleting a moves ten pods and saves a ninth of the price. Disrupting b moves one pod and saves at least a third.
     let many: Vec<_> = (0..10).map(|_| pod("app", 50)).collect();
     add(&mut cluster, "a", "small", &many);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
@@ -48,7 +50,8 @@ fn rejected_balanced_deletion_reserves_no_capacity() {
 fn free_capacity_is_used_for_highest_saving() {
     let mut cluster = cluster();
     Arc::make_mut(&mut cluster.problem.catalogs[0]).push(instance_type("tiny", 1, 0.09));
-    // The free capacity of d holds the pod of a, or all pods of b and c, which together cost nearly twice as much.
+    // The free capacity of d fits either the pod of a, or all pods of b and c. Deleting b and c saves nearly twice as much as
+    // deleting a.
     add(&mut cluster, "a", "small", &[pod("app", 1900)]);
     for name in ["b", "c"] {
         add(&mut cluster, name, "tiny", &[pod("app", 440), pod("app", 440)]);
@@ -62,7 +65,8 @@ fn free_capacity_is_used_for_highest_saving() {
 #[test]
 fn deletion_defers_to_higher_saving_per_disruption() {
     let mut cluster = cluster();
-    // A hundred pods for a ninth of the price, to b if that stays; one pod for a third, if b is replaced by a small one.
+    // Deleting a moves a hundred pods to b and saves a ninth of the price. Replacing b by a small node moves one pod and saves
+    // a third, and then the pods of a have no node to move to.
     add(&mut cluster, "a", "small", &vec![pod("app", 10); 100]);
     add(&mut cluster, "b", "large", &[pod("app", 1500)]);
     add(&mut cluster, "c", "large", &[pod("app", 7500)]);
@@ -72,9 +76,10 @@ fn deletion_defers_to_higher_saving_per_disruption() {
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
 }
 
-/// One spread pod per zone, each on its own node. Only c, in the second zone, has capacity for the pod of a, which may move
-/// there only if the pod of b moves to the first zone, where d has capacity; the pod of b could also move to c.
-fn that_need_each_other() -> Cluster {
+/// One spread pod per zone, each on its own node. Only c, in the second zone, has capacity for the pod of a, which may
+/// move there only after the pod of b has moved to the first zone, where d has capacity; the pod of b could also move
+/// to c.
+fn mutually_dependent_nodes() -> Cluster {
     let mut cluster = cluster();
     let spread = |cpu_millis| PodSpec {
         spread: vec![TopologySpread {
@@ -101,7 +106,7 @@ fn that_need_each_other() -> Cluster {
 
 #[test]
 fn mutually_dependent_nodes_are_one_command() {
-    let cluster = that_need_each_other();
+    let cluster = mutually_dependent_nodes();
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a", "b"]]);
     assert!(evaluation.commands[0].replacements.is_empty());
@@ -110,18 +115,18 @@ fn mutually_dependent_nodes_are_one_command() {
 
 #[test]
 fn budget_of_one_deletes_the_independent_node() {
-    let mut by_nodes = that_need_each_other();
+    let mut by_nodes = mutually_dependent_nodes();
     allow(&mut by_nodes, "general", Reason::Underutilized, 1);
     assert_eq!(claims(&evaluate(&by_nodes, &cost()).commands), [["b"]]);
-    let mut by_pods = that_need_each_other();
+    let mut by_pods = mutually_dependent_nodes();
     guard(&mut by_pods, "spread", 1, &[(0, 0), (1, 0)]);
     assert_eq!(claims(&evaluate(&by_pods, &cost()).commands), [["b"]]);
-    let mut by_owner = that_need_each_other();
+    let mut by_owner = mutually_dependent_nodes();
     pool(&mut by_owner, "general").pool_policy.max_moves_per_hour = Some(1);
     assert_eq!(claims(&evaluate(&by_owner, &cost()).commands), [["b"]]);
 }
 
-/// Two nodes in one command, each to be replaced by another instance type of its size.
+/// A command with two nodes, each of which is replaced by another instance type of its size.
 fn two_for_two() -> (Cluster, Command) {
     let mut cluster = cluster();
     let catalog = Arc::make_mut(&mut cluster.problem.catalogs[0]);

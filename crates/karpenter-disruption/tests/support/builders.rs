@@ -55,7 +55,8 @@ pub(crate) fn reserved(zone: &str, id: &str, room: u32) -> Offering {
     offering
 }
 
-/// `cpus` whole CPUs, four times as many GiB, on demand in two zones and spot at 40 %; 100m are reserved.
+/// An instance type with this number of CPUs and four times as many GiB, offered on-demand in two zones and as spot at
+/// 40 % of the price; 100m are reserved.
 pub(crate) fn instance_type(name: &str, cpus: i64, price_per_hour: f64) -> InstanceType {
     let kinds = [
         (labels::CAPACITY_TYPE_ON_DEMAND, price_per_hour),
@@ -82,7 +83,8 @@ pub(crate) fn instance_type(name: &str, cpus: i64, price_per_hour: f64) -> Insta
     }
 }
 
-/// small 2 CPUs 0.1 $/h, medium 4 CPUs 0.2, large 8 CPUs 0.4; on-demand NodePool `general` without budgets.
+/// A cluster without nodes. Instance types: small (2 CPUs, 0.1 $/h), medium (4 CPUs, 0.2 $/h), large (8 CPUs, 0.4 $/h).
+/// The on-demand NodePool `general` has no budgets.
 pub(crate) fn cluster() -> Cluster {
     let mut cluster = Cluster { now_secs: NOW_SECS, ..Cluster::default() };
     cluster.problem.well_known = labels::WELL_KNOWN
@@ -241,7 +243,7 @@ pub(crate) fn bind(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &
     cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
-/// A DaemonSet pod: evicted, not rescheduled.
+/// Binds a DaemonSet pod to a node: a drain evicts it, but it is not rescheduled.
 pub(crate) fn bind_daemon(cluster: &mut Cluster, state_node: usize, spec: PodSpec) -> &mut NodePod {
     bind(cluster, state_node, spec).is_reschedulable = false;
     let at = cluster.state_nodes[state_node].at.expect("the machine has a node");
@@ -251,7 +253,7 @@ pub(crate) fn bind_daemon(cluster: &mut Cluster, state_node: usize, spec: PodSpe
     cluster.state_nodes[state_node].pods.last_mut().expect("just pushed")
 }
 
-/// A PodDisruptionBudget that selects these pods of a node.
+/// Adds a PodDisruptionBudget that selects these pods of a node.
 pub(crate) fn guard(cluster: &mut Cluster, name: &str, allowed: u32, of: &[(usize, usize)]) -> usize {
     let budget = PodBudget { name: name.into(), disruptions_allowed: allowed, ..PodBudget::default() };
     cluster.pod_budgets.push(budget);
@@ -285,7 +287,7 @@ pub(crate) fn cost() -> Settings {
     Settings { mode: Mode::Cost, ..Settings::default() }
 }
 
-/// The claims of each command.
+/// The names of the candidates' NodeClaims, by command.
 pub(crate) fn claims(commands: &[Command]) -> Vec<Vec<&str>> {
     commands.iter().map(claims_of).collect()
 }
@@ -299,7 +301,7 @@ pub(crate) fn verdict<'p>(evaluation: &'p Evaluation, claim: &str) -> &'p Verdic
     &node_verdict.expect("every machine has a standing").verdict
 }
 
-/// The names of a replacement's types.
+/// The names of the instance type options of a replacement.
 pub(crate) fn types_of(cluster: &Cluster, command: &Command, replacement: usize) -> Vec<String> {
     let node = &command.replacements[replacement];
     let catalog = &cluster.problem.catalogs[cluster.problem.pools[node.pool].catalog];

@@ -1,5 +1,5 @@
-//! Fragmented clusters: forty kinds of pods, packed in upstream's order on AWS instance types of 4 to 32 vCPU, on-demand,
-//! of which about 40 % were deleted afterwards, from some nodes nearly all, from others few.
+//! Fragmented clusters: forty kinds of pods, packed in upstream's order on AWS instance types of 4 to 32 vCPU,
+//! on-demand, of which about 40 % were deleted afterwards: nearly all pods of some nodes, few of others.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -54,7 +54,7 @@ pub(crate) fn pod(cpu_millis: i64, memory_mib: i64) -> PodSpec {
     PodSpec { namespace: "default".into(), requests, ..PodSpec::default() }
 }
 
-/// Typical sizes of services, a few much more frequent than the others.
+/// Pods of forty kinds with typical sizes of services; a few kinds are much more frequent than the others.
 pub(crate) fn forty_shapes(count: u32, seed: u64) -> Vec<PodGroup> {
     const CPU_MILLIS: [i64; 17] =
         [50, 100, 200, 250, 300, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000];
@@ -128,7 +128,7 @@ pub(crate) fn problem(pods: Vec<PodGroup>) -> Problem {
     problem
 }
 
-/// Deletes pods: from every node its own share between none and four fifths.
+/// Deletes a random share of the pods of every node, between none and four fifths.
 pub(crate) fn thin(cluster: &mut Cluster, seed: u64) {
     let mut draws = Draws::new(1_000 + seed);
     for state_node in &mut cluster.state_nodes {
@@ -146,7 +146,7 @@ pub(crate) fn fragmented(pods: u32, seed: u64) -> Cluster {
     packed_and_thinned(problem(forty_shapes(pods, seed)), seed)
 }
 
-/// The same with every second Deployment spread over zones, at most one of its pods per node.
+/// A fragmented cluster in which every second Deployment is spread over zones, at most one of its pods per node.
 pub(crate) fn constrained(pods: u32, seed: u64) -> Cluster {
     let mut groups = Vec::new();
     for shape in forty_shapes(pods, seed) {

@@ -1,4 +1,4 @@
-//! The guarantees of the commands of an evaluation, each by itself and together.
+//! Checks the guarantees of the commands of an evaluation, for each command and for all together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) fn check_commands(cluster: &Cluster, settings: &Settings, commands: &
             check_pod_budgets(cluster, commands);
         }
     }
-    // Pods of empty nodes and of static NodePools are not planned for.
+    // The pods of empty nodes and of static NodePools are not planned, so their targets are not checked.
     if !commands.iter().any(|one| matches!(one.method, Method::Emptiness | Method::StaticDrift)) {
         check_places(cluster, commands);
     }

@@ -35,7 +35,7 @@ pub(crate) enum Event {
 pub(crate) struct Run<'s> {
     pub(crate) cluster: Cluster,
     settings: &'s Settings,
-    /// Each with whether it awaits a budget.
+    /// The proposed commands, and whether each awaits a budget.
     proposed: VecDeque<(Command, bool)>,
     /// The claims of each command that has started.
     running: VecDeque<BTreeSet<Arc<str>>>,
@@ -58,7 +58,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// The same with commands beyond the budgets, as the controller asks for them in mode Cost.
+    /// Starts a run in which commands beyond the budgets are planned, as the controller does in cost mode.
     pub(crate) fn planning_beyond_budgets(cluster: Cluster, settings: &'s Settings) -> Self {
         let plan_beyond_budgets = settings.mode == Mode::Cost;
         Self::new(Cluster { plan_beyond_budgets, ..cluster }, settings)
@@ -74,7 +74,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Informs the cluster about all proposed commands.
+    /// Adds all proposed commands to the cluster.
     fn wait(&mut self) {
         let waiting = self.proposed.iter().map(|(command, awaits_budget)| ProposedCommand {
             method: command.method,
@@ -93,7 +93,7 @@ impl<'s> Run<'s> {
                 let started: BTreeSet<&str> = fresh.candidates.iter().map(|one| &*one.claim).collect();
                 let mut rest = command.clone();
                 rest.candidates.retain(|one| !started.contains(&*one.claim));
-                // Of empty nodes that await a budget, the remaining ones continue to wait.
+                // Candidates of Emptiness beyond the budget remain a proposed command that awaits a budget.
                 if awaits_budget && command.method == Method::Emptiness && !rest.candidates.is_empty() {
                     self.proposed.push_back((rest, true));
                     self.wait();

@@ -27,7 +27,7 @@ fn allows(node: &PlannedNode, key: &str, value: &str) -> bool {
     node.requirements.get(key).is_none_or(|wanted| wanted.has(value))
 }
 
-/// Prices in the first of these capacity types that is available, in zones that the node may use.
+/// Prices of the first of these capacity types that is available, in zones that the node may use.
 fn prices(node: &PlannedNode, one: &InstanceType, kinds: &[&str]) -> Vec<f64> {
     let of_kind = |kind: &&str| -> Vec<f64> {
         let offerings = one.offerings.iter().filter(|offering| {
@@ -76,12 +76,13 @@ pub(crate) fn cheaper(
         options.sort_by(|one, other| at_worst(node, one, &kinds).total_cmp(&at_worst(node, other, &kinds)));
         options.truncate(CHOICE);
     }
-    // Compared by its spot price, so it has to be launched as spot.
+    // The replacement was compared by its spot price, so it must be launched as spot.
     if kinds.contains(&labels::CAPACITY_TYPE_SPOT) && kinds.contains(&labels::CAPACITY_TYPE_ON_DEMAND) {
         kinds = vec![labels::CAPACITY_TYPE_SPOT];
     }
     if going.len() > 1 {
-        // Otherwise the candidate of this type could have stayed.
+        // An instance type of a candidate is an option only if it is cheaper than that candidate; otherwise the
+        // candidate could have stayed.
         let is_option = |state_node: &&&StateNode| {
             options.iter().any(|one| state_node.instance_type.as_ref() == Some(&one.name))
         };

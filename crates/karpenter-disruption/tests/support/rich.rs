@@ -1,5 +1,5 @@
-//! Clusters with more features: zones and pods that are spread over them or pinned to one, static NodePools, every policy and
-//! every setting. Spot-to-spot replacement is enabled, but rare with three instance types.
+//! Generates clusters with more features: zones and pods that are spread over them or pinned to one, static NodePools,
+//! every policy and every setting. Spot-to-spot replacement is enabled, but rare with three instance types.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ pub(crate) fn build(world: &Rich) -> Cluster {
     cluster
 }
 
-/// Removes features that upstream does not have, and methods with tests of their own.
+/// Removes features that upstream does not have, and methods that have tests of their own.
 pub(crate) fn leave_to_upstream(cluster: &mut Cluster) {
     for pool in cluster.pools.values_mut() {
         pool.pool_policy = PoolPolicy::default();

@@ -1,7 +1,7 @@
 //! An independent implementation of upstream's rules for one evaluation, with the planner in place of the simulator: the
 //! candidates, their order, the binary search, and the resulting command.
 //!
-//! For clusters without repair, static drift and settings that upstream does not have.
+//! It applies to clusters without repair, static drift and settings that upstream does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use karpenter_scheduling::schedule;
 
 use crate::replacement::{Launch, cheaper, disruption_cost, is_balanced};
 
-/// Whether the node and its pods allow disruption, in clusters without termination grace periods.
+/// Whether the node and its pods may be disrupted, in clusters without termination grace periods.
 fn is_free(cluster: &Cluster, state_node: &StateNode) -> bool {
     let is_blocked = |budgets: &[u32]| {
         budgets.iter().any(|budget| cluster.pod_budgets[*budget as usize].disruptions_allowed == 0)
@@ -104,10 +104,10 @@ fn consolidated(cluster: &Cluster, settings: &Settings, state_nodes: &[usize]) -
 /// The longest prefix that the binary search finds, of at least two nodes.
 fn several(cluster: &Cluster, settings: &Settings, list: &[usize]) -> Option<(Vec<usize>, Vec<Launch>)> {
     let mut found = None;
-    // Bounds of the number of nodes.
+    // The lower and the upper bound of the number of nodes.
     let (mut fewest, mut most) = (2, list.len().min(101));
     while fewest <= most {
-        // Upstream's midpoint; its bounds count from zero.
+        // The midpoint of upstream's binary search, whose bounds count from zero.
         let count = (fewest + most) / 2;
         match consolidated(cluster, settings, &list[..count]) {
             Some(launches) => {
@@ -180,7 +180,7 @@ fn said(cluster: &Cluster, command: &Command) -> Done {
         let names = node.instance_type_options.iter().map(|option| catalog[*option].name.clone());
         (names.collect(), node.price_per_hour)
     };
-    // Prices do not decide how a drifted node is replaced.
+    // The price does not matter for how a drifted node is replaced.
     let is_saving = command.method.reason() == Reason::Underutilized;
     let launches = command.replacements.iter().filter(|_| is_saving).map(launch).collect();
     (command.method, claims, launches)

@@ -1,7 +1,7 @@
 //! The AWS part of the doctor: credentials, region, cluster, queue, and what each EC2NodeClass selects.
 //!
-//! [`gather`] calls AWS through the traits of `karpenter-aws` and changes nothing; [`findings`] judges. Conditions that
-//! the controller sets on EC2NodeClasses are judged in `objects`.
+//! [`gather`] calls AWS through the traits of `karpenter-aws` and changes nothing; [`findings`] evaluates. Conditions
+//! that the controller sets on EC2NodeClasses are evaluated in `objects`.
 
 mod judge;
 #[cfg(test)]
@@ -32,7 +32,7 @@ pub struct AwsOptions {
 pub struct AwsFacts {
     pub options: AwsOptions,
     pub access: Result<(), AwsError>,
-    /// None if the cluster's name is not known.
+    /// The EKS cluster; `None` if its name is not known.
     pub cluster: Option<Result<Cluster, AwsError>>,
     pub queue: Option<Result<String, AwsError>>,
     pub classes: Vec<ClassFacts>,
@@ -50,7 +50,7 @@ pub struct ClassFacts {
     pub profile: Option<Result<InstanceProfile, AwsError>>,
 }
 
-/// Calls all APIs. Without access to EC2 it makes no further calls.
+/// Makes all AWS calls. If the call to EC2 is denied, no further calls are made.
 pub async fn gather(apis: &AwsApis, options: &AwsOptions, classes: &[Value], pools: &[Value]) -> AwsFacts {
     let access = apis.ec2.check_access().await;
     let mut facts = AwsFacts {
@@ -71,7 +71,8 @@ pub async fn gather(apis: &AwsApis, options: &AwsOptions, classes: &[Value], poo
         facts.queue = Some(apis.sqs.get_queue_url(&options.queue).await);
     }
     for class in classes {
-        // The API server rejects invalid classes, or the controller reports them as a condition.
+        // An invalid node class is skipped: the API server rejects it, or the controller reports the error as a
+        // condition.
         let Ok(class) = serde_json::from_value::<EC2NodeClass>(class.clone()) else { continue };
         facts.classes.push(class_facts(apis, &class).await);
     }

@@ -6,7 +6,7 @@ use crate::controllers::{Controller, Program};
 use crate::leases::Lease;
 
 const CHECK: &str = "controller";
-/// A renewal time that is further in the future was written by a wrong clock.
+/// If a lease was renewed this far in the future, the holder's clock is wrong.
 const AHEAD_WARN_SECS: i64 = 10;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {

@@ -59,7 +59,7 @@ fn is_needed(crd: &crds::Crd, facts: &Facts) -> bool {
     match (crd.kind, facts.provider) {
         ("NodePool" | "NodeClaim", _) => true,
         ("EC2NodeClass", Some(Provider::Aws)) | ("KWOKNodeClass", Some(Provider::Kwok)) => true,
-        // The feature gates have the names of their kinds.
+        // These feature gates have the same names as their kinds.
         ("NodeOverlay" | "CapacityBuffer", _) => {
             is_switched_on(facts, |controller| controller.has_gate(crd.kind))
         }
@@ -164,7 +164,7 @@ fn update(crd: &crds::Crd) -> &'static str {
     }
 }
 
-/// Karpenter 1.0 converted objects through a webhook that later versions do not serve.
+/// The finding for a conversion webhook: Karpenter 1.0 converted objects through one that later versions do not serve.
 fn webhook(definition: &Value) -> Option<Finding> {
     (text(definition, "/spec/conversion/strategy") == "Webhook").then(|| {
         let service = definition.pointer("/spec/conversion/webhook/clientConfig/service");
@@ -182,7 +182,7 @@ fn webhook(definition: &Value) -> Option<Finding> {
     })
 }
 
-/// v1alpha5 objects without a controller that serves them.
+/// The finding that v1alpha5 objects exist without a controller that serves them.
 fn old_api(facts: &Facts, is_defined: bool) -> Option<Finding> {
     let old = facts.old.as_ref().ok()?;
     if !is_defined && old.is_empty() {

@@ -1,4 +1,4 @@
-//! The observations of the doctor as values. A part that could not be read has the reason.
+//! The observations of the doctor as values. For a part that could not be read, the value is the reason.
 
 use jiff::Timestamp;
 use karpenter_api::labels::Provider;
@@ -13,7 +13,7 @@ pub type Observed<T> = Result<T, String>;
 
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The time of this machine.
+    /// The time according to the clock of this machine.
     pub now: Timestamp,
     /// The provider to check; by default that of the installed controller.
     pub provider: Option<Provider>,
@@ -36,7 +36,7 @@ pub struct Server {
     /// The reported version, such as `v1.35.0`.
     pub version: String,
     pub minor: Option<u32>,
-    /// Seconds that its clock is ahead of ours.
+    /// The number of seconds by which the API server's clock is ahead of this machine's.
     pub ahead_secs: Option<i64>,
 }
 

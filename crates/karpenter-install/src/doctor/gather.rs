@@ -1,4 +1,4 @@
-//! Reads everything that the doctor judges. A part that cannot be read does not affect the other parts.
+//! Reads everything that the doctor evaluates. A part that cannot be read does not affect the other parts.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ async fn server(client: &Client, clock: Clock) -> Observed<Server> {
         .map_err(|error| format!("the response of /version is not JSON: {error}"))?;
     Ok(Server {
         version: kinds::text(&version, "/gitVersion").to_owned(),
-        // EKS and others report "35+".
+        // EKS and other providers report a minor version such as "35+".
         minor: kinds::text(&version, "/minor").trim_end_matches('+').parse().ok(),
         ahead_secs: date.as_deref().and_then(read_date).map(|date| ahead_secs(date, before, after)),
     })
@@ -109,7 +109,8 @@ pub(super) fn read_date(text: &str) -> Option<Timestamp> {
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()
 }
 
-/// Seconds that a clock is ahead that showed `date` between two times of ours; 0 if `date` is between them.
+/// The number of seconds by which a server's clock is ahead: the server reported `date` between two times of this
+/// machine. 0 if `date` is between them.
 pub(super) fn ahead_secs(date: Timestamp, before: Timestamp, after: Timestamp) -> i64 {
     // The header `Date` has whole seconds.
     let (before, after) = (before.as_second(), after.as_second());

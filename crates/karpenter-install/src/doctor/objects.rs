@@ -43,7 +43,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = classes.iter().filter_map(not_ready).collect();
-    // A class that is not ready has its own finding.
+    // A node class that is not ready has its own finding, so NodePools that use it are not reported as well.
     let ready = classes.iter().filter(|class| not_ready(class).is_none());
     findings.extend(ready.filter_map(dropped_settings));
     if findings.is_empty() && facts.classes.is_ok() && !classes.is_empty() {
@@ -52,7 +52,7 @@ fn judge_classes(classes: &[Value], facts: &Facts) -> Vec<Finding> {
     findings
 }
 
-/// The finding for a class with the condition `Ready` not true.
+/// The finding for a node class whose condition `Ready` is not true.
 fn not_ready(object: &Value) -> Option<Finding> {
     let (status, ..) = condition(object, "Ready")?;
     if status == "True" {

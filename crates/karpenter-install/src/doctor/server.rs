@@ -5,9 +5,9 @@ use super::facts::{Facts, Server};
 
 /// The first Kubernetes minor version that enforces CEL rules in CRDs by default.
 const MINOR_MIN: u32 = 25;
-/// The response has whole seconds and takes time.
+/// Smaller differences between the clocks are not reported: the response has whole seconds and takes time.
 const SKEW_WARN_SECS: i64 = 10;
-/// AWS rejects signed requests with a larger difference.
+/// With a larger difference between the clocks, AWS rejects signed requests.
 const SKEW_FAIL_SECS: i64 = 300;
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {

@@ -138,7 +138,7 @@ fn healthy_cluster_has_only_ok_findings() {
     }
 }
 
-/// A change to a healthy cluster, and the check, level and text of its finding.
+/// Each case changes a healthy cluster and has the check, level and text of the expected finding.
 #[test]
 fn every_fault_is_reported_with_a_fix() {
     type Damage = fn(&mut Facts);

@@ -56,7 +56,7 @@ pub(super) async fn apply(
     found: Option<&Value>,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
-    // An existing namespace is not changed.
+    // An existing namespace is left unchanged.
     if found.is_some() && object["kind"] == kinds::NAMESPACE.kind {
         progress(&format!("unchanged {}", title(object)));
         return Ok(());

@@ -50,7 +50,7 @@ pub(super) async fn until_ready(
     }
 }
 
-/// Available replicas of the newest revision.
+/// The number of available replicas of the newest revision.
 fn available(deployment: &Value) -> i64 {
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
     let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
@@ -60,7 +60,7 @@ fn available(deployment: &Value) -> i64 {
     }
 }
 
-/// Why pods do not run, from their status.
+/// The reasons why pods do not run, from their status.
 async fn reasons(client: &Client, settings: &Settings) -> String {
     let selector = format!("app.kubernetes.io/name=karpenter,app.kubernetes.io/instance={}", settings.name);
     let Ok(pods) = kinds::list(client, POD, &selector).await else { return String::new() };

@@ -54,7 +54,7 @@ pub(super) fn as_manifest(object: &Value) -> Value {
     if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| matches!(key.as_str(), "name" | "labels" | "annotations"));
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            // Annotations that the controller or kubectl sets again.
+            // These annotations are removed, because the controller or kubectl sets them again.
             annotations.retain(|key, _| {
                 !key.ends_with("-hash") && !key.ends_with("-hash-version") && !key.starts_with("kubectl.")
             });

@@ -1,4 +1,4 @@
-//! The steps of an uninstallation, from the objects of the cluster. Decides only.
+//! The steps of an uninstallation, from the objects of the cluster. Pure functions.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub enum Nodes {
     /// Pods are evicted and instances terminated while the controller still runs; NodePools and node classes are
     /// deleted too.
     Drain,
-    /// Everything stays for the next controller.
+    /// Nodes and objects are kept, and the next controller manages them.
     HandOver,
-    /// Nodes stay without a manager: they run on, and every object can be deleted.
+    /// Nodes are kept without a controller: they continue to run, and every object can be deleted.
     Keep,
 }
 
@@ -31,7 +31,8 @@ pub struct Choices {
     pub nodes: Nodes,
     pub with_definitions: bool,
     pub timeout: Duration,
-    /// Continues although no controller seems active (drain), or NodeClaims are launching or terminating (keep).
+    /// Whether to continue although no controller seems active (drain), or although NodeClaims are launching or
+    /// terminating (keep).
     pub is_forced: bool,
     pub is_dry_run: bool,
 }
@@ -39,7 +40,7 @@ pub struct Choices {
 /// The relevant objects of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Our objects, by label and name, in order of deletion.
+    /// The objects of this installation, by label and name, in order of deletion.
     pub installed: Vec<Value>,
     pub controllers: Vec<Controller>,
     pub leases: Vec<Lease>,
@@ -112,7 +113,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps, or why it must not run.
+/// The steps; the error states why the uninstallation must not run.
 pub fn plan(seen: &Seen, choices: &Choices, now: Timestamp) -> Result<Vec<Step>, Vec<String>> {
     let mut steps = Vec::new();
     let active = active_controller(seen, now);
@@ -163,7 +164,7 @@ fn drain(seen: &Seen, choices: &Choices, active: Option<&str>) -> Result<Vec<Ste
         )]);
     }
     let mut steps = Vec::new();
-    // Provisioners first: the controller would derive their NodePools again.
+    // Provisioners are deleted first; otherwise the controller would derive their NodePools again.
     let pools: Vec<Value> = seen.old.iter().chain(&seen.pools).cloned().collect();
     if !pools.is_empty() {
         steps.push(Step::DeletePools(pools));
@@ -290,7 +291,7 @@ fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
     steps
 }
 
-/// Why a CRD stays although its deletion was requested.
+/// Why a CRD is kept although its deletion was requested; `None` if it can be deleted.
 pub(crate) fn definition_stays(definition: &Value, objects_count: usize) -> Option<String> {
     if let Owner::Helm { release, namespace } = owner(definition) {
         return Some(format!("helm uninstall {release} --namespace {namespace} removes it"));

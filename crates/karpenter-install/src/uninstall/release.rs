@@ -62,7 +62,7 @@ pub(super) async fn release(client: &Client, objects: &[Value], progress: Progre
     for object in objects {
         let api = place(client, object);
         let what = || format!("cannot release {}", title(object));
-        // A merge patch replaces whole lists, so a concurrent change must not be overwritten.
+        // The patch fails if the object changed concurrently, because a merge patch replaces whole lists.
         for attempt in 1..=ATTEMPTS_MAX {
             let Some(current) = api.get_opt(name(object)).await.map_err(Error::api(what()))? else { break };
             let mut current = serde_json::to_value(current).unwrap_or_default();

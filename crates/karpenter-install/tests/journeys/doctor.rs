@@ -1,4 +1,4 @@
-//! The doctor on a healthy cluster, and on one without its controller.
+//! Tests of the doctor on a healthy cluster, and on one without its controller.
 
 use crate::world::{World, bad};
 use karpenter_install::doctor::Level;

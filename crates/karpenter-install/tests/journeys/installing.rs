@@ -1,4 +1,4 @@
-//! Which objects `install` writes and which it does not, and that it validates all before it writes one.
+//! Tests which objects `install` writes and which it does not, and that it validates all objects before it writes one.
 
 use crate::world::World;
 use karpenter_install::Error;
@@ -88,7 +88,7 @@ async fn definitions_can_be_installed_alone() {
     assert!(world.list("rbac.authorization.k8s.io", "v1", "ClusterRole").await.is_empty());
 }
 
-/// An upstream Karpenter that Helm installed.
+/// A cluster with an upstream Karpenter that Helm installed.
 pub(crate) async fn foreign(world: &World) -> Value {
     let labels = json!({"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/name": "karpenter"});
     let annotations =

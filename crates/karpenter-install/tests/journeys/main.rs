@@ -1,4 +1,5 @@
-//! `install`, `doctor` and `uninstall` on an embedded cluster with all controllers and simulated instances.
+//! Scenario tests of `install`, `doctor` and `uninstall` on an embedded cluster with all controllers and simulated
+//! instances.
 
 mod doctor;
 mod installing;

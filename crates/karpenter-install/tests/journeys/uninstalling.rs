@@ -1,4 +1,4 @@
-//! What happens to nodes when Karpenter is uninstalled.
+//! Tests what happens to nodes when Karpenter is uninstalled.
 
 use crate::installing::foreign;
 use crate::world::World;

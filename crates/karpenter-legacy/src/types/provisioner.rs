@@ -10,7 +10,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ProvisionerSpec {
-    /// Annotations of the nodes; not validated.
+    /// The annotations of the nodes; they are not validated.
     pub annotations: BTreeMap<String, String>,
     /// Labels of the nodes; each is a requirement too.
     pub labels: BTreeMap<String, String>,
@@ -18,7 +18,7 @@ pub struct ProvisionerSpec {
     pub startup_taints: Vec<LegacyTaint>,
     pub requirements: Vec<LegacyRequirement>,
     pub kubelet_configuration: Option<KubeletConfiguration>,
-    /// Inline AWS settings; exactly one of this and `provider_ref` is set.
+    /// Inline AWS settings. Exactly one of `provider` and `provider_ref` is set.
     pub provider: Option<Value>,
     pub provider_ref: Option<ProviderRef>,
     pub ttl_seconds_after_empty: Option<i64>,

@@ -1,4 +1,4 @@
-//! Edge cases of v1beta1.
+//! Tests of edge cases of v1beta1.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Complete manifests from practice, compared with their conversion.
+//! Complete manifests from practice, each compared with its expected conversion.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn user_data_is_copied_byte_for_byte() {
     }
 }
 
-/// Workloads are omitted; an annotation do-not-evict is reported.
+/// Workloads are omitted, but their annotation do-not-evict is reported.
 #[test]
 fn do_not_evict_of_workloads_is_reported() {
     let annotated = |kind: &str, spec: &str| {

@@ -1,4 +1,4 @@
-//! Conversion of manifests; every result is validated with the v1 CRDs.
+//! Tests of the conversion of manifests. Every result is validated with the v1 CRDs.
 
 mod beta;
 mod fixtures;

@@ -1,4 +1,5 @@
-//! Objects that the v1alpha5 webhooks rejected: the finding names the field and a valid value, and there is no result.
+//! Tests of objects that the v1alpha5 webhooks rejected: the finding names the field and a valid value, and there is no
+//! result.
 
 use karpenter_legacy::Severity;
 
@@ -200,7 +201,7 @@ fn templates() {
     );
 }
 
-/// A chart rendered a pool with an empty list of zones.
+/// The Provisioner was rendered by a chart with an empty list of zones.
 #[test]
 fn empty_list_of_zones_is_reported_with_its_index() {
     let spec = "providerRef: {name: gpu}, requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}, {key: topology.kubernetes.io/zone, operator: In, values: null}]";

@@ -1,4 +1,4 @@
-//! Conversion of Provisioners and AWSNodeTemplates, one rule per test.
+//! Tests of the conversion of Provisioners and AWSNodeTemplates, one rule per test.
 
 use karpenter_legacy::{Expiration, Options, TTL_UNTIL_EXPIRED_ANNOTATION, is_legacy};
 use serde_json::{Value, json};

@@ -10,7 +10,8 @@ use crate::{Context, list, text};
 
 /// An arbitrary Monday as the start of the search; a schedule that is always active is active from any time on.
 const SEARCH_START: i64 = 1_704_067_200;
-/// Upper limit of schedule hits that are compared: more than a year of hours or a month of minutes.
+/// The maximum number of times of a schedule that are compared: more than the hours of a year or the minutes of a
+/// month.
 const HITS_MAX: usize = 50_000;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
@@ -31,7 +32,7 @@ fn policy<'a>(pool: &Pool<'a>) -> &'a str {
     }
 }
 
-/// Seconds, or `None` for `Never`.
+/// The value of a duration field in seconds, or `None` for `Never`.
 fn seconds(pool: &Pool<'_>, pointer: &str, default: &str) -> Option<i64> {
     let written = text(pool.value, pointer);
     let written = if written.is_empty() { default } else { written };
@@ -64,7 +65,8 @@ fn check_times(pool: &Pool<'_>, report: &mut Report) {
     }
 }
 
-/// The pattern of the CRD accepts minutes and months out of range. Static NodePools have budgets too.
+/// Reports invalid schedules: the pattern of the CRD accepts minutes and months out of range. Static NodePools have
+/// budgets too.
 fn check_schedules(pool: &Pool<'_>, report: &mut Report) {
     for (index, budget) in list(pool.value, "/spec/disruption/budgets").iter().enumerate() {
         let Some(schedule) = budget.get("schedule").and_then(Value::as_str) else { continue };

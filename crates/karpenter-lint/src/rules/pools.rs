@@ -1,4 +1,4 @@
-//! Single NodePools, and NodePools compared with each other.
+//! Rules for single NodePools, and for NodePools compared with each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
     check_selected(context, report);
 }
 
-/// A label that contradicts a requirement of the same NodePool: no node can have both.
+/// Reports a label that contradicts a requirement of the same NodePool: no node can have both.
 fn check_contradiction(pool: &Pool<'_>, report: &mut Report) {
     for (key, value) in &pool.labels {
         let Some(requirement) = pool.requirements.get(labels::normalize(key)) else { continue };
@@ -41,7 +41,7 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
     if pool.types(&Requirements::new()).next().is_some() {
         return;
     }
-    // Names the first requirement that no instance type meets by itself.
+    // The first requirement that, on its own, no instance type meets is named in the finding.
     let alone = pool.offered.iter().find(|requirement| {
         let only: Requirements = [(*requirement).clone()].into_iter().collect();
         !catalog.iter().any(|one| {
@@ -53,7 +53,7 @@ fn check_types(pool: &Pool<'_>, report: &mut Report) {
         Some(requirement) => format!("no instance type of {} has {requirement}", catalog.len()),
         None => format!("no instance type of {} meets all requirements together", catalog.len()),
     };
-    // Without --region the region is a guess, and zones are what differs between regions.
+    // Without --region, the region is not known for certain, and instance types differ between the zones of regions.
     let fix = match alone {
         Some(requirement) if &*requirement.key == labels::ZONE => {
             "set a zone of the region whose instance types were checked, or set --region"
@@ -68,7 +68,7 @@ fn check_class(context: &Context<'_>, pool: &Pool<'_>, report: &mut Report) {
     let name = text(pool.value, "/spec/template/spec/nodeClassRef/name");
     let of_kind: Vec<&str> =
         context.classes.iter().filter(|(other, _)| *other == kind).map(|(_, name)| *name).collect();
-    // An input without any class of the kind is probably a part of the installed objects.
+    // If the input has no class of this kind at all, the classes are probably installed separately.
     if !of_kind.is_empty() && !of_kind.contains(&name) {
         report.add(
             Code::ClassMissing,
@@ -127,7 +127,7 @@ fn without_names(offered: &Requirements) -> Requirements {
     offered
 }
 
-/// A label attracts pods that select it, but does not keep other pods away.
+/// Reports a label that only attracts pods: pods without a node selector can run on these nodes too.
 fn check_exclusive_labels(context: &Context<'_>, report: &mut Report) {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (key, value) in context.pools.iter().flat_map(|pool| &pool.labels) {

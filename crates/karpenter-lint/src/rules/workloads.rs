@@ -1,4 +1,4 @@
-//! Workloads, and the NodePools that could run them.
+//! Rules for workloads and the NodePools that could run them.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
     }
 }
 
-/// Pods without requests fit on every node, and nodes are too small for what they use.
+/// Reports missing requests: pods without requests fit on every node, so that the nodes are too small for what the pods
+/// use.
 fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     for (index, container) in list(workload.pod, "/containers").iter().enumerate() {
         let has = |resource: &str| {
@@ -55,7 +56,8 @@ fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     }
 }
 
-/// The API server rejects such a pod; a Deployment with this template never gets a pod.
+/// Reports a mount of an undefined volume: the API server rejects such a pod, so a Deployment with this template never
+/// gets a pod.
 fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     let claims =
         list(workload.value, "/spec/volumeClaimTemplates").iter().map(|one| text(one, "/metadata/name"));
@@ -80,7 +82,7 @@ fn check_volumes(workload: &Workload<'_>, report: &mut Report) {
     }
 }
 
-/// do-not-evict does not protect the pods on nodes of v1 NodePools.
+/// Reports do-not-evict, which does not protect pods on nodes of v1 NodePools.
 fn check_do_not_evict(workload: &Workload<'_>, report: &mut Report) {
     let annotation = |key: &str| {
         workload.pod_metadata().and_then(|metadata| metadata.pointer("/annotations")?.get(key)?.as_str())

@@ -1,4 +1,4 @@
-//! Every rule twice: with a manifest that it reports, and with the same manifest fixed.
+//! Tests every rule twice: with a manifest that it reports, and with the same manifest after the fix.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -347,7 +347,7 @@ fn invalid_budget_schedule_is_reported() {
         ))
     };
     let field = "spec.disruption.budgets[1].schedule";
-    // The pattern of the CRD accepts all of them.
+    // The pattern of the CRD accepts all these schedules.
     for (schedule, part) in [
         ("61 * * * *", "minute"),
         ("0 0 * 13 *", "month"),

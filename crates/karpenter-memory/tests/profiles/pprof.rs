@@ -1,4 +1,5 @@
-//! pprof's messages, as far as profiles here have them. See github.com/google/pprof, proto/profile.proto.
+//! The messages of pprof's format, with the fields that our profiles use. See github.com/google/pprof,
+//! proto/profile.proto.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -121,7 +122,7 @@ impl Profile {
         self.function.iter().map(|function| self.text(function.name)).collect()
     }
 
-    /// The sum of one value over the samples in whose calls there is such a function.
+    /// The sum of one value over the samples whose stack contains such a function.
     #[allow(dead_code, reason = "not every test asks")]
     pub(crate) fn sum(&self, function: &str, value: usize) -> i64 {
         let wanted: BTreeSet<u64> = self

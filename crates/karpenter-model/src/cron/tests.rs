@@ -33,16 +33,16 @@ fn next_after_returns_the_next_scheduled_time() {
         ("@hourly", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"),
         ("@every 90m", "2026-01-01T00:00:07Z", "2026-01-01T01:30:07Z"),
         ("@every 10ms", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
-        // Both day fields are restricted: one must match. 2026-01-13 is a Tuesday.
+        // Both day fields are restricted, so one of them must match. 2026-01-13 is a Tuesday.
         ("0 0 13 * fri", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 13 * fri", "2026-01-13T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // One of them is a star: both must match.
+        // One of the day fields is a star, so both must match.
         ("0 0 13 * *", "2026-01-10T00:00:00Z", "2026-01-13T00:00:00Z"),
         ("0 0 ? * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A star with a step is a restriction, except for step one.
+        // A star with a step counts as a restriction, except for step 1.
         ("0 0 */2 * fri", "2026-01-10T00:00:00Z", "2026-01-11T00:00:00Z"),
         ("0 0 */1 * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
-        // A star anywhere in a list counts as a star.
+        // A star at any position of a list makes the whole field count as a star.
         ("0 0 13,* * fri", "2026-01-10T00:00:00Z", "2026-01-16T00:00:00Z"),
         ("1,,3 * * * *", "2026-01-01T00:01:00Z", "2026-01-01T00:03:00Z"),
         ("+5 * * * *", "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"),
@@ -56,7 +56,7 @@ fn next_after_returns_the_next_scheduled_time() {
 #[test]
 fn search_ends_after_five_years() {
     assert_eq!(schedule("0 0 30 2 *").next_after(unix("2026-01-01T00:00:00Z")), None);
-    // 2100 is not a leap year: after 2096-03 the next 29 February is in 2104.
+    // 2100 is not a leap year: after March 2096, the next 29 February is in 2104.
     assert_eq!(schedule("0 0 29 2 *").next_after(unix("2098-12-31T00:00:00Z")), None);
     assert_eq!(
         schedule("0 0 29 2 *").next_after(unix("2099-01-01T00:00:00Z")),
@@ -113,10 +113,11 @@ fn budget_is_active_for_its_duration_after_each_scheduled_time() {
     ] {
         assert_eq!(budget_is_active(&nine_to_five, 8 * HOUR, unix(now)), active, "{now}");
     }
-    // Windows longer than the interval overlap: always active.
+    // The windows are longer than the interval and overlap, so the budget is always active.
     assert!(budget_is_active(&schedule("@daily"), 24 * HOUR, unix("2026-01-05T23:59:59Z")));
     assert!(budget_is_active(&schedule("@daily"), 48 * HOUR, unix("2026-01-05T12:00:00Z")));
-    // Zero duration: never active, not even at the scheduled time, which is not strictly after the start of the window.
+    // With a duration of zero, the budget is never active, not even at the scheduled time, which is not strictly after
+    // the start of the window.
     assert!(!budget_is_active(&schedule("@daily"), 0, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("@daily"), 1, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("0 0 30 2 *"), HOUR, unix("2026-01-05T00:00:00Z")));
@@ -156,7 +157,7 @@ fn weekday_number(weekday: Weekday) -> i64 {
 }
 
 proptest! {
-    /// Compares with a day-by-day search with another calendar library.
+    /// The result must equal that of a day-by-day search with another calendar library.
     #[test]
     fn next_scheduled_time_equals_naive_search(
         minute in any_field(0, 59), hour in any_field(0, 23), day in any_field(1, 31), month in any_field(1, 12),

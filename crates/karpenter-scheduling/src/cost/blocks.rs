@@ -53,7 +53,7 @@ impl Block {
     }
 }
 
-/// As [`relax_from`], block by block.
+/// Like [`relax_from`], block by block.
 pub(crate) fn relax_blocks(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -63,7 +63,7 @@ pub(crate) fn relax_blocks(
     relax_blocks_from(rows, kinds, effort, None, scratch)
 }
 
-/// As [`relax_blocks`], starting from a hint.
+/// Like [`relax_blocks`], starting from a hint.
 pub(crate) fn relax_blocks_from(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -87,7 +87,7 @@ pub(crate) fn relax_blocks_from(
     let work_start = scratch.work;
     let mut rows_so_far = 0;
     for block in blocks {
-        // Work that earlier blocks did not use is available to later ones.
+        // Work units that earlier blocks did not use are available to later ones.
         rows_so_far += block.rows.len() as u64;
         let work_end = work_start + effort.work_max * rows_so_far / rows.len() as u64;
         let effort = Effort { work_max: work_end.saturating_sub(scratch.work), ..effort };
@@ -111,8 +111,8 @@ pub(crate) fn relax_blocks_from(
 /// The blocks in the order of their first rows. A row that no kind accepts is a block of its own.
 pub(crate) fn blocks(rows: &[Row], kinds: &[NodeKind]) -> Vec<Block> {
     let demands = rows.iter().map(|row| row.demand + 1).max().unwrap_or(0);
-    // Union-find: a demand that shares a kind with this one and has no larger number; itself if there is
-    // none.
+    // Union-find over demands: for each demand, one that shares a node kind with it and has no larger number, or the
+    // demand itself.
     let mut first: Vec<usize> = (0..demands).collect();
     let mut is_simulating = vec![false; demands];
     rows.iter().for_each(|row| is_simulating[row.demand] = true);
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn rows_connected_by_kinds_form_one_block() {
         let rows = [row(1, 4, 1), row(1, 0, 1), row(2, 2, 1), row(1, 1, 1)];
-        // No row has the fourth demand, so it connects nothing.
+        // No row has the fourth demand, so the kind that accepts it connects no blocks.
         let kinds =
             [kind(4, 1.0, &[0, 2]), kind(4, 1.0, &[3, 4]), kind(4, 1.0, &[1, 2, 3]), kind(4, 1.0, &[3])];
         let found: Vec<_> =
@@ -210,7 +210,7 @@ mod tests {
         for (held, row) in held.iter().zip(&rows) {
             assert!(*held >= f64::from(row.count) - 1e-6, "{held} of {}", row.count);
         }
-        // Four rows exceed `rows_max`.
+        // The four rows together exceed `rows_max`.
         let as_one = relax(&rows, &kinds, EFFORT, &mut Scratch::default()).unwrap();
         assert!(as_one.columns.is_empty() && as_one.lower_bound < whole.lower_bound);
     }

@@ -1,9 +1,8 @@
 //! A lower bound: a price that no valid fleet for the placed pods can go below.
 //!
-//! All choices stay open: zones, NodePools, frozen nodes, and which pods are placed on existing nodes. Only
-//! resources, labels, taints, required anti-affinity between equal pods and the limits of hard hostname
-//! spreads (`limits`) bind, and then how even these spreads are (`hosts`). So the bound holds for plans of
-//! both modes.
+//! All choices are open: zones, NodePools, frozen nodes, and which pods are placed on existing nodes. The only
+//! constraints are resources, labels, taints, required anti-affinity between equal pods, the limits of hard hostname
+//! spreads (`limits`), and how even these spreads are (`hosts`). So the bound holds for plans of both modes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +58,7 @@ fn with_existing_nodes(
     relaxed: &Relaxation,
     scratch: &mut Scratch,
 ) -> f64 {
-    // Existing nodes cost nothing: subtract the most that their pods can be worth at feasible dual prices.
+    // Existing nodes cost nothing, so the most that their pods can be worth at feasible dual prices is subtracted.
     let resource_values: Vec<f64> =
         rows.iter().map(|row| knapsack::weigh(&relaxed.resource_prices, &row.requests)).collect();
     [&relaxed.duals, &resource_values]
@@ -137,7 +136,7 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
     let everywhere = all_templates(ledger);
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for run in &ledger.classes.queue {
-        // The last level of relaxation states the fewest constraints.
+        // The last level of relaxation has the fewest constraints, so it is used for the bound.
         *counts.entry(ledger.classes.classes[run.class].variants.end - 1).or_insert(0) += run.count;
     }
     let items = items_of(ledger, counts.into_iter().map(|(variant, count)| (variant, 0, count)).collect());
@@ -158,7 +157,7 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
 /// Dual prices of the rows, and the lower bound.
 fn relaxed(rows: &[Row], kinds: &[NodeKind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    // Merged rows are fewer, so their relaxation may be solved better than that of the rows with limits.
+    // The merged rows are fewer, so the program may be solved closer to its optimum than that of the rows with limits.
     let without = merged(rows, kinds, effort, scratch).map(|merged| merged.for_original_rows());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
@@ -181,7 +180,7 @@ pub(crate) fn merged_relaxation(
     if rows.len() <= ROWS_MANY { None } else { merged(rows, kinds, effort, scratch) }
 }
 
-/// As [`merged_relaxation`], for any number of rows.
+/// Like [`merged_relaxation`], for any number of rows.
 fn merged(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -195,7 +194,7 @@ fn merged(
     let (merge_equal_rows, of_fewer) = merge_equal_rows(&fewer);
     let first = blocks::relax_blocks(&merge_equal_rows, kinds, effort, scratch)?;
     let hint = hint(&first, &fewer, &of_fewer);
-    // The proof ignores limits per node, so it has nothing to add here.
+    // Proofs ignore limits per node, so another proof without the limits would add nothing.
     let effort = Effort { proofs: 0, ..effort };
     let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
     relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
@@ -237,7 +236,7 @@ fn merge_limited_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// As [`merge_limited_rows`], but rows with and without a limit are merged too.
+/// Like [`merge_limited_rows`], but rows with and without a limit are merged too.
 fn merge_equal_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
@@ -262,7 +261,7 @@ fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
     for (row, merge_equal_rows) in of_row.iter().enumerate() {
         behind.entry(*merge_equal_rows).or_default().push(row);
     }
-    // Limited rows come first.
+    // Limited rows come first, so that columns hold as many limited pods as possible.
     behind.values_mut().for_each(|members| members.sort_by_key(|row| rows[*row].cap));
     let split = |pod_counts: &PodCounts, limited_share: &dyn Fn(f64) -> f64| -> PodCounts {
         let mut split = PodCounts::new();
@@ -313,7 +312,8 @@ fn placed_items(ledger: &mut Ledger) -> Vec<Item> {
 fn items_of(ledger: &mut Ledger, pods: Vec<(usize, u8, u32)>) -> Vec<Item> {
     let mut merged: BTreeMap<(usize, u8, ReqId), u32> = BTreeMap::new();
     for (variant, alternative, count) in pods {
-        // If several volume alternatives or required terms could hold, labels do not bind.
+        // If there are several volume alternatives or required terms, any of them may hold, so labels are not a
+        // constraint of the bound.
         let data = &ledger.classes.variants[variant];
         let as_written = &ledger.classes.classes[data.class].spec;
         let added = if data.alternatives.len() > 1 || as_written.required_terms.len() > 1 {
@@ -374,7 +374,7 @@ mod tests {
             row(1, 0, 4, 2, None),
             row(1, 1, 7, 1, None),
             row(1, 0, 9, many, None),
-            // At most two pods of both rows, and at most one of the first.
+            // A node holds at most two pods of both rows together, and at most one pod of the first row.
             row(1, 0, 2, 1, Some((0, 2))),
             row(1, 0, 2, many, Some((0, 2))),
         ];

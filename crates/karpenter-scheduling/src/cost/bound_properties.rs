@@ -1,4 +1,4 @@
-//! Properties of the relaxations on small problems, whose optimum is found by brute force.
+//! Property tests of the relaxations on small problems, whose optimum is found by brute force.
 
 use std::collections::BTreeMap;
 
@@ -51,14 +51,14 @@ fn small() -> impl Strategy<Value = Small> {
         };
         let rows = rows.into_iter().map(row).collect();
         let mut kinds: Vec<NodeKind> = kinds.into_iter().map(kind).collect();
-        // Every pod fits here.
+        // Every pod fits on this node kind.
         kinds.push(kind((16, 16, 4, 45, true)));
         Small { rows, kinds }
     })
 }
 
 impl Small {
-    /// The pods that one node may hold.
+    /// All sets of pods that one node of a kind may hold.
     fn columns(&self, kind: &NodeKind) -> Vec<Vec<u32>> {
         let mut columns = vec![vec![0; self.rows.len()]];
         for (number, row) in self.rows.iter().enumerate() {
@@ -143,7 +143,7 @@ proptest! {
         prop_assert!(relaxed.lower_bound <= optimum, "relaxation {} {optimum}", relaxed.lower_bound);
         prop_assert!(relaxed.lower_bound >= boxed.lower_bound * 0.98);
         prop_assert!(relaxed.lower_bound <= relaxed.objective + 1e-9);
-        // Every column is a node that may exist.
+        // Every column must be a valid node.
         for (kind, pod_counts, amount) in &relaxed.columns {
             let mut column = vec![0; rows.len()];
             pod_counts.iter().for_each(|(row, count)| column[*row as usize] = *count);

@@ -15,9 +15,9 @@ use super::shapes::{NodeKind, Row};
 use super::simplex::{Column, Master};
 use super::smoothing::Smoothing;
 
-/// The rounds end when the objective is within this factor of the bound.
+/// Column generation ends when the objective is within this factor of the bound.
 const CONVERGED_RATIO: f64 = 1.0005;
-/// A column pays if it is worth more than its price by this factor.
+/// A column improves the objective if its value is above its price by this factor.
 const PAYS_RATIO: f64 = 1.0 + 1e-6;
 /// The dual prices of the resource relaxation, from which the rounds start, are far from those of the boxes.
 const SMOOTHING: Range<f64> = 0.8..0.95;

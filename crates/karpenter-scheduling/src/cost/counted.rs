@@ -39,13 +39,14 @@ impl Pricing<'_> {
         let prices = self.node.resource_prices(self.scaled);
         let candidate = |(row, most, _): (u32, f64, f64)| {
             let (requests, value) = (self.rows[row as usize].requests, self.values[row as usize]);
-            // With a pod whose reduced value is lower, the bound is below the target.
+            // If the node holds a pod with a lower reduced value, its bound is below the target, so such pods are left
+            // out.
             let reduced = value - weigh(&prices, &requests);
             let is_wanted = value > 0.0 && reduced >= self.target - bound;
             is_wanted.then_some(Candidate { row, value, requests, most: most as u32 })
         };
         let mut candidates: Vec<Candidate> = self.node.boxes().filter_map(candidate).collect();
-        // Valuable pods first: small pods fill the gaps.
+        // Pods with a high value are tried first; small pods fill the remaining capacity.
         candidates.sort_by(|a, b| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row)));
         let mut buffers = std::mem::take(&mut scratch.tables);
         let mut tables: Vec<Table> = Vec::new();
@@ -115,7 +116,7 @@ impl Table {
             prices[dimension] = 0.0;
         }
         let free = kind.free[counted].max(0);
-        // Amounts are rounded down, so that a bound in steps is a bound.
+        // Amounts are rounded down to steps, so that a bound in steps is also a bound for exact amounts.
         let step = (free / STEPS_MAX).max(1);
         let width = (free / step) as usize + 1;
         let size = width * units.map_or(1, |(_, units)| units + 1);
@@ -184,7 +185,7 @@ impl Search<'_> {
     }
 
     fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
-        // Skip rows that cannot be added, without using search nodes.
+        // Rows of which no pod fits are skipped without counting a search node.
         let most = loop {
             let Some(candidate) = self.candidates.get(position) else {
                 if value > self.best * (1.0 + 1e-9) {

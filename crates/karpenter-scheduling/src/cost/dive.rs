@@ -9,7 +9,7 @@ use super::pack::{Bin, ColumnUse, Packer};
 use super::relaxation::{Effort, Hint, relax_from};
 use super::shapes::Row;
 
-/// The effort of one step; small, because few pods remain.
+/// The effort of solving the relaxation in one step; it is small, because few pods remain.
 const STEP: Effort =
     Effort { rounds: 30, search_nodes: 100, rows_max: usize::MAX, work_max: 200_000, box_work: 0, proofs: 0 };
 
@@ -111,7 +111,7 @@ impl Packer<'_> {
     }
 }
 
-/// A start for the relaxation of the remaining pods: the dual prices so far, and the remaining pods of every
+/// The starting point of the relaxation of the remaining pods: the dual prices so far, and the remaining pods of every
 /// column. `numbers` has the rows that remain.
 fn hint(duals: &[f64], columns: &[ColumnUse], remaining: &[u32], numbers: &[u32]) -> Hint {
     let clipped = |(kind, pod_counts, _): &ColumnUse| {

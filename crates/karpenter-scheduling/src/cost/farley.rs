@@ -34,7 +34,7 @@ pub(crate) fn max_value_ratio(
     max_value_ratio_with(0.0, rows, kinds, duals, resource_values, exact_nodes, scratch)
 }
 
-/// As [`max_value_ratio`], if every node also holds pods of the value `held`, for which capacity is already
+/// Like [`max_value_ratio`], if every node also holds pods of the value `held`, for which capacity is already
 /// deducted.
 pub(crate) fn max_value_ratio_with(
     held: f64,

@@ -13,17 +13,17 @@ use crate::ledger::Ledger;
 
 /// The first charge, as a multiple of `tolerance × price / nodes`.
 const FIRST_CHARGE: f64 = 4.0;
-/// Later charges are multiplied or divided by this.
+/// If a charge gives too few or too many nodes, the next one is multiplied or divided by this.
 const CHARGE_STEP: f64 = 4.0;
 /// The maximum number of planning runs.
 const RUNS_MAX: usize = 3;
-/// With more classes of pods than this, a run takes too long.
+/// Problems with more classes of pods are not planned again, because a planning run would take too long.
 const CLASSES_MAX: usize = 64;
-/// Runs have less than the default effort, so that each is one relaxation and one quick packing.
+/// The effort of a run is below the default, so that each run is one relaxation and one quick packing.
 const EFFORT: u64 = EFFORT_DEFAULT - 1;
 /// If the incumbent is within this factor of the lower bound, so is the fleet that replaces it.
 const NEAR_BOUND: f64 = 1.01;
-/// Sums of the same prices in another order differ by less.
+/// Sums of the same prices in another order differ by less than this factor.
 const ROUNDING: f64 = 1.0 + 1e-12;
 
 /// The fleet to compare with, and what others may cost.

@@ -8,7 +8,7 @@
 use super::knapsack::copies;
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row};
 
-/// A reduced value below this share of the price of the node counts as zero.
+/// A reduced value below this share of the node's price counts as zero.
 const TOLERANCE: f64 = 1e-7;
 /// Steps below this count as zero.
 const EPSILON: f64 = 1e-10;
@@ -48,9 +48,9 @@ enum Level {
 
 /// One node of a kind with its current basis.
 pub(crate) struct FractionalNode {
-    /// The rows that fit, and the most pods of each.
+    /// The rows of which at least one pod fits, and the maximum number of pods of each.
     rows: Vec<(u32, f64)>,
-    /// By position in `rows`, then one slack per resource.
+    /// The state of each variable: by position in `rows`, followed by one slack variable per resource.
     levels: Vec<Level>,
     free: [f64; DIMENSIONS_MAX],
     price: f64,
@@ -115,7 +115,8 @@ impl FractionalNode {
         self.bound(scaled, values)
     }
 
-    /// The bound at the resource prices of the last solution. It holds for any values.
+    /// An upper bound for the value of every column, at the resource prices of the last solution. It holds for any
+    /// values.
     pub(crate) fn bound(&self, scaled: &Scaled, values: &[f64]) -> f64 {
         let prices = self.prices.map(|price| price.max(0.0));
         let of_rows: f64 = self
@@ -211,7 +212,7 @@ impl FractionalNode {
         let column = self.column(scaled, entering);
         let sign = if grows { 1.0 } else { -1.0 };
         let direction = self.inverse.map(|line| sign * dot(&line, &column));
-        // The step until the variable reaches its other limit, or a basic variable one of its limits.
+        // The step until the variable reaches its other limit, or until a basic variable reaches one of its limits.
         let mut step = self.limit(entering);
         let mut leaving: Option<(usize, Level)> = None;
         for (position, change) in direction.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Column generation for the relaxation with whole pods.
 //!
-//! Every round prices all node kinds at dual prices between those of the master problem and the best ones so
-//! far. A kind whose fractional node is not worth its price has no column that pays (`fractional`); the others
-//! are searched (`pricing`), and what is found enters the master problem.
+//! Every round solves the pricing problem of all node kinds, at dual prices between those of the master problem and the
+//! best ones so far. A kind whose best fractional node has less value than its price has no column that improves the
+//! objective (`fractional`). The other kinds are searched (`pricing`), and the columns that are found enter the master
+//! problem.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -16,17 +17,17 @@ use super::shapes::{NodeKind, Row, representatives};
 use super::simplex::{Column, Master};
 use super::smoothing::Smoothing;
 
-/// A column pays if it is worth more than its price by this factor.
+/// A column improves the objective if its value is above its price by this factor.
 const PAYS_RATIO: f64 = 1.0001;
 /// Columns with at least this value per price at the first dual prices are likely in the solution.
 const START_RATIO: f64 = 0.5;
-/// The rounds end when the objective is within this factor of the bound.
+/// Column generation ends when the objective is within this factor of the bound.
 const CONVERGED_RATIO: f64 = 1.0002;
 /// Search nodes per kind and round at first.
 const SEARCH_NODES: u64 = 60;
-/// The longest searches have this many times the search nodes of the effort.
+/// The maximum length of a search, as a multiple of the search nodes of the effort.
 const LONG_SEARCH_FACTOR: u64 = 4;
-/// When no kind has a column that pays, searches get this many times more search nodes.
+/// When no column that improves the objective is found, the number of search nodes is multiplied by this.
 const SEARCH_NODES_FACTOR: u64 = 6;
 const SMOOTHING: Range<f64> = 0.5..0.8;
 
@@ -38,15 +39,15 @@ pub(crate) struct Generated {
     pub(crate) lower_bound: f64,
     pub(crate) objective: f64,
     pub(crate) columns: Vec<(usize, PodCounts, f64)>,
-    /// No column is missing, as far as the searches can tell.
+    /// Whether the searches found that no column is missing.
     pub(crate) is_solved: bool,
 }
 
-/// What pricing all kinds has shown.
+/// The result of solving the pricing problem of all kinds.
 struct PricedKinds {
-    /// No column of any kind has more value per price; `MAX` if not all kinds were priced.
+    /// An upper bound for the ratio of value to price of any column; `MAX` if not all kinds were priced.
     at_most: f64,
-    /// The most value per price of a column that was found; 0 without one.
+    /// The highest ratio of value to price of a column that was found; 0 if none was found.
     best: f64,
     /// Whether there is a column that was not known.
     has_new: bool,
@@ -159,7 +160,8 @@ impl<'a> Generation<'a> {
         self.master.optimise(&self.pool, &mut scratch.work)
     }
 
-    /// Generates columns, starting at these dual prices, until none pays or the work is used up.
+    /// Generates columns, starting at these dual prices, until no column improves the objective or the work units are
+    /// used up.
     pub(crate) fn run(mut self, mut center: Vec<f64>, lower_bound: f64, scratch: &mut Scratch) -> Generated {
         let work_end = scratch.work + self.effort.work_max;
         let mut bound = lower_bound;
@@ -190,7 +192,8 @@ impl<'a> Generation<'a> {
                     is_solved = !priced.has_new;
                     break;
                 }
-                // A longer search finds more value at the same prices.
+                // A longer search finds columns of higher value at the same prices, so the best prices so far are
+                // dropped.
                 center_total = 0.0;
             }
             smoothing.adapt(pivots > 0, has_improved);
@@ -206,7 +209,7 @@ impl<'a> Generation<'a> {
         }
     }
 
-    /// False if the searches are already as long as the effort allows.
+    /// Makes the searches longer; false if they are already as long as the effort allows.
     fn search_longer(&mut self) -> bool {
         let most = self.effort.search_nodes * LONG_SEARCH_FACTOR;
         if self.search_nodes >= most {
@@ -256,7 +259,7 @@ impl<'a> Generation<'a> {
             }
             let mut has_new = false;
             for (kind, mut pod_counts) in found {
-                // The grid ignores how many pods there are.
+                // The grid ignores the number of pods, so the number is limited here.
                 pod_counts
                     .iter_mut()
                     .for_each(|(row, count)| *count = (*count).min(self.rows[*row as usize].count));

@@ -103,7 +103,7 @@ impl Grid {
         for grid_row in &self.grid_rows {
             let [cpu, memory] = grid_row.size;
             if cpu == 0 && memory == 0 {
-                // Smaller than one step: as many pods as any node holds are added on top.
+                // The requests are smaller than one step, so as many pods as any node holds are added on top.
                 let requests = &rows[grid_row.row as usize].requests;
                 let most = members
                     .iter()
@@ -220,11 +220,11 @@ mod tests {
     fn column_has_whole_pods_that_its_kind_accepts() {
         let rows = [row(7, 10, 0), row(5, 10, 0), row(16, 10, 1)];
         let values = [7.0, 5.0, 100.0];
-        // 5 + 5 + 5 is the most that fits; no kind here accepts the third row.
+        // 5 + 5 + 5 is the highest value that fits; no kind here accepts the third row.
         let (max_ratio, found) = columns(&rows, &values, &[kind(16, 1_000, 10.0, &[0])]);
         assert!((max_ratio - 1.5).abs() < 1e-3, "{max_ratio}");
         assert_eq!(found, [(0, vec![(1, 3)])]);
-        // Memory suffices for one pod only.
+        // The memory is sufficient for one pod only.
         let (max_ratio, _) = columns(&rows, &values, &[kind(16, 19, 10.0, &[0])]);
         assert!((max_ratio - 0.7).abs() < 1e-3, "{max_ratio}");
         let (max_ratio, found) =
@@ -239,7 +239,7 @@ mod tests {
         let rows = [row(3_001, 300_007, 0), row(1_999, 100_003, 0)];
         let values = [3.1, 2.0];
         let (max_ratio, found) = columns(&rows, &values, &[kind(32_000, 2_000_003, 20.0, &[0])]);
-        // Two pods of the first row and 13 of the second.
+        // The best column has two pods of the first row and 13 of the second.
         let best = (2.0 * 3.1 + 13.0 * 2.0) / 20.0;
         assert!(max_ratio >= best && max_ratio < best * 1.01, "{max_ratio} {best}");
         for (_, pod_counts) in found {

@@ -21,7 +21,7 @@ impl Groups {
         let mut ratio = SIMILAR_RATIO;
         loop {
             let groups = Self::with_ratio(rows, ratio);
-            // At a factor of a thousand only what cannot be grouped is left.
+            // At a factor of a thousand, only rows are left that must not be grouped.
             if groups.rows.len() <= groups_max || ratio > 1e3 {
                 return groups;
             }
@@ -97,7 +97,7 @@ mod tests {
         weights[0] = 1.0;
         let duals = groups.duals_of_rows(&rows, &[101.0, 7.0, 5.0], &weights);
         assert_eq!(duals, [100.0, 102.0, 7.0, 5.0]);
-        // Demands are never mixed.
+        // Rows with different demands must never be in one group.
         assert!(Groups::new(&rows, 1).rows.len() > 1);
     }
 }

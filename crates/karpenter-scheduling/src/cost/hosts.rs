@@ -1,12 +1,12 @@
-//! What hostname spreads add to the lower bound.
+//! The part of the lower bound that hostname topology spreads add.
 //!
 //! A node accepts a pod of such a spread only while it then holds at most `maxSkew` more of these pods than
 //! the eligible node with the fewest. So in the end every eligible new node holds between m and m + `maxSkew`
 //! of the pods, for one m. No node holds more than the limit of its NodePool (`limits`). The relaxation is
 //! solved for every possible m; the minimum of its bounds holds for every fleet.
 //!
-//! Nodes that may turn out not to be eligible hold any number of the pods here. Spreads that count pods which
-//! do not state them are ignored, because such pods may be placed on any node.
+//! Nodes that may not be eligible can hold any number of the pods here. Spreads that also count pods without this
+//! constraint are ignored, because such pods may be placed on any node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const ROUNDS: usize = 80;
 const COLUMNS_PER_ROUND_MAX: usize = 24;
 /// The work for all spreads is the work of the other bound divided by this.
 const WORK_SHARE: u64 = 5;
-/// Up to this m every value is solved separately, above it several values together.
+/// For m up to this value, every m is solved separately; above it, several values of m are solved together.
 const SINGLE_MINIMUM_MAX: u32 = 4;
 
 /// The bound without hostname spreads.
@@ -309,7 +309,7 @@ struct KindSet {
 }
 
 impl SpreadBound<'_> {
-    /// The minimum over all m, or `known` if that is higher.
+    /// The minimum of the bounds over all m, or `known` if that is higher.
     fn lower_bound(&self, known: f64, nodes: f64, scratch: &mut Scratch) -> f64 {
         let leader = &self.spreads[self.leader];
         let row = &self.rows[leader.rows[0] as usize];
@@ -324,7 +324,7 @@ impl SpreadBound<'_> {
             .max()
             .unwrap_or(0);
         let mut least = f64::MAX;
-        // If spreads do not raise the bound, the m that is best without them shows it at once.
+        // If spreads do not raise the bound, this is seen first at the m that is best without spreads.
         let usual = if nodes >= 1.0 { (f64::from(leader.count) / nodes) as u32 } else { 0 };
         let mut open: Vec<(u32, u32)> = Vec::new();
         let mut from = SINGLE_MINIMUM_MAX + 1;
@@ -339,7 +339,7 @@ impl SpreadBound<'_> {
             open.push((usual, usual));
         }
         if !self.others.is_empty() {
-            // No node is eligible.
+            // The case that no node is eligible.
             least = least.min(self.solve(None, known, least, scratch));
         }
         while let Some((from, to)) = open.pop() {
@@ -357,9 +357,9 @@ impl SpreadBound<'_> {
         if least == f64::MAX { known } else { least.max(known) }
     }
 
-    /// The minimum and maximum number of nodes, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's
-    /// pods. `None` if no number is possible. Nothing is known if some nodes are not eligible or some of the
-    /// pods may be on existing nodes.
+    /// The minimum and maximum number of nodes, if each holds from `m.0` to `m.1` + `maxSkew` of the leader's pods.
+    /// `None` if no number is possible. The range is unlimited if some nodes are not eligible or some of the pods may
+    /// be on existing nodes.
     fn nodes(&self, m: (u32, u32)) -> Option<(u32, u32)> {
         if !self.others.is_empty() || !self.present.is_empty() {
             return Some((0, u32::MAX));
@@ -382,7 +382,8 @@ impl SpreadBound<'_> {
             } else if fewest == 0 || spread.needs != leader.needs {
                 (0, u32::MAX)
             } else {
-                // The m of this spread is at most its pods per node, and at least that minus `maxSkew`.
+                // The m of this spread is at most the number of its pods per node, and at least that number minus
+                // `maxSkew`.
                 (
                     spread.count.div_ceil(most).saturating_sub(spread.max_skew),
                     spread.count / fewest + spread.max_skew,
@@ -446,7 +447,7 @@ impl SpreadBound<'_> {
     fn solve(&self, m: Option<(u32, u32)>, known: f64, enough: f64, scratch: &mut Scratch) -> f64 {
         let kind_sets = self.kind_sets(m);
         let Some(fallback_prices) = self.fallback_prices(&kind_sets) else {
-            // Existing nodes may hold the pods.
+            // All pods may be placed on existing nodes.
             return if self.present.is_empty() { f64::MAX } else { known };
         };
         let demand: Vec<f64> = self.rows.iter().map(|row| f64::from(row.count)).collect();
@@ -492,8 +493,8 @@ impl SpreadBound<'_> {
         best.max(self.proven_bound(&kind_sets, &values, self.effort.search_nodes * 4, scratch))
     }
 
-    /// By row: twice the price per pod of nodes that hold only this row and what they must hold. `None` if
-    /// some row fits nowhere.
+    /// By row: twice the price per pod of nodes that hold only pods of this row and the pods that every node must hold.
+    /// `None` if some row fits nowhere.
     fn fallback_prices(&self, kind_sets: &[KindSet]) -> Option<Vec<f64>> {
         (0..self.rows.len())
             .map(|index| {
@@ -642,7 +643,7 @@ mod tests {
         CountedKinds { kinds: kinds.to_vec(), limits: vec![limit; spreads] }
     }
 
-    /// The bound with nothing known before.
+    /// Computes the bound without an earlier bound.
     fn bound(
         rows: &[Row],
         spreads: &[Spread],
@@ -674,8 +675,8 @@ mod tests {
         spread_bound.lower_bound(0.0, 0.0, &mut Scratch::default())
     }
 
-    /// The cheapest spread_bound for the pods of two rows, in which every eligible node holds from `m` to `m + skew`
-    /// pods of the first row and at most its limit. Tries every column.
+    /// The cheapest fleet for the pods of two rows, in which every eligible node holds from `m` to `m + skew` pods of
+    /// the first row and at most its limit. Tries every column.
     fn cheapest(rows: &[Row; 2], m: u32, skew: u32, counting: &[CountedKinds], others: &[NodeKind]) -> f64 {
         let (first, second) = (rows[0].count as usize, rows[1].count as usize);
         let mut columns: Vec<(usize, usize, f64)> = Vec::new();
@@ -712,11 +713,11 @@ mod tests {
 
     #[test]
     fn spread_pods_follow_the_number_of_nodes() {
-        // Eight small pods would fit on one large node, at half the price.
+        // Without the spread, eight small pods would fit on one large node, at half the price.
         let rows = [row(1, 8), row(8, 1)];
         let kinds = [kind(2, 2.0), kind(16, 8.0)];
         let spreads = [spread(0, 8, 1)];
-        // All pods on one node: it is the only one.
+        // All pods are on one node, which is the only one.
         assert_eq!(cheapest_of_all(&rows, 1, &[counting(&kinds, 1, u32::MAX)], &[]), 8.0);
         assert!((bound(&rows, &spreads, 0, &kinds, &[]) - 8.0).abs() < 0.01);
         // Four large pods need two such nodes, with four small pods each.
@@ -729,7 +730,7 @@ mod tests {
 
     #[test]
     fn limit_per_node_raises_the_bound() {
-        // Twenty small pods fit on one node; with two on each node there are ten.
+        // Twenty small pods fit on one node; with two of them on each node there are ten nodes.
         let rows = [row(1, 20), row(1, 1)];
         let kinds = [kind(4, 1.0), kind(32, 4.0)];
         let spreads = [spread(0, 20, 1)];
@@ -763,7 +764,7 @@ mod tests {
                 })
                 .collect();
             let others = if next(3) == 0 { all.split_off(all.len() - 1) } else { Vec::new() };
-            // A share of 0 %, one in between, and 100 %, in one NodePool or two.
+            // The spread share is 0 %, a value in between, or 100 %, in one NodePool or two.
             let mut limit = || match next(3) {
                 0 => skew,
                 1 => skew + next(4) as u32,
@@ -794,8 +795,8 @@ mod tests {
 
     #[test]
     fn number_of_nodes_limits_other_spreads() {
-        // Twelve and twelve pods on nodes that hold both: if one spread leads, the other has at most two pods
-        // on a node.
+        // There are twelve pods of each spread, and nodes can hold both: if one spread leads, the other has at most two
+        // pods on a node.
         let rows = [row(1, 12), row(1, 12)];
         let kinds = [kind(1, 1.0), kind(24, 12.0)];
         let spreads = [spread(0, 12, 1), spread(1, 12, 1)];
@@ -814,7 +815,7 @@ mod tests {
         assert_eq!(spread_bound.ranges((1, 1)).unwrap(), [(1, 2), (0, 3)]);
         assert_eq!(spread_bound.ranges((3, 4)).unwrap(), [(3, 5), (2, 5)]);
         assert_eq!(spread_bound.ranges((12, 12)).unwrap(), [(12, 13), (11, 13)]);
-        // Neither one node nor two can hold seven to eight pods each.
+        // Neither one node nor two nodes can hold seven to eight pods each.
         assert_eq!(spread_bound.ranges((7, 7)), None);
     }
 }

@@ -180,7 +180,7 @@ pub(crate) fn all_kinds(ledger: &mut Ledger, in_tier: &Bits, demands: &[Demand])
     kinds_of(ledger, in_tier, demands, true, false, &|_, _, _, _| true)
 }
 
-/// As [`all_kinds`], for offerings that `only` accepts; its arguments are template, type and offering.
+/// Like [`all_kinds`], for offerings that `only` accepts; its arguments are template, type and offering.
 pub(crate) fn all_kinds_of(
     ledger: &mut Ledger,
     in_tier: &Bits,
@@ -228,8 +228,8 @@ fn kinds_of(
                         Some((_, _, serves, _)) => serves.insert(number),
                         None => {
                             let flags = types[entry.index].offering_flags[*offer as usize];
-                            // Reservations have few slots. A bound must include their price, a repacking must
-                            // not use them here.
+                            // Reservations have few slots. A bound must consider their price; a repacking must not use
+                            // them here.
                             if !flags.is_launchable || !all && flags.is_reserved {
                                 continue;
                             }
@@ -273,7 +273,7 @@ fn kinds_of(
             kinds.append(&mut kept);
         }
     }
-    // With a price of zero every column would be infinitely good.
+    // Kinds with a price of zero are left out, because the ratio of value to price of their columns would be infinite.
     kinds.retain(|kind| kind.price > 0.0 || overhead > 0.0);
     let kinds = drop_dominated(kinds);
     if !is_flexible || min_spot_types <= 1 || spot.is_empty() {
@@ -334,8 +334,8 @@ fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeK
 
 /// The maximum number of pods of each item on one node, and the exclusion it shares with other items.
 ///
-/// For a bound only required constraints count, and of a spread only its limit: how many pods it allows below
-/// that depends on the fleet.
+/// For a bound only required constraints count, and of a spread only its limit: a lower maximum would depend on the
+/// rest of the fleet.
 pub(crate) fn host_caps(
     ledger: &Ledger,
     items: &[Item],
@@ -378,9 +378,10 @@ pub(crate) fn host_caps(
 pub(crate) enum Purpose<'a> {
     /// Packing within the chosen zones.
     Packing,
-    /// Dual prices for the packing: zones are ignored, which gives fewer rows.
+    /// Computing dual prices for the packing: zones are ignored, which gives fewer rows.
     Values,
-    /// As `Values`, but only constraints of every valid fleet; `Counted` has the pods that spreads count.
+    /// As `Values`, but with only those constraints that hold for every valid fleet; `Counted` has the pods that
+    /// spreads count.
     Bound(&'a Counted),
 }
 

@@ -41,7 +41,7 @@ impl Order {
     }
 }
 
-/// Rows by value per pod: large pods first, which leaves gaps for small ones.
+/// Rows in descending order of value per pod: large pods come first and leave capacity for small ones.
 pub(crate) fn by_value(rows: &[Row], values: &[f64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..rows.len() as u32).filter(|row| values[*row as usize] > 0.0).collect();
     order.sort_by(|a, b| values[*b as usize].total_cmp(&values[*a as usize]).then(a.cmp(b)));
@@ -61,7 +61,7 @@ fn fits<const DIMENSIONS: usize>(left: &Vector, request: &Vector) -> bool {
 /// The number of copies of a request that fit into the remaining capacity, at most `at_most`.
 #[inline]
 pub(crate) fn copies(left: &Vector, request: &Vector, at_most: u32) -> u32 {
-    // Usually cpu or memory is exhausted first.
+    // Cpu or memory is usually exhausted first, so they are checked first.
     let fits = fits::<2>(left, request) && fits::<DIMENSIONS_MAX>(left, request);
     if !fits || at_most == 0 {
         return 0;
@@ -188,7 +188,8 @@ pub(crate) fn balanced(
         remaining[*index as usize] > 0 && kind.takes(row) && copies(&kind.free, &row.requests, 1) == 1
     }));
     scratch.work += candidates.len() as u64 / 2;
-    // A row that fits requests nothing that the node lacks, and most nodes have only cpu, memory and pods.
+    // Most nodes have only cpu, memory and pods, and a row that fits such a node requests nothing else, so fewer
+    // dimensions are enough.
     let value = if kind.free[FEW_DIMENSIONS..].iter().all(|free| *free == 0) {
         fill_evenly::<FEW_DIMENSIONS>(
             rows,
@@ -301,14 +302,14 @@ pub(crate) struct Search<'a> {
     pub(crate) remaining: &'a [u32],
     pub(crate) kind: &'a NodeKind,
     pub(crate) order: &'a [u32],
-    /// Per weighting: the weights, and for each position the best density from there on.
+    /// For each weighting: its weights, and for each position of the order the best density from there on.
     pub(crate) bounds: &'a [([f64; DIMENSIONS_MAX], Vec<f64>)],
     /// Set by [`Search::run`]: the search was exhaustive, so its value is the maximum.
     pub(crate) complete: std::cell::Cell<bool>,
 }
 
 impl Search<'_> {
-    /// Improves on `pod_counts`, which has the value `value`.
+    /// Searches for pods with a higher value than `value`, the value of `pod_counts`.
     pub(crate) fn run(
         &self,
         scratch: &mut Scratch,
@@ -335,7 +336,7 @@ impl Search<'_> {
         best: &mut Best,
         exclusions: &mut Exclusions,
     ) {
-        // Skip rows that cannot be added, without using search nodes.
+        // Rows of which no pod fits are skipped without counting a search node.
         let (row_index, most) = loop {
             if position == self.order.len() {
                 if value > best.value * (1.0 + 1e-9) {

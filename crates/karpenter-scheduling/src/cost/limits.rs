@@ -40,8 +40,8 @@ pub(crate) struct Counted {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pods {
     all: u64,
-    /// The most on one node of the fleet now: kube-scheduler may have bound more than the share there, and
-    /// such a node may stay.
+    /// The largest number of these pods on one node of the current fleet: kube-scheduler may have bound more than the
+    /// share there, and such a node may stay.
     on_one_node: u32,
 }
 
@@ -98,7 +98,7 @@ impl Counted {
         if u64::from(limit) < pods.all { limit } else { u32::MAX }
     }
 
-    /// As [`Counted::limit`], for a node of any NodePool.
+    /// Like [`Counted::limit`], for a node of any NodePool.
     pub(crate) fn widest_limit(&self, group: GroupId, max_skew: u32) -> u32 {
         self.limit(group, max_skew, self.widest)
     }

@@ -1,8 +1,8 @@
 //! Distributes the columns of merged rows to the original rows with limits.
 //!
-//! Deployments whose pods exclude each other are one row each in every zone, more than a relaxation can
-//! solve. Merged without their limits they are few. A node that holds three pods of a merged row then gets
-//! them from three Deployments with many pods left.
+//! Every Deployment whose pods exclude each other is a row of its own in every zone, which gives more rows than a
+//! relaxation can solve. Merged without their limits, the rows are few. A node that holds three pods of a merged row
+//! then gets them from three Deployments with many pods left.
 
 use std::cmp::Reverse;
 
@@ -49,8 +49,7 @@ pub(crate) struct PackingTarget<'a> {
     pub(crate) kinds: &'a [NodeKind],
 }
 
-/// Whole nodes, one by one, with pods that remain. A fractional node is added if the fraction is at least
-/// `threshold`.
+/// Distributes the pods to whole nodes, one by one. A fractional node is added if its fraction is at least `threshold`.
 pub(crate) fn distribute(
     merged: &MergedRelaxation,
     target: &PackingTarget<'_>,
@@ -126,7 +125,7 @@ fn fill_node(
         let mut wanted = *count;
         let takes = |row: &u32| left[*row as usize] > 0 && kind.takes(&rows[*row as usize]);
         let mut members: Vec<u32> = behind[*merged as usize].iter().copied().filter(takes).collect();
-        // Limited rows first, and of these the ones with the most pods left.
+        // Limited rows come first, and among them those with the most remaining pods.
         members.sort_by_key(|row| (rows[*row as usize].cap == u32::MAX, Reverse(left[*row as usize]), *row));
         for row in members {
             let data = &rows[row as usize];
@@ -187,7 +186,7 @@ mod tests {
             columns,
             resource_prices: [0.0; DIMENSIONS_MAX],
         };
-        // The original rows: one per Deployment, and the others.
+        // There is one original row for each Deployment, and one for the other pods.
         MergedRelaxation { relaxed, of_row: vec![0, 0, 1] }
     }
 
@@ -208,11 +207,12 @@ mod tests {
 
     #[test]
     fn missing_or_too_large_pods_are_not_distributed() {
-        // Three times five pods exceed the nine that exist: the second node lacks one, the third nearly all.
+        // Three nodes with five pods each exceed the nine pods that exist: the second node lacks one, the third nearly
+        // all.
         let kinds = [kind(8, &[0, 1])];
         let nodes = distributed(vec![(0, vec![(1, 5)], 3.0)], &kinds, 1.0);
         assert_eq!(nodes, [(0, vec![(4, 5)])], "four of five are less than nine tenths");
-        // In the zones themselves only a smaller node is available.
+        // In the zones that the pods require, only a smaller node is available.
         let nodes = distributed(vec![(0, vec![(0, 2), (1, 4)], 1.0)], &[kind(5, &[0, 1])], 1.0);
         assert_eq!(nodes, []);
     }

@@ -8,7 +8,7 @@ pub(crate) fn shared_orders(rows: &[Row], values: &[f64], weights: &[f64; DIMENS
     shared_orders_of(rows, values, weights, |_| true)
 }
 
-/// As [`shared_orders`], for some of the rows.
+/// Like [`shared_orders`], for some of the rows.
 pub(crate) fn shared_orders_of(
     rows: &[Row],
     values: &[f64],

@@ -9,7 +9,7 @@ use super::knapsack::{self, Exclusions, Order, PodCounts, Scratch};
 use super::orders::{inverse_weights, shared_orders, shared_orders_of};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector, covers, representatives};
 
-/// A column of the relaxation: kind, pods, how often.
+/// A column of the relaxation: node kind, pods, and how many nodes use it.
 pub(crate) type ColumnUse = (usize, PodCounts, f64);
 
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ enum Start<'c> {
     Dive(&'c [ColumnUse], f64),
     /// Columns of the relaxation, rounded up from this fraction on.
     Rounded(&'c [ColumnUse], f64),
-    /// Whole nodes from merged rows.
+    /// Whole nodes that were distributed from merged rows.
     AssignedSlots(&'c [ColumnUse]),
 }
 
@@ -134,7 +134,7 @@ impl<'a> Packer<'a> {
             }
         }
         if !distributed.is_empty() {
-            // Problems with distributed nodes have many rows: the attempts would use up the work for
+            // Problems with distributed nodes have many rows, so these attempts would use up the work units for the
             // improvement.
             self.work_max += self.scratch.work - work_before;
         }
@@ -144,7 +144,7 @@ impl<'a> Packer<'a> {
         Some(bins)
     }
 
-    /// Distributed nodes with further pods that fit.
+    /// Adds further pods that fit to distributed nodes.
     fn fill_up(&mut self, nodes: &[ColumnUse], remaining: &mut [u32]) -> Vec<Bin> {
         for (row, count) in nodes.iter().flat_map(|(_, pod_counts, _)| pod_counts) {
             remaining[*row as usize] -= count;
@@ -239,7 +239,7 @@ impl<'a> Packer<'a> {
         self.greedy_with(&values, &estimate, remaining, bins, f64::MAX)
     }
 
-    /// As [`Self::greedy_rest`], with given values and kinds; stops once the price reaches `price_max`.
+    /// Like [`Self::greedy_rest`], with given values and kinds; stops once the price reaches `price_max`.
     fn greedy_with(
         &mut self,
         values: &[f64],
@@ -258,7 +258,7 @@ impl<'a> Packer<'a> {
             let orders = shared_orders_of(rows, values, &self.weights, present);
             orders.into_iter().map(|order| order.rows).collect()
         };
-        // The efficiency of a kind only falls as pods are used up, so an old figure is an upper bound.
+        // The efficiency of a kind only decreases as pods are used up, so an earlier value is an upper bound.
         let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
         let mut pod_counts = PodCounts::new();
         let mut spent = 0.0;
@@ -366,7 +366,7 @@ impl<'a> Packer<'a> {
         let kinds: Vec<u32> = self.useful_kinds(bins);
         let mut remaining = vec![0u32; self.rows.len()];
         while bins.len() > 1 && total > self.target_price && self.scratch.work < self.work_max {
-            // Every iteration counts as work, so the loop ends.
+            // Every iteration counts as work, so that the loop ends.
             self.scratch.work += 8;
             if self.random.below(4) == 0 {
                 total -= self.dissolve_one(bins);
@@ -406,7 +406,7 @@ impl<'a> Packer<'a> {
         bins.extend(reserve);
     }
 
-    /// A node with a large loss and a few that can exchange pods with it.
+    /// Chooses nodes to repack: one with a large loss, and a few that can exchange pods with it.
     fn choose(&mut self, bins: &[Bin]) -> Vec<usize> {
         let mut anchor = self.random.below(bins.len());
         let mut worst = self.loss(&bins[anchor]);
@@ -519,7 +519,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Kinds for small repackings: those in use, and those that can be nearly as efficient.
+    /// Kinds for small repackings: those in use, and those that can be nearly as cheap per pod.
     fn useful_kinds(&mut self, bins: &[Bin]) -> Vec<u32> {
         let all: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut ranked: Vec<(f64, u32)> = Vec::new();

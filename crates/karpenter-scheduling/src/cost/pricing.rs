@@ -14,7 +14,7 @@ const EXHAUSTED: f64 = 1.0 + 1e-8;
 
 /// The result of a search.
 pub(crate) struct Priced {
-    /// No column of the kind is worth more.
+    /// An upper bound for the value of every column of the kind.
     pub(crate) at_most: f64,
     /// The value of `pod_counts`.
     pub(crate) value: f64,
@@ -27,14 +27,14 @@ struct Candidate {
     row: u32,
     value: f64,
     requests: Vector,
-    /// The price of the requests.
+    /// The price of the pod's requests.
     weight: f64,
     most: u32,
     /// The whole pods of the fractional solution, if they are neither none nor all.
     whole: Option<u32>,
-    /// The largest ratio of value to weight from here on.
+    /// The largest ratio of value to weight among this and later candidates.
     density: f64,
-    /// The sum of positive reduced values from here on.
+    /// The sum of the positive reduced values of this and later candidates.
     surplus: f64,
 }
 
@@ -62,7 +62,7 @@ impl Pricing<'_> {
         Priced { at_most: exact.at_most.min(priced.at_most), ..exact }
     }
 
-    /// What is known before a search.
+    /// The result that is known before a search.
     pub(super) fn unsearched(&self) -> Priced {
         let at_most = self.node.bound(self.scaled, self.values);
         Priced { at_most, value: self.target, pod_counts: PodCounts::new() }
@@ -80,7 +80,8 @@ impl Pricing<'_> {
             let value = self.values[row as usize];
             let requests = self.rows[row as usize].requests;
             let weight = weigh(&prices, &requests);
-            // With a pod whose reduced value is lower, the bound is below the target.
+            // If the node holds a pod with a lower reduced value, its bound is below the target, so such pods are left
+            // out.
             (value > 0.0 && value - weight >= self.target - bound).then(|| Candidate {
                 row,
                 value,
@@ -149,7 +150,7 @@ impl Search<'_> {
     }
 
     fn descend(&mut self, mut position: usize, left: Vector, value: f64) {
-        // Skip rows that cannot be added, without using search nodes.
+        // Rows of which no pod fits are skipped without counting a search node.
         let most = loop {
             let Some(candidate) = self.candidates.get(position) else {
                 if value > self.best * (1.0 + 1e-9) {
@@ -166,7 +167,7 @@ impl Search<'_> {
             position += 1;
         };
         let whole = self.candidates[position].whole.map_or(most, |whole| whole.min(most));
-        // From the whole pods of the fractional solution downwards, then upwards.
+        // The numbers of pods are tried from that of the fractional solution downwards, then upwards.
         for count in (0..=whole).rev().chain(whole + 1..=most) {
             if self.nodes == 0 {
                 return;

@@ -24,7 +24,7 @@ pub(crate) fn claims(
     bins: &[Bin],
 ) -> Option<Vec<Claim>> {
     let (mut nodes, mut left) = filled(ledger, items, rows, kinds, bins)?;
-    // Pods that did not fit where they were packed: free capacity of other nodes first, then new nodes.
+    // Pods that did not fit where they were packed are placed in free capacity of other nodes first, then on new nodes.
     for (position, item) in items.iter().enumerate() {
         for node in &mut nodes {
             if left[position] == 0 {
@@ -81,7 +81,7 @@ fn filled(
     Some((nodes, left))
 }
 
-/// As [`claims`], for bins with capacity set aside: every node first gets an even share of the spread pods.
+/// Like [`claims`], for bins with capacity set aside: every node first gets an even share of the spread pods.
 pub(crate) fn with_shares(
     ledger: &mut Ledger,
     items: &[Item],
@@ -114,7 +114,7 @@ pub(crate) fn with_shares(
     }
     for (_, share, members) in shares {
         let total: u32 = members.iter().map(|member| left[*member]).sum();
-        // Even to the pod: if the division has a remainder, the first nodes get one more.
+        // If the division has a remainder, the first nodes get one pod more.
         let (base, more) = (total / nodes.len() as u32, total % nodes.len() as u32);
         debug_assert!(base + u32::from(more > 0) <= *share);
         for (position, node) in nodes.iter_mut().enumerate() {
@@ -208,7 +208,7 @@ fn cheapest_for(ledger: &mut Ledger, item: &Item, kinds: &[NodeKind]) -> Option<
 struct Node {
     template: usize,
     state: StateId,
-    /// Allocatable of the type it was packed for.
+    /// The free resources of the instance type that the node was packed for.
     free: SmallVec<[i64; 6]>,
     used: SmallVec<[i64; 6]>,
     pods: u32,
@@ -217,8 +217,8 @@ struct Node {
     owners: FxHashMap<GroupId, u32>,
     /// Spreads for which more than `maxSkew` pods were planned on every node.
     spread_caps: Vec<(GroupId, u32)>,
-    /// By spread of a pod on this node: the maximum number of selected pods in the end. With more, the pod
-    /// could be bound only before the others, and the binding order is not decided here.
+    /// By spread of a pod on this node: the maximum number of selected pods in the end. With more selected pods, this
+    /// pod could be bound only before the others, and the order of binding cannot be controlled.
     spread_limits: FxHashMap<GroupId, u32>,
     planned_type: usize,
 }

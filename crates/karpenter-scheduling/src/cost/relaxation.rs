@@ -19,15 +19,15 @@ use super::{boxes, farley};
 
 pub(crate) struct Relaxation {
     pub(crate) duals: Vec<f64>,
-    /// Dual prices of the best known bound, which oscillate less: a start for another relaxation.
+    /// Dual prices of the best known bound, which oscillate less; the starting point for another relaxation.
     pub(crate) center: Vec<f64>,
     pub(crate) lower_bound: f64,
     /// The objective of the restricted master problem. No fleet of the known columns costs less; other
     /// columns may exist.
     pub(crate) objective: f64,
-    /// The objective if the program was solved to optimality, else the lower bound. Not proved.
+    /// The objective if the program was solved to optimality, else the lower bound. It is not a proven bound.
     pub(crate) estimate: f64,
-    /// (kind, pods, how often)
+    /// The columns of the solution: (kind, pods, number of nodes).
     pub(crate) columns: Vec<(usize, PodCounts, f64)>,
     /// The price of one unit of each resource in the resource relaxation.
     pub(crate) resource_prices: [f64; DIMENSIONS_MAX],
@@ -59,7 +59,7 @@ const PROOF_SEARCH_FACTOR: u64 = 4;
 /// With more rows than this, similar rows are grouped for the first dual prices.
 const GROUPS_MAX: usize = 96;
 
-/// What is known about a relaxation before it is solved.
+/// Known results that a relaxation starts from.
 pub(crate) struct Hint {
     /// Approximate dual prices of the rows.
     pub(crate) duals: Vec<f64>,
@@ -77,7 +77,7 @@ pub(crate) fn relax(
     relax_from(rows, kinds, effort, None, scratch)
 }
 
-/// As [`relax`], starting from a hint.
+/// Like [`relax`], starting from a hint.
 pub(crate) fn relax_from(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -88,7 +88,8 @@ pub(crate) fn relax_from(
     let ResourceRelaxation { weights, bound } = ResourceRelaxation::solve(rows, kinds);
     let start = start_columns(rows, kinds)?;
     let mut lower_bound = bound;
-    // Where pods are small compared with nodes, the resource prices are nearly the dual prices.
+    // If pods are small compared with nodes, the dual price of a pod is nearly the price of its requests at the
+    // resource prices.
     let priced = rows.iter().zip(&start).map(|(row, column)| {
         let single = column.price / column.entries[0].1;
         knapsack::weigh(&weights, &row.requests).min(single).max(single * 1e-6)
@@ -128,7 +129,7 @@ pub(crate) fn relax_from(
     });
     let generated = generation.run(center, lower_bound, scratch);
     lower_bound = lower_bound.max(generated.lower_bound);
-    // Where the searches of the rounds were too short to prove a bound, longer ones may.
+    // If the searches during column generation were too short to prove a bound, longer ones may prove it.
     let proving =
         if effort.box_work > 0 { &[&generated.center, &generated.duals][..] } else { &[&generated.duals] };
     for prices in proving {
@@ -154,7 +155,7 @@ fn box_work(rows: &[Row], kinds: &[NodeKind], effort: Effort) -> u64 {
     (effort.box_work * (rows.len() * kinds.len()) as u64).min(BOX_WORK_MAX)
 }
 
-/// Dual prices of many rows from the box relaxation of groups of similar rows.
+/// The dual prices of many rows, from the box relaxation of groups of similar rows.
 fn of_groups(
     rows: &[Row],
     kinds: &[NodeKind],
@@ -225,8 +226,8 @@ mod tests {
     use super::*;
     use crate::bits::Bits;
 
-    /// Pods of 7, 5 and 3 never fill a node of 16: one sixteenth stays empty. The resource relaxation cannot
-    /// see that.
+    /// Pods of sizes 7, 5 and 3 never fill a node of size 16: one sixteenth remains unused. The resource relaxation
+    /// does not account for that.
     fn awkward() -> (Vec<Row>, Vec<NodeKind>) {
         let rows = [(7, 300), (5, 200), (3, 100)].map(|(cpu, count)| {
             let mut requests = [0; DIMENSIONS_MAX];

@@ -26,7 +26,7 @@ impl ResourceRelaxation {
             }
         }
         let used: Vec<usize> = (0..DIMENSIONS_MAX).filter(|dimension| totals[*dimension] > 0.0).collect();
-        // Shares of the total put cpu and bytes on one scale.
+        // The requests are shares of the total, so that cpu and bytes have the same scale.
         let share =
             |kind: &NodeKind, dimension: usize| kind.free[dimension].max(0) as f64 / totals[dimension];
         let start: Option<Vec<Column>> = used
@@ -78,7 +78,8 @@ impl ResourceRelaxation {
         for (row, dimension) in used.iter().enumerate() {
             weights[*dimension] = master.duals[row].max(0.0) / totals[*dimension];
         }
-        // Scaled so that no kind is worth more than its price: then the bound holds despite rounding errors.
+        // The prices are scaled so that the resources of no kind are worth more than its price; then the bound holds
+        // despite rounding errors.
         let worst = kinds
             .iter()
             .map(|kind| knapsack::weigh(&weights, &kind.free.map(|amount| amount.max(0))) / kind.price)

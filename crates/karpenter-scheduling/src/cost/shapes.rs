@@ -14,7 +14,7 @@ pub(crate) type Vector = [i64; DIMENSIONS_MAX];
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) requests: Vector,
-    /// What the row demands of labels and taints: index into the demands.
+    /// The demand of the row on labels and taints: an index into the demands.
     pub(crate) demand: usize,
     pub(crate) count: u32,
     /// The maximum number of pods per node.
@@ -34,7 +34,7 @@ pub(crate) struct NodeKind {
     pub(crate) price: f64,
     /// The demands that the kind satisfies.
     pub(crate) demands: Bits,
-    /// Launched as spot. Its capacity may be reduced so that other instance types can replace it.
+    /// Whether the kind is launched as spot. Its capacity may be reduced so that other instance types can replace it.
     pub(crate) is_spot: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn drop_dominated(mut kinds: Vec<NodeKind>) -> Vec<NodeKind> {
                 (a.template, a.instance_type, &a.demands).cmp(&(b.template, b.instance_type, &b.demands))
             })
     });
-    // First within equal demands, which is fast and removes most, then across.
+    // Kinds with equal demands are compared first, which is fast and removes most; then the rest.
     let mut by_demands: Vec<(Bits, Vec<NodeKind>)> = Vec::new();
     for kind in kinds {
         let group = match by_demands.iter().position(|(demands, _)| *demands == kind.demands) {
@@ -110,7 +110,7 @@ pub(crate) fn representatives(kinds: &[NodeKind]) -> Vec<u32> {
                 .collect()
         };
     let mut order: Vec<u32> = (0..kinds.len() as u32).collect();
-    // Large kinds first: the largest of its ratio must stay.
+    // Large kinds come first, because the largest kind with a ratio of resources must be kept.
     order.sort_by(|a, b| kinds[*b as usize].price.total_cmp(&kinds[*a as usize].price).then(a.cmp(b)));
     let mut last: BTreeMap<(&Bits, Vec<i64>), f64> = BTreeMap::new();
     let mut chosen: Vec<u32> = Vec::new();

@@ -25,10 +25,10 @@ struct Spread {
     /// Positions in the items.
     members: Vec<usize>,
     count: u32,
-    /// Per dimension, the largest request of one of the pods.
+    /// By dimension: the largest request of one of the pods.
     requests: super::shapes::Vector,
     max_skew: u32,
-    /// Some of the pods require the spread. A preferred spread has no limit.
+    /// Whether some of the pods require the spread. A preferred spread has no limit.
     is_required: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn repack(
         .filter(|kind| kind.demands.is_superset(&takes_all))
         .collect();
     let largest = spreads.iter().map(|spread| spread.count).max()?;
-    // By spread and template. Every pod is placed, so the counters are those of the whole plan.
+    // The limits by spread and template. Every pod is placed, so the counters are those of the whole plan.
     let limits: Vec<Vec<u32>> = spreads
         .iter()
         .map(|spread| {
@@ -83,7 +83,7 @@ pub(crate) fn repack(
     let mut best: Option<(f64, Vec<Claim>)> = None;
     let per_node = [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
     let some = per_node.into_iter().take_while(|per_node| per_node <= &largest);
-    // The smallest number of nodes that the limits allow comes last.
+    // The smallest number of nodes that the limits allow is tried last.
     for nodes_wanted in some.map(|per_node| largest.div_ceil(per_node)).chain([1]) {
         let nodes_wanted = nodes_wanted.max(nodes_least);
         if nodes_wanted >= largest || !tried.insert(nodes_wanted) {

@@ -82,7 +82,8 @@ impl Master {
             let mut best: Option<(f64, usize)> = None;
             for (position, column) in pool.iter().enumerate() {
                 let gain = self.value_of(&column.entries) - column.price;
-                // Gain per price finds good columns of every size; by gain alone large nodes would win.
+                // Columns are chosen by gain per price, which finds good columns of every size; by gain alone, large
+                // nodes would always be chosen.
                 let gain = gain / column.price;
                 if gain > 1e-7 && best.is_none_or(|best| gain > best.0) {
                     best = Some((gain, position));
@@ -132,7 +133,7 @@ impl Master {
             let ratio = self.values[position].max(0.0) / step;
             let better = match leaving {
                 None => true,
-                // Among near ties, the larger pivot element is numerically safer.
+                // Among nearly equal ratios, the larger pivot element is chosen, because it is numerically safer.
                 Some((best, at)) => ratio < best - 1e-12 || (ratio <= best + 1e-12 && *step > direction[at]),
             };
             if better {
@@ -247,7 +248,7 @@ mod tests {
         Column { price, entries: entries.to_vec(), tag: 0 }
     }
 
-    /// Solves min x1·3 + x2·2 + x3·4 with rows covered by mixed columns; checked by weak duality below.
+    /// Minimizes 3·x1 + 2·x2 + 4·x3 for rows that columns cover together; weak duality below checks the result.
     #[test]
     fn primal_and_dual_objectives_are_equal() {
         let demand = vec![7.0, 5.0, 3.0];

@@ -1,8 +1,8 @@
 //! Capacity reservations in a repacking. Reserved capacity is already paid for, so its slots are filled
 //! first, with the pods that would cost most elsewhere.
 //!
-//! There are two attempts: beside the reserved nodes of compat mode, and instead of them. Each is a whole
-//! repacking; the caller uses the cheaper one.
+//! There are two attempts: to fill slots in addition to the reserved nodes of compat mode, and to fill slots instead of
+//! using these nodes. Each is a whole repacking; the caller uses the cheaper one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::reservations::ReservationId;
 /// Value factor for pods that fit only on reserved capacity.
 const RESERVATION_ONLY_FACTOR: f64 = 1_000.0;
 
-/// What happens to the reserved nodes of compat mode.
+/// Whether the reserved nodes of compat mode are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReservedNodes {
     Keep,
@@ -69,7 +69,7 @@ pub(super) fn fill(
         item.count = left;
     }
     repacking.items.retain(|item: &Item| item.count > 0);
-    // Frozen nodes of compat mode come last, see `Repacked`.
+    // The frozen nodes of compat mode come last in the list, see `Repacked`.
     filled.append(&mut repacking.frozen);
     repacking.frozen = filled;
     Some(repacking)
@@ -148,7 +148,7 @@ fn fill_slots(
     scratch: &mut Scratch,
 ) -> Vec<Bin> {
     let mut remaining: Vec<u32> = rows.iter().map(|row| row.count).collect();
-    // The value of a kind only falls as pods are used up, so an old figure is an upper bound.
+    // The value of a kind only decreases as pods are used up, so an earlier value is an upper bound.
     let mut most: Vec<(f64, usize)> = (0..slots.len()).map(|kind| (f64::MAX, kind)).collect();
     let mut bins = Vec::new();
     let left = |spare: &[u32], kind: usize| -> u32 {

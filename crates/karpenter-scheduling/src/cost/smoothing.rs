@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Added to, or subtracted from, the weight of the best prices after a round.
 const STEP: f64 = 0.1;
-/// A weight below this counts as none.
+/// A smaller weight is set to zero.
 const LEAST: f64 = 0.3;
 
 pub(crate) struct Smoothing {
@@ -21,12 +21,14 @@ impl Smoothing {
         Self { weight: range.end, shrink: range.start, range }
     }
 
-    /// Whether the prices are those of the master problem: a round without a column that pays is the last.
+    /// Whether the prices are those of the master problem: if such a round finds no column that improves the objective,
+    /// it is the last one.
     pub(crate) fn is_off(&self) -> bool {
         self.weight == 0.0
     }
 
-    /// After a round: whether its columns entered the basis, and whether its prices gave the best bound.
+    /// Adapts the weight after a round. The arguments say whether its columns entered the basis, and whether its prices
+    /// gave the best bound.
     pub(crate) fn adapt(&mut self, has_pivots: bool, has_improved: bool) {
         self.weight = match (has_pivots, has_improved) {
             (false, _) if self.weight < LEAST => 0.0,

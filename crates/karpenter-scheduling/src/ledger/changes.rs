@@ -31,7 +31,7 @@ pub(super) struct Changes {
 
 /// A node that is added.
 pub(crate) struct Arrival<'a> {
-    /// Index as in `Problem::nodes`.
+    /// The index in `Problem::nodes`.
     pub(crate) id: usize,
     /// Without `pods`.
     pub(crate) node: &'a Node,
@@ -203,7 +203,7 @@ impl Ledger {
         }
     }
 
-    /// Changes the remaining limits of a template: amounts of the limited resources, and nodes.
+    /// Subtracts from the remaining limits of a template: amounts of the limited resources, and a number of nodes.
     pub(crate) fn charge(&mut self, template: usize, amounts: &[i64], nodes: i64) {
         let limits = &mut self.changes.limits_left[template];
         limits.iter_mut().zip(amounts).for_each(|(left, amount)| *left -= amount);

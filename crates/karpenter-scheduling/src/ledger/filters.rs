@@ -18,7 +18,7 @@ use crate::topology::{GroupId, keeps_away};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eligibility {
-    /// The spread counts the node, whatever it launches as.
+    /// The spread counts the node, regardless of the instance type and offering that it launches as.
     Included,
     Excluded,
     Undecided,
@@ -28,8 +28,7 @@ pub(crate) enum Eligibility {
 #[derive(Debug, Clone)]
 pub(crate) struct FilterResult {
     pub(crate) eligibility: Eligibility,
-    /// A node that also meets these requirements has the same eligibility, whatever other requirements are
-    /// added.
+    /// If the node gets further requirements, but still meets these, its eligibility does not change.
     pub(crate) keeps: Requirements,
 }
 
@@ -71,7 +70,7 @@ impl Ledger {
         let filter = &self.topology.group(group).id.filter;
         let mut keeps = Requirements::new();
         if let Some(tolerations) = &filter.tolerations {
-            // Taints depend on the NodePool.
+            // Taints depend on the NodePool, so the NodePool must remain the same.
             self.keep_pool(state, &mut keeps);
             let data = self.states.get(state);
             let taints = &self.problem.pools[self.prepared.templates[data.template].pool].taints;
@@ -130,7 +129,7 @@ impl Ledger {
         }
     }
 
-    /// Adds requirements under which a term keeps excluding the node.
+    /// Adds requirements under which a selector term continues to exclude the node.
     fn keep_excluded(&self, state: StateId, term: &Requirements, keeps: &mut Requirements) {
         let requirements = &self.states.get(state).requirements;
         let conflict = match requirements.compatible(term, &self.problem.well_known) {

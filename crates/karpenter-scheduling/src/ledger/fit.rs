@@ -52,7 +52,7 @@ impl Ledger {
         state: StateId,
         total: &Amounts,
     ) -> Option<Fit> {
-        // Resources first: the cheapest check, and the most frequent obstacle.
+        // Resources are checked first, because that is the cheapest check and the most frequent obstacle.
         if !self.any_maximal_holds(state, total) {
             return None;
         }
@@ -197,7 +197,7 @@ impl Ledger {
         spreads.any(|owned| self.topology.group(owned.group).vacated.iter().any(|count| *count > 0))
     }
 
-    /// Whether the first pod of an affinity that selects itself may choose its domain freely.
+    /// Whether the first pod of an affinity whose selector matches the pod itself may choose its domain freely.
     fn may_choose_first_domain(&self, owned: &Owned) -> bool {
         let group = self.topology.group(owned.group);
         owned.selects_itself && group.matched_total == 0
@@ -311,7 +311,7 @@ impl Ledger {
         {
             return Witness::Holds { index: first, relaxed_min_values: false };
         }
-        // A planned node never loses minValues that it meets; only a new node may start with fewer values.
+        // A planned node never loses `minValues` that it meets; only a new node may start with lowered ones.
         if self.may_relax_min_values() && claim.is_none() {
             return Witness::Holds { index: first, relaxed_min_values: true };
         }
@@ -466,7 +466,8 @@ impl Ledger {
                 return most;
             }
         } else if self.takes_slots(variant, claim, fit.state) {
-            // From the first pod on the slots must not be lost, so the other pods are placed one by one.
+            // Once a node holds a slot of a reservation, it must not lose the slot, so the other pods are placed one by
+            // one.
             return 1;
         }
         // More copies leave fewer instance types: if a number of copies fits, every smaller number fits.
@@ -486,7 +487,7 @@ impl Ledger {
         low
     }
 
-    /// Charges a new node against the limits of the NodePool, for the largest instance type it may launch as.
+    /// Counts a new node towards the limits of the NodePool, with the largest instance type that it may launch as.
     pub(crate) fn charge_limits(&mut self, claim: usize) {
         let state = self.claims[claim].state;
         let template = self.states.get(state).template;
@@ -531,12 +532,12 @@ enum Witness {
         relaxed_min_values: bool,
     },
     None,
-    /// Only full reservations are an obstacle.
+    /// The only obstacle is that reservations are full.
     ReservationFull,
 }
 
 enum Choice {
-    /// Exactly one of these domains, in this order of preference.
+    /// The node must be in exactly one of these domains; they are in order of preference.
     One(SmallVec<[usize; 4]>),
     /// The node may launch in any of these domains.
     AnyOf(Bits),

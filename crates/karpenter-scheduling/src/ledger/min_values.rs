@@ -35,7 +35,7 @@ impl Ledger {
         self.min_values_short(claim.state, &types, &claim.lowered_min_values).next().is_none()
     }
 
-    /// The lowered minValues of a new node with one pod of a variant, for requirements that it does not meet.
+    /// The lowered `minValues` of a new node with one pod of a variant, for requirements that it does not meet.
     pub(super) fn lowered_min_values(&self, variant: usize, state: StateId) -> Vec<(Arc<str>, u32)> {
         let mut survivors = self.survivors(variant, None, state, &self.total_with(variant, None));
         if let Ok(held) = self.reservations_for(state, &survivors, &[]) {

@@ -20,14 +20,14 @@ use crate::topology::{GroupId, Kind, Slot};
 #[derive(Debug, Clone)]
 pub(crate) struct NodeSlot {
     pub(crate) facts: Arc<NodeFacts>,
-    /// (variant, count) placed by this plan.
+    /// The pods that this plan placed on the node: (variant, count).
     pub(crate) content: Vec<(usize, u32)>,
 }
 
 /// A node with its bound pods.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeFacts {
-    /// Index into `Problem::nodes`.
+    /// The index in `Problem::nodes`.
     pub(crate) id: usize,
     pub(crate) labels: Requirements,
     pub(crate) taints: Vec<Taint>,
@@ -38,9 +38,10 @@ pub(crate) struct NodeFacts {
     pub(super) attachments: BTreeSet<(Arc<str>, Arc<str>)>,
     /// Bound pods per group that counts them here.
     pub(crate) matched: BTreeMap<GroupId, u32>,
-    /// Bound pods per required anti-affinity that they state.
+    /// The number of bound pods that have a required anti-affinity, per group.
     pub(super) owners: BTreeMap<GroupId, u32>,
-    /// As `owners`, including terminating pods: these exclude no other pods, but their constraints exist.
+    /// As `owners`, including terminating pods. A terminating pod does not exclude other pods, but its constraint
+    /// exists.
     pub(super) stated: BTreeMap<GroupId, u32>,
 }
 
@@ -52,8 +53,8 @@ struct Allowed {
 }
 
 impl Ledger {
-    /// Recounts anti-affinity over zone-like keys from the domains in which the planned nodes may still
-    /// launch. Placements only add counts, so domains that a node has lost since would stay excluded.
+    /// Recounts anti-affinity over zone-like keys from the domains in which the planned nodes may still launch.
+    /// Placements only add counts, so domains in which a node can no longer launch would otherwise remain excluded.
     pub(crate) fn recount_anti_affinity(&mut self) {
         let wanted: Vec<GroupId> = (0..self.topology.groups.len() as u32)
             .map(GroupId)

@@ -127,7 +127,7 @@ impl Ledger {
         (ledger, class_of_mover)
     }
 
-    /// Prepares every class for placement; every group counts as stated.
+    /// Prepares every class for placement. All groups count as constraints of pods in the queue.
     pub(super) fn activate_all(&mut self) {
         let all = 0..self.classes.classes.len();
         classes::activate(&mut self.classes, &self.topology, &[], all, |_| true);

@@ -12,11 +12,11 @@ use super::matching::Matching;
 use super::{ReservationId, ReservationSet};
 use crate::ledger::{Claim, Ledger};
 
-/// One slot for every node; all listed slots for nodes that hold every reservation they list.
+/// The assignment: one slot for every node, and all listed slots for nodes that hold every reservation they list.
 struct AssignedSlots {
     /// By claim.
     lists: Vec<ReservationSet>,
-    /// Claims that may launch into other reservations too, with the compatible reservations, cheapest first.
+    /// Claims that may launch into further reservations, each with its compatible reservations, cheapest first.
     open: Vec<(usize, Vec<ReservationId>)>,
     matching: Matching,
 }
@@ -69,8 +69,7 @@ impl Ledger {
         Some(lists)
     }
 
-    /// The claims with the reservations they list in the end; `None` if there are not enough slots for all of
-    /// them.
+    /// The claims with the reservations that they finally list; `None` if there are not enough slots for all of them.
     pub(crate) fn with_slots(&self, claims: &[Claim]) -> Option<Vec<Claim>> {
         let listed = claims.iter().zip(self.assign(claims)?).map(|(claim, reservations)| {
             let mut listed = claim.clone();
@@ -80,7 +79,7 @@ impl Ledger {
         Some(listed.collect())
     }
 
-    /// By reservation, the slots that these claims leave.
+    /// By reservation: the slots that these claims do not use.
     pub(crate) fn spare_slots(&self, claims: &[Claim]) -> Option<Vec<u32>> {
         let AssignedSlots { matching, .. } = self.assign_one_slot_each(claims)?;
         let all = 0..self.prepared.reservations.reservations.len() as ReservationId;

@@ -32,7 +32,7 @@ impl Matching {
         Self { used: vec![0; capacity.len()], capacity, spare_total, ..Self::default() }
     }
 
-    /// The same slots without nodes.
+    /// A matching with the same slots and without nodes.
     pub(crate) fn cleared(&self) -> Self {
         Self::new(self.capacity.clone())
     }
@@ -41,7 +41,7 @@ impl Matching {
         self.capacity.is_empty()
     }
 
-    /// Slots of a reservation that no node has.
+    /// The number of slots of a reservation that no node has.
     pub(crate) fn spare(&self, reservation: ReservationId) -> u32 {
         let at = reservation as usize;
         self.capacity[at].saturating_sub(self.used[at])
@@ -97,7 +97,7 @@ impl Matching {
         }
     }
 
-    /// The slots of the nodes of a set, with the number of nodes per reservation.
+    /// The number of nodes of a set that have a slot, by reservation.
     pub(crate) fn slots_of(&self, wanted: &[ReservationId]) -> BTreeMap<ReservationId, u32> {
         let Some(set) = self.known_set(wanted) else { return BTreeMap::new() };
         let counts = wanted.iter().map(|one| (*one, self.matched.get(&(*one, set)).copied().unwrap_or(0)));
@@ -198,7 +198,7 @@ mod tests {
         let mut matching = Matching::new(vec![1, 1, 1]);
         assert!(matching.add(&[0, 1]).is_some());
         assert!(matching.add(&[1, 2]).is_some());
-        // Both nodes move: the first to 1, the second to 2.
+        // Both nodes move to other slots: the first to reservation 1, the second to reservation 2.
         assert!(matching.add(&[0]).is_some());
         assert!(matching.is_used_up());
         assert!(!matching.has_slot_for(&[0, 1, 2], &[]));
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(matching.sets.len(), 1);
     }
 
-    /// After any sequence of operations, a slot is found exactly if a matching of all nodes exists.
+    /// After any sequence of operations, a slot must be found exactly if a matching of all nodes exists.
     #[test]
     fn slot_is_found_if_a_matching_exists() {
         let mut seed = 7u64;

@@ -1,4 +1,4 @@
-//! Dual prices of pods: prices per pod at which no column is worth more than its node.
+//! Dual prices of pods: prices per pod at which the pods of no column have more value than the price of its node.
 //!
 //! The sum over the pods of a node is a lower bound for what any other fleet pays for them. If it is far
 //! below the price of the node, the node is inefficient. The sum over all pods of a cluster is the lower
@@ -30,9 +30,9 @@ pub fn dual_prices(problem: &Problem, specs: &[(Arc<PodSpec>, u32)], effort: u64
     DualPrices { lower_bound_per_hour, dual_price_per_spec: prices }
 }
 
-/// An estimate of the least price of these pods on new nodes; a fleet of many such pods comes close to it. It
-/// exceeds [`DualPrices::lower_bound_per_hour`] by capacity that no packing can use. It is not a proven bound.
-/// `None` without an estimate.
+/// An estimate of the least price of these pods on new nodes; a fleet of many such pods comes close to it. It exceeds
+/// [`DualPrices::lower_bound_per_hour`] by capacity that no packing can use. It is not a proven bound. `None` if there
+/// is no estimate.
 pub fn estimated_optimum_per_hour(problem: &Problem, specs: &[(Arc<PodSpec>, u32)]) -> Option<f64> {
     cost::estimate(&pods_only(problem, specs), problem)
 }

@@ -1,4 +1,4 @@
-//! A planned node as the Node it will become: labels, capacity and price of the planned instance type and
+//! Converts a planned node to the Node that it will become: labels, capacity and price of the planned instance type and
 //! offering.
 
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use karpenter_model::resources::ResourceList;
 use crate::ledger::Ledger;
 use crate::templates::catalog;
 
-/// The node at an index, without pods. It is not initialized, so other nodes are tried before it.
+/// Converts the planned node with this index, without pods. It is not initialized, so other nodes are tried before it.
 pub(super) fn node(problem: &Problem, planned: &PlannedNode, index: usize) -> Node {
     let pool = problem.pools.get(planned.pool);
     let instance_type = pool.and_then(|pool| catalog(problem, pool).get(planned.instance_type));
     let offering = instance_type.and_then(|one| one.offerings.get(planned.offering));
-    // Sorts after every name of a real node, in the order of the indexes.
+    // The name sorts after the names of real nodes, in the order of the indexes.
     let name: Arc<str> = format!("~planned-{index:08}").into();
     let mut node = Node {
         labels: pool.map(|pool| pool.labels.clone()).unwrap_or_default(),
@@ -54,7 +54,7 @@ fn set_definite(node: &mut Node, requirements: &Requirements) {
     }
 }
 
-/// Counts a planned node against the limits of its NodePool and, if it is planned into one, its reservation.
+/// Counts a planned node towards the limits of its NodePool and, if it is planned into one, its reservation.
 pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     let prepared = ledger.prepared.clone();
     let Some(template) = prepared.templates.iter().position(|one| one.pool == planned.pool) else { return };
@@ -69,7 +69,7 @@ pub(super) fn charge(ledger: &mut Ledger, planned: &PlannedNode) {
     }
 }
 
-/// Credits a removed node to the limits of its NodePool. Only its allocatable is known, which is never more
+/// Credits a removed node to the limits of its NodePool. Only its allocatable resources are known, which is never more
 /// than its capacity.
 pub(super) fn give_back_limits(ledger: &mut Ledger, node: &Node) {
     let prepared = ledger.prepared.clone();

@@ -1,4 +1,4 @@
-//! The pending pods and the movable pods of every node, by number instead of by name.
+//! An index of the pending pods and of the movable pods of every node, by number instead of by name.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use rustc_hash::FxHashMap;
 use super::BoundAt;
 use crate::classes::{Classes, QueueRun};
 
-/// Larger cpu first, then larger memory, then older, then by name.
+/// The order of the queue: larger cpu first, then larger memory, then older pods, then by name.
 type QueueKey = (Reverse<i64>, Reverse<i64>, i64, Arc<str>, String);
 
 #[derive(Debug, Clone, Copy)]
 struct MovablePod {
-    /// Position in the pods of the node.
+    /// The index among the pods of the node.
     position: u32,
     spec: u32,
     mobility: Mobility,
@@ -27,7 +27,7 @@ struct MovablePod {
 #[derive(Debug, Clone)]
 struct Pending {
     key: QueueKey,
-    /// `None`: unschedulable for a reason of its own; no node is tried.
+    /// The class of the pod; `None` if the pod itself is invalid, so that no node is tried.
     class: Option<usize>,
     run: PodRun,
 }
@@ -36,7 +36,7 @@ struct Pending {
 pub(super) struct PodIndex {
     /// Every distinct spec of pods that may have to be placed.
     specs: Vec<Arc<PodSpec>>,
-    /// The class of each spec when its pods move.
+    /// By spec: the class of its pods when they move.
     class_of: Vec<usize>,
     /// Per node, pods that may have to move.
     movable_pods: Vec<Vec<MovablePod>>,
@@ -115,7 +115,7 @@ impl PodIndex {
                 let run =
                     PodRun { group: (groups + number) as u32, start: 0, count: moving.pods.len() as u32 };
                 Pending {
-                    // The name that a group of these pods would have.
+                    // The name that a pending group of these pods would have.
                     key: key_of(spec, 0, spec.namespace.clone(), format!("moved-{number}-0")),
                     class: spec.refusal.is_none().then(|| self.class_of[moving.spec as usize]),
                     run,
@@ -188,7 +188,7 @@ impl PodIndex {
         let mut waiting = Vec::new();
         for known in &self.waiting {
             for run in left.iter().filter(|run| run.group == known.run.group) {
-                // A run may be a part of an earlier one; parts of one group do not overlap.
+                // A pending run may be a part of an earlier one; the parts of one group do not overlap.
                 if run.start >= known.run.start && run.start + run.count <= known.run.start + known.run.count
                 {
                     waiting.push(Pending { run: *run, ..known.clone() });
@@ -209,7 +209,7 @@ fn key_of(spec: &PodSpec, created_at_secs: i64, namespace: Arc<str>, name: Strin
     (Reverse(requests.get(CPU)), Reverse(requests.get(MEMORY)), created_at_secs, namespace, name)
 }
 
-/// Numbers specs: by address first, since most pods share a spec.
+/// Numbers specs. They are compared by address first, because most pods share a spec.
 #[derive(Default)]
 struct Specs {
     list: Vec<Arc<PodSpec>>,

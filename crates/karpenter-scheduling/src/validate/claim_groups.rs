@@ -18,7 +18,8 @@ use super::label_view::{Label, LabelView, PlannedView};
 pub(super) enum OptionStatus {
     OutsideRequirements,
     NoOffering,
-    /// Available and allowed offerings, and the cheapest price among those that need no reservation.
+    /// The instance type can be launched: its available and allowed offerings, and the cheapest price among those that
+    /// need no reservation.
     Usable {
         offerings: Vec<usize>,
         cheapest_per_hour: Option<f64>,
@@ -111,7 +112,7 @@ fn push_new(values: &mut Vec<Arc<str>>, value: &str) {
 
 pub(super) struct ClaimGroups<'a> {
     pub(super) claim_groups: Vec<ClaimGroup<'a>>,
-    /// Per planned node; `None` if pool, type or offering do not exist.
+    /// The group of each planned node; `None` if its NodePool, instance type or offering does not exist.
     pub(super) of_node: Vec<Option<usize>>,
 }
 

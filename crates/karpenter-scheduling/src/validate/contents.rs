@@ -1,7 +1,7 @@
 //! The pods of each node: checks that every pod is accounted for exactly once, and counts the pods of each
 //! node by class of equal specs.
 //!
-//! Does not check feasibility. A run that does not exist is reported and then ignored.
+//! Does not check feasibility. A run of pods that do not exist is reported and then ignored.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Share {
 pub(super) struct Contents<'a> {
     problem: &'a Problem,
     pub(super) classes: Vec<&'a PodSpec>,
-    /// Per entry of `Problem::pods`.
+    /// The class of each entry of `Problem::pods`.
     pub(super) group_class: Vec<u32>,
-    /// Per entry of `Plan::new_nodes`.
+    /// The pods on each entry of `Plan::new_nodes`.
     pub(super) planned: Vec<Vec<Share>>,
-    /// Per entry of `Problem::nodes`.
+    /// The pods on each entry of `Problem::nodes`.
     pub(super) existing: Vec<Vec<Share>>,
-    /// Class and terminating flag of each bound pod, per entry of `Problem::nodes`.
+    /// The class of each bound pod, and whether the pod is terminating, by entry of `Problem::nodes`.
     pub(super) bound: Vec<Vec<(u32, bool)>>,
 }
 

@@ -1,5 +1,4 @@
-//! Pods that are planned onto existing nodes: labels exactly as they are, taints, free capacity, host ports
-//! and volumes.
+//! Checks pods that are planned onto existing nodes: labels, taints, free capacity, host ports and volumes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

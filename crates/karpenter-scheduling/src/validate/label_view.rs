@@ -35,7 +35,8 @@ impl Label<'_> {
     }
 }
 
-/// kube-scheduler accepts `NotIn` and `DoesNotExist` on a node without the label, and no other operator.
+/// Whether a requirement holds for a node without the label. kube-scheduler accepts `NotIn` and `DoesNotExist` in this
+/// case, and no other operator.
 fn holds_without_label(wanted: &Requirement) -> bool {
     if wanted.complement {
         !wanted.values.is_empty() && wanted.gte.is_none() && wanted.lte.is_none()
@@ -87,7 +88,7 @@ pub(super) struct PlannedView<'a> {
     pub(super) offering: &'a Requirements,
 }
 
-/// No label value may contain a space, so no selector matches this hostname by accident.
+/// The hostname of a planned node. No label value may contain a space, so no selector matches it by accident.
 const UNKNOWN_HOSTNAME: &str = "not known yet";
 
 impl LabelView for PlannedView<'_> {

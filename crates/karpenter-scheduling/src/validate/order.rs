@@ -1,4 +1,4 @@
-//! Whether the binding order of the plan has each placed pod exactly once, on its planned node.
+//! Checks that the binding order of the plan contains each placed pod exactly once, on its planned node.
 //!
 //! `topology` checks whether the pods would be accepted in that order. A plan may omit the order.
 
@@ -40,7 +40,7 @@ pub(super) fn check(problem: &Problem, plan: &Plan, violations: &mut Vec<Violati
         let place = plan::Place::Existing(placement.node);
         placement.pods.iter().filter_map(move |run| Stretch::new(run, place))
     });
-    // A pod that is placed twice is reported elsewhere; here its first node counts.
+    // A pod that is placed twice is reported elsewhere; here, its first node is used.
     let placed = disjoint(new_nodes.chain(existing).collect(), |_, _, _| {});
     let ordered: Vec<Stretch> =
         plan.order.iter().filter_map(|(run, place)| Stretch::new(run, *place)).collect();
@@ -92,7 +92,8 @@ fn disjoint(mut stretches: Vec<Stretch>, mut overlap: impl FnMut(u32, u32, u32))
     result
 }
 
-/// Cuts a stretch along sorted, disjoint others and reports the place that these give each part.
+/// Cuts a stretch at the boundaries of sorted, disjoint stretches, and reports for each part the node that these give
+/// it.
 fn parts(stretch: &Stretch, others: &[Stretch], mut visit: impl FnMut(u32, u32, Option<plan::Place>)) {
     let mut position = stretch.start;
     let first = others.partition_point(|other| other.ends_by(stretch.group, position));

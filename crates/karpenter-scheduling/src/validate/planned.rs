@@ -1,7 +1,7 @@
-//! Planned nodes: every instance type option of a claim, not only the chosen one, must be able to run all
-//! pods of the node.
+//! Checks planned nodes: every instance type option of a claim, not only the chosen one, must be able to run all pods
+//! of the node.
 //!
-//! A class of pods is checked once per claim group and instance type; per node only sums are compared.
+//! A class of pods is checked once per claim group and instance type; for each node, only sums are compared.
 
 mod overrides;
 
@@ -80,7 +80,7 @@ struct Checker<'a, 'c> {
     claim_groups: &'c ClaimGroups<'a>,
     resources: Vec<Arc<str>>,
     class_amounts: Vec<Amounts>,
-    /// By (catalog, type); `None` if it depends on the offering.
+    /// Allocatable resources by (catalog, instance type); `None` if they depend on the offering.
     allocatable: FxHashMap<(usize, usize), Option<Amounts>>,
     /// By (pool, type).
     daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
@@ -465,16 +465,16 @@ impl<'a, 'c> Checker<'a, 'c> {
         let is_relaxed =
             self.problem.options.min_values_policy == MinValuesPolicy::BestEffort && node.min_values_relaxed;
         for simulated in claim_group.pool.requirements.iter() {
-            // Only values that the claim still allows count.
+            // Only values that the claim allows are counted.
             let Some(allowed) = claim_group.claim.get(&simulated.key) else { continue };
-            // Even lowered minValues must not exceed what the instance types have: the launch would be
-            // rejected.
+            // Even lowered `minValues` must not exceed the number of values that the instance types have, because the
+            // launch would be rejected.
             let lowered = || node.requirements.get(&simulated.key)?.min_values;
             let Some(wanted) = (if is_relaxed { lowered() } else { simulated.min_values }) else { continue };
             let mut values: BTreeSet<&Arc<str>> = BTreeSet::new();
             for option in options {
                 let instance_type = &claim_group.catalog[*option];
-                // Values that only the offerings state do not count.
+                // Values that only offerings have are not counted.
                 let own = instance_type.requirements.get(&simulated.key).filter(|own| !own.complement);
                 let own = own.iter().flat_map(|own| own.values.iter());
                 values.extend(own.filter(|value| allowed.has(value)));
@@ -507,7 +507,7 @@ fn wanted_by(spec: &PodSpec, term: usize) -> karpenter_model::requirements::Requ
 fn pod_verdict(claim_group: &ClaimGroup<'_>, option: usize, spec: &PodSpec) -> PodVerdict {
     let option_status = claim_group.option_status(option);
     let OptionStatus::Usable { offerings, .. } = &*option_status else {
-        // Reported for the option itself.
+        // The error is reported for the option itself, so nothing is reported for the pod.
         return PodVerdict::Schedulable;
     };
     for offering in offerings {

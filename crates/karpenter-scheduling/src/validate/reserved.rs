@@ -1,5 +1,5 @@
-//! Slots of reservations: no more nodes are planned into a reservation than it has slots, and whichever
-//! allowed reservation a launch uses, no other planned node loses its slot.
+//! Checks slots of reservations: no more nodes are planned into a reservation than it has slots, and no planned node
+//! can lose its slot, whichever allowed reservation another launch uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use karpenter_model::problem::Problem;
 use super::claim_groups::{ClaimGroups, OptionStatus};
 use super::violation::Violation;
 
-/// A reservation by its id, or without one by instance type and zone.
+/// Identifies a reservation by its id, or by instance type and zone if it has no id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Name<'a> {
     Id(&'a str, &'a str),

@@ -15,7 +15,7 @@ pub enum ViolationScope {
     Pool(Arc<str>),
     /// All planned nodes on reserved capacity.
     Reservations,
-    /// Which pods are planned on which node, how often, and in which order they are bound.
+    /// The placement of pods on nodes, or the binding order, is inconsistent.
     Coverage,
 }
 

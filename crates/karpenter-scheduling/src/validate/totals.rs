@@ -6,7 +6,7 @@ use karpenter_model::resources::{NODES, ResourceList};
 
 use super::violation::Violation;
 
-/// Prices are sums of decimal fractions: they are equal up to rounding.
+/// Prices are sums of decimal fractions, so they are compared with this tolerance.
 const RELATIVE_TOLERANCE: f64 = 1e-6;
 
 pub(super) fn clearly_above(left: f64, right: f64) -> bool {
@@ -101,7 +101,7 @@ fn prices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Also true if either side is not a number.
+/// Whether two values differ; true if either is NaN.
 fn differ(left: f64, right: f64) -> bool {
     !(left.is_finite() && right.is_finite()) || clearly_above(left, right) || clearly_above(right, left)
 }

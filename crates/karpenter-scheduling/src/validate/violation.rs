@@ -43,7 +43,7 @@ pub enum Violation {
         pod: String,
         count: u32,
     },
-    /// The binding order names pods on a node where the plan does not place them.
+    /// The binding order contains pods on a node on which the plan does not place them.
     OrderOutOfPlace {
         place: Place,
         pod: String,
@@ -187,8 +187,7 @@ pub enum Violation {
         capacity: u32,
         used: u32,
     },
-    /// More claims allow the reservation than it has slots: a launch could use a slot that another node
-    /// relies on.
+    /// More claims allow the reservation than it has slots, so a launch could use a slot that another node relies on.
     ReservationContested {
         reservation: String,
         capacity: u32,

@@ -3,7 +3,7 @@
 /// The result of the largest successful attempt, and the items that it left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolated<T, R> {
-    /// `None` if the attempt fails without any item too: then no item is the cause.
+    /// The best result; `None` if the attempt fails even without any item, so that no item is the cause.
     pub best: Option<R>,
     pub left_out: Vec<T>,
 }

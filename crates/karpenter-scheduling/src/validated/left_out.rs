@@ -18,7 +18,7 @@ use super::ProblemRef;
 /// Pods that are not planned, and existing nodes onto which no pod is planned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Ranges of positions by group, ascending and disjoint.
+    /// The positions of the pods, as ranges by group; ascending and disjoint.
     pods: BTreeMap<u32, Vec<Range<u32>>>,
     nodes: BTreeSet<usize>,
 }
@@ -91,10 +91,10 @@ impl LeftOut {
     }
 }
 
-/// The problem without what is left out.
+/// The problem without the parts that are left out.
 pub(super) struct Part<'a> {
     pub(super) problem: ProblemRef<'a>,
-    /// The remaining positions of reduced groups.
+    /// The remaining positions of reduced groups, by group.
     kept: BTreeMap<u32, Vec<Range<u32>>>,
 }
 
@@ -106,7 +106,8 @@ impl<'a> Part<'a> {
         let mut part = problem.clone();
         part.options.mode = mode;
         for node in &left_out.nodes {
-            // A node without allocatable accepts no pods; its bound pods are counted as before.
+            // The node is kept without allocatable resources: it accepts no pods, and its bound pods are counted as
+            // before.
             if let Some(node) = part.nodes.get_mut(*node) {
                 node.allocatable = ResourceList::new();
             }
@@ -126,7 +127,7 @@ impl<'a> Part<'a> {
         Part { problem: Cow::Owned(self.problem.into_owned()), kept: self.kept }
     }
 
-    /// The run with the positions of the whole problem.
+    /// Converts a run to the positions of the whole problem.
     pub(super) fn original(&self, run: PodRun) -> Vec<PodRun> {
         let Some(kept) = self.kept.get(&run.group) else { return vec![run] };
         let wanted = run.start..run.start.saturating_add(run.count);
@@ -148,7 +149,7 @@ impl<'a> Part<'a> {
         runs
     }
 
-    /// The plan with the positions of the whole problem.
+    /// Converts the plan to the positions of the whole problem.
     pub(super) fn restore(&self, mut plan: Plan) -> Plan {
         if self.kept.is_empty() {
             return plan;

@@ -1,7 +1,7 @@
 //! Builders for small problems: instance types, NodePools, nodes and pods in one line each, and handwritten
 //! plans.
 //!
-//! Nothing here checks feasibility.
+//! The builders do not check feasibility.
 
 #![allow(dead_code)]
 
@@ -46,7 +46,8 @@ pub(crate) fn offering(zone: &str, capacity_type: &str, price_per_hour: f64) -> 
     }
 }
 
-/// A type with `cpus` CPUs and four times as many GiB, on demand in every zone (spot at 40 %), 100m reserved.
+/// An instance type with `cpus` CPUs and four times as many GiB, offered in every zone on-demand and as spot at 40 % of
+/// the price; 100m are reserved.
 pub(crate) fn instance_type(name: &str, cpus: i64, zones: &[&str], price_per_hour: f64) -> InstanceType {
     let offerings = zones
         .iter()
@@ -172,7 +173,7 @@ pub(crate) fn tolerates(key: &str) -> Toleration {
     Toleration { key: key.into(), operator: TolerationOperator::Exists, effect: None }
 }
 
-/// Three sizes in three zones, one unconstrained on-demand NodePool and no pods.
+/// A problem with instance types of three sizes in three zones, one unconstrained on-demand NodePool and no pods.
 pub(crate) fn world() -> Problem {
     let mut general = pool("general");
     general.requirements = all_of([wants(labels::CAPACITY_TYPE, &[labels::CAPACITY_TYPE_ON_DEMAND])]);

@@ -45,7 +45,7 @@ pub(crate) struct Case {
     pub(crate) expected: Expected,
 }
 
-/// Upstream's results over several runs: it breaks some ties randomly.
+/// Upstream's results over several runs, which differ because upstream breaks some ties randomly.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Expected {
@@ -53,7 +53,7 @@ pub(crate) struct Expected {
     pub(crate) hourly_max: f64,
     pub(crate) nodes_min: usize,
     pub(crate) nodes_max: usize,
-    /// Pods placed on existing nodes.
+    /// The minimum number of pods on existing nodes.
     pub(crate) existing_min: u32,
     pub(crate) existing_max: u32,
     /// Every set of unschedulable pods that occurred in some run.
@@ -86,7 +86,7 @@ enum Catalog {
     Linear {
         zones: Vec<Arc<str>>,
         prices: Vec<f64>,
-        /// Every type whose number this divides has GPUs; 0 for none.
+        /// Instance types whose number is divisible by this have GPUs; 0 for none.
         #[serde(default)]
         gpu_every: i64,
     },
@@ -168,7 +168,7 @@ struct NodeCase {
     pods: Vec<Pod>,
 }
 
-/// Values per key; a key that starts with `!` excludes them.
+/// Allowed values by label key; a key that starts with `!` excludes its values.
 type Selector = BTreeMap<String, BTreeSet<Arc<str>>>;
 
 #[derive(Debug, Deserialize)]

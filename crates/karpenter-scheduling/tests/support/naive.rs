@@ -1,4 +1,4 @@
-//! The reference for the simulator: every request is rebuilt as a problem and planned from scratch.
+//! The reference implementation of the simulator: it rebuilds every request as a problem and plans it from scratch.
 
 #![allow(dead_code)]
 
@@ -94,7 +94,7 @@ fn add_reservation_credits(problem: &mut Problem, reservation_credits: &BTreeMap
     }
 }
 
-/// Pods by the first group with equal pods: which of several equal pods is placed where is not compared.
+/// The number of pods by the first group with equal pods: which of several equal pods is placed where is not compared.
 pub(crate) type Counts = BTreeMap<u32, u32>;
 
 #[derive(Debug, PartialEq)]

@@ -1,4 +1,4 @@
-//! Plans reduced to what must not depend on the order of the input, and plans turned into the next problem.
+//! Reduces plans to what must not depend on the order of the input, and turns plans into the next problem.
 
 #![allow(dead_code)]
 

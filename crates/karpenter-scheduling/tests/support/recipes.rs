@@ -1,9 +1,9 @@
 //! Random problems for property tests, as short recipes: a recipe prints in a few lines, shrinks well, and
 //! always builds the same problem.
 //!
-//! Covers one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound
-//! pods, DaemonSets, and Deployments with any mix of constraints, also on pods of each other. Recipes need
-//! not be satisfiable.
+//! They cover one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound pods,
+//! DaemonSets, and Deployments with any mix of constraints, also on pods of each other. The pods of a recipe need not
+//! be schedulable.
 
 #![allow(dead_code)]
 
@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use crate::builders;
 use crate::builders::{GIB, ZONES, all_of, near, spread, wants};
 
-/// Enough for these sizes; a property checks many problems, none of them for long.
+/// The effort of every plan: enough for these sizes, because a property checks many small problems.
 const EFFORT: u64 = 100;
 
 pub(crate) const TEAM: &str = "example.com/team";
@@ -42,9 +42,9 @@ pub(crate) struct TypeRecipe {
     pub(crate) cpus: i64,
     pub(crate) gib_per_cpu: i64,
     pub(crate) arm: bool,
-    /// Tenths added to or subtracted from the usual price.
+    /// Tenths that are added to or subtracted from the usual price.
     pub(crate) price_tenths: i64,
-    /// Bits: (zone, capacity type) pairs that are unavailable.
+    /// A bit per (zone, capacity type) pair: whether it is unavailable.
     pub(crate) unavailable_in: u8,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct TypeRecipe {
 pub(crate) struct PoolRecipe {
     pub(crate) weight: i32,
     pub(crate) taint: Option<Effect>,
-    /// Bits: spot, on demand.
+    /// Two bits: spot and on-demand.
     pub(crate) capacity_types: u8,
-    /// Bits; 0 leaves the zone undecided.
+    /// A bit per zone; 0 leaves the zone undecided.
     pub(crate) zones: u8,
     pub(crate) team: Team,
     pub(crate) cpu_limit: Option<i64>,
@@ -259,7 +259,7 @@ pub(crate) fn any_recipe() -> impl Strategy<Value = Recipe> {
         })
 }
 
-/// Recipes about hostname spreads: more pods, most of them with a spread, and often no other constraint.
+/// Recipes with hostname spreads: more pods, most of them with a spread, and often without another constraint.
 pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     let spread = || {
         (1..=4u32, option::weighted(0.1, 2..=6u32))
@@ -289,7 +289,7 @@ pub(crate) fn any_spreading_recipe() -> impl Strategy<Value = Recipe> {
     )
 }
 
-/// As [`any_recipe`], with more nodes than pending pods.
+/// Like [`any_recipe`], with more nodes than pending pods.
 pub(crate) fn any_crowded_recipe() -> impl Strategy<Value = Recipe> {
     (any_recipe(), vec(any_node(), 1..=8)).prop_map(|(mut recipe, nodes)| {
         recipe.deployments.iter_mut().for_each(|deployment| deployment.count = deployment.count.min(3));
@@ -519,8 +519,8 @@ impl Recipe {
             Feature::SpreadCapacityType { skew } => {
                 spec.spread.push(spread(labels::CAPACITY_TYPE, &own_app, *skew));
             }
-            // kube-scheduler evaluates several required terms together, upstream one by one; with one term
-            // both agree.
+            // kube-scheduler evaluates several required terms together and upstream one by one; with a single term both
+            // agree.
             Feature::Near { zonal, app } => spec.affinity = vec![term(zonal, app)],
             Feature::Apart { zonal, app } => spec.anti_affinity.push(term(zonal, app)),
             Feature::PreferNear { zonal, app } => spec.preferred_affinity.push((1, term(zonal, app))),

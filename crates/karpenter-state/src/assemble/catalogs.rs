@@ -21,10 +21,10 @@ pub enum CatalogChoice {
     InstanceTypes(Arc<Vec<InstanceType>>),
     /// The generic kwok list for every NodePool.
     Kwok,
-    /// AWS, with the settings of each NodePool's EC2NodeClass applied to these.
+    /// The AWS catalog, with the settings of each NodePool's EC2NodeClass applied to these defaults.
     Aws(Box<AwsNodeClass>),
-    /// AWS with these settings for NodePools that reference an EC2NodeClass, the generic kwok list for all
-    /// others.
+    /// The AWS catalog with these settings for NodePools that reference an EC2NodeClass, and the generic kwok list for
+    /// all others.
     ByNodeClass(Box<AwsNodeClass>),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Catalogs<'a> {
     noted_classes: BTreeSet<&'a str>,
 }
 
-/// The settings of a catalog; equal settings give equal catalogs.
+/// The settings that determine a catalog; equal settings give equal catalogs.
 #[derive(PartialEq)]
 enum Origin {
     Given,
@@ -106,7 +106,7 @@ impl<'a> Catalogs<'a> {
         self.made.len() - 1
     }
 
-    /// The core's label keys and those of every catalog in use.
+    /// The label keys of Karpenter's core and of every catalog in use.
     pub(crate) fn well_known(&self) -> BTreeSet<Arc<str>> {
         let mut keys: BTreeSet<Arc<str>> = labels::WELL_KNOWN.into_iter().map(Arc::from).collect();
         for (origin, types) in &self.made {

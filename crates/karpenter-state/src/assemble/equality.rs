@@ -1,7 +1,7 @@
 //! Whether two pods convert to the same spec, without converting them.
 //!
-//! Replicas of one workload nearly always do: they share their metadata and spec, so comparing two addresses
-//! suffices. A `false` costs time only: the pods are then converted and compared.
+//! Replicas of one workload nearly always do: they share their metadata and spec, so comparing two addresses is enough.
+//! If the result is `false`, the pods are converted and compared, which only takes longer.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn containers_are_equal(one: Option<&Vec<Container>>, other: Option<&Vec<Contain
     one.len() == other.len() && one.iter().zip(other).all(is_equal)
 }
 
-/// Volume claims have to be looked up.
+/// Whether the pod has volume claims, which would have to be looked up.
 fn has_claims(spec: &PodSpec) -> bool {
     spec.volumes
         .iter()

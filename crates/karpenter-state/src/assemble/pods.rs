@@ -50,7 +50,7 @@ fn is_reschedulable(pod: &Pod) -> bool {
     returns && !is_daemon(pod) && !is_mirror(pod) && !is_protected(pod)
 }
 
-/// A duration counts as active: without a clock its end is not known.
+/// Whether do-not-disrupt protects the pod. A duration counts as active, because without a clock its end is not known.
 fn is_protected(pod: &Pod) -> bool {
     let value = pod.annotation(DO_NOT_DISRUPT);
     value.is_some_and(|value| value == "true" || parse_go_duration(value).is_ok_and(|nanos| nanos > 0))
@@ -190,7 +190,7 @@ impl Pending {
         self.groups[position].1.push(name);
     }
 
-    /// Oldest first within a group, so that unschedulable pods of a group are the newest.
+    /// Pods are sorted by age within a group, oldest first, so that unschedulable pods of a group are the newest.
     fn into_groups(self) -> Vec<PodGroup> {
         let finish = |(spec, mut pods): (Arc<PodSpec>, Vec<AgedName>)| {
             pods.sort_unstable();
@@ -295,7 +295,7 @@ pub(crate) fn daemons<'a>(
             }),
         };
         if uses_claims {
-            // This decides whether nodes reserve capacity for the pod, so it replaces any other refusal.
+            // This refusal decides whether nodes reserve capacity for the pod, so it replaces any other one.
             Arc::make_mut(&mut spec).refusal = Some(Reason::DynamicResources);
         }
         daemons.push(Daemon { name: name.into(), spec });

@@ -133,7 +133,7 @@ fn node_price_has_the_volumes_of_the_node_class() {
     let attached = (8.0 + 5.0 + 4.0) / 730.0 + 0.005;
     let aws = CatalogChoice::Aws(Box::<AwsNodeClass>::default());
     for (more, expected) in [
-        // The class is gone: the instance alone.
+        // If the node class does not exist, the price is that of the instance alone.
         (String::new(), 0.096),
         (class.to_owned(), 0.096 + attached),
         (format!("{class}{overlay}"), 0.048 + attached),
@@ -172,7 +172,7 @@ fn pods_are_pending_bound_or_left_out() {
     assert_eq!(problem.pods.len(), 1);
     assert_eq!(problem.pods[0].names, PodNames::Listed(vec!["new".into(), "pending".into()]));
     assert_eq!(problem.nodes[0].pods.len(), 1);
-    // The bound pod is equal to the pending ones, so all share one spec.
+    // The bound pod equals the pending pods, so all share one spec.
     assert!(Arc::ptr_eq(&problem.nodes[0].pods[0].spec, &problem.pods[0].spec));
     assert_eq!(
         notes,

@@ -1,4 +1,5 @@
-//! Claims that are not launched yet: the minimum allocatable and the maximum capacity of their node.
+//! Nodes for NodeClaims that are not launched yet, with the minimum allocatable and the maximum capacity that they may
+//! have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,7 +114,7 @@ fn raise(most: &mut ResourceList, other: &ResourceList) {
     }
 }
 
-/// Without a catalog, only the requests of the claim are certain.
+/// If there is no catalog, only the requests of the claim are known.
 fn requested(claim: &NodeClaim, interner: &mut Interner) -> ResourceList {
     let requests = claim.spec.resources.iter().filter_map(|resources| resources.requests.as_ref()).flatten();
     capacity(requests.map(|(name, amount)| (name.as_str(), *amount)), interner)

@@ -71,7 +71,7 @@ pub(crate) fn selector(raw: &RawSelector, interner: &mut Interner) -> LabelSelec
             "In" => Match::In(values),
             "NotIn" => Match::NotIn(values),
             "Exists" => Match::Exists,
-            // Other operators were rejected when the object was read.
+            // Invalid operators were rejected when the object was read.
             _ => Match::DoesNotExist,
         };
         selector.require(interner.get(&expression.key), expectation);

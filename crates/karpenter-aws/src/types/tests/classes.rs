@@ -1,4 +1,5 @@
-//! Each field of a class that affects instance types must change the result, otherwise the class view lacks it.
+//! Tests that each field of a class that affects instance types changes the result; otherwise the class view lacks the
+//! field.
 
 use karpenter_api::types::{
     AmiSelectorTerm, AmiStatus, BlockDevice, BlockDeviceMapping, ConnectionTracking, CpuOptions,
@@ -29,7 +30,7 @@ fn interface(network_card_index: i32, device_index: i32, interface_type: &str) -
     NetworkInterface { network_card_index, device_index, interface_type: interface_type.to_owned() }
 }
 
-/// A change of the class, an instance type, and the value that changes.
+/// Columns: a change of the class, an instance type, and the value that changes.
 type Case = (&'static str, fn(&mut EC2NodeClass), &'static str, fn(&InstanceType) -> i64, i64);
 
 fn pods(one: &InstanceType) -> i64 {
@@ -59,8 +60,8 @@ fn private_addresses(one: &InstanceType) -> i64 {
 
 #[tokio::test(start_paused = true)]
 async fn every_relevant_field_of_class_changes_instance_types() {
-    // m5.large: 3 interfaces with 10 addresses, 8 GiB; the kubelet reserves 11 MiB for each of 29 pods plus 255 MiB,
-    // and 100 MiB for eviction.
+    // m5.large has 3 interfaces with 10 addresses and 8 GiB. The kubelet reserves 11 MiB for each of 29 pods plus 255
+    // MiB, and 100 MiB for eviction.
     let table: [Case; 40] = [
         ("nothing", |_| {}, "m5.large", pods, 29),
         ("nothing", |_| {}, "m5.large", memory_overhead, (11 * 29 + 255 + 100) * MIB),
@@ -334,7 +335,7 @@ async fn every_relevant_field_of_class_changes_instance_types() {
     for (what, change, name, read, expected) in table {
         let mut changed = class();
         change(&mut changed);
-        // The same class before and after: the change must be detected although a result is cached.
+        // A result for the class is cached, and the change must still be detected.
         scene.list(&class()).await;
         assert_eq!(read(&scene.one(&changed, name).await), expected, "{what}, {name}");
     }
@@ -351,7 +352,8 @@ async fn ami_family_determines_os_and_architecture() {
     let text = |one: &InstanceType, key: &str| {
         one.requirements.get(key).and_then(|one| one.single_value()).map(|value| value.to_string())
     };
-    // AMI family, OS on x86 and on Arm, Windows build, pod capacity of an m5.large, and whether a1 is compatible.
+    // Columns: AMI family, OS on x86 and on Arm, Windows build, pod capacity of an m5.large, and whether a1 is
+    // compatible.
     let table = [
         ("AL2", Some("linux"), Some("linux"), None, 29, true),
         ("AL2023", Some("linux"), Some("linux"), None, 29, false),
@@ -381,7 +383,7 @@ async fn options_affect_instance_types() {
         scene.one(&class(), "m5.large").await
     };
     assert_eq!(pods(&of(|options| options.reserved_enis = 1).await), 2 * 9 + 2);
-    // Memory for pods is reserved for all interfaces, also for reserved ones.
+    // Memory for pods is reserved for all interfaces, including those that are reserved.
     assert_eq!(memory_overhead(&of(|options| options.reserved_enis = 1).await), 674 * MIB);
     assert_eq!(pods(&of(|options| options.reserved_enis = 9).await), 0);
     let memory = of(|options| options.vm_memory_overhead_percent = 0.0).await.capacity.get(MEMORY);
@@ -450,7 +452,7 @@ async fn expressions_are_evaluated_per_instance_type_of_class() {
         assert_eq!(pods(&scene.one(&class, "m5.large").await), m5_pods, "{text}");
         assert_eq!(pods(&scene.one(&class, "c5n.18xlarge").await), c5n_pods, "{text}");
     }
-    // Numbers are not expressions.
+    // A number is not an expression.
     class.spec.kubelet = kubelet(json!({"maxPods": 7}));
     assert_eq!(pods(&scene.one(&class, "m5.large").await), 7);
 }

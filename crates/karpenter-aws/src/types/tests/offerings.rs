@@ -1,4 +1,4 @@
-//! Availability and prices: reservations, placement groups, subnets and zonal shifts.
+//! Tests of availability and prices: reservations, placement groups, subnets and zonal shifts.
 
 use karpenter_api::types::{
     CapacityReservationSelectorTerm, CapacityReservationStatus, PlacementGroupSelector,
@@ -177,7 +177,7 @@ async fn missing_or_deleted_placement_group_prevents_launches() {
     tokio::time::advance(Duration::from_secs(24 * 3600)).await;
     assert!(available(&scene.one(&class, "m5.large").await).is_empty(), "but not for ever");
 
-    // A deleted group is noticed within a minute.
+    // The deletion of a placement group is noticed within a minute.
     scene.cloud.fail_always(Call::DescribePlacementGroups, None);
     assert_eq!(available(&scene.one(&class, "m5.large").await), ALL);
     scene
@@ -264,7 +264,7 @@ async fn prices_come_from_price_list_and_spot_history() {
     assert!(!controller_here.update_spot().await && !controller_here.update_on_demand().await);
     assert_eq!(price(m5().await, "spot", "us-east-1a"), Some((0.05, true)));
 
-    // Without a Price List for the region no call is made.
+    // If there is no Price List for the region, no call is made.
     scene.cloud.forget_calls();
     assert!(controller("us-gov-west-1", false).update_on_demand().await);
     assert!(controller("us-east-1", true).update_on_demand().await);
@@ -299,7 +299,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     assert!(!controller.update_volumes().await);
     assert_eq!(m5().await, expected(2.0, 2.0), "failures keep the known prices");
 
-    // Subnets of one zone give public addresses.
+    // The subnets of one zone assign public addresses.
     scene.cloud.world(|world| {
         world.subnets.get_mut("subnet-b").expect("known").maps_public_ip_on_launch = true;
     });
@@ -312,7 +312,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     assert_eq!(subnets.list(&selecting).await.expect("subnets").len(), 2);
     assert_eq!(m5().await, expected(2.0, 2.0 + 0.005 * 730.0));
 
-    // The class decides if it says so.
+    // If the class states whether nodes get a public address, its setting is used.
     let mut private = class();
     private.spec.associate_public_ip_address = Some(false);
     assert_eq!(attached(scene.one(&private, "m5.large").await), expected(2.0, 2.0));
@@ -320,7 +320,7 @@ async fn node_price_follows_volume_prices_and_public_subnets() {
     public.spec.associate_public_ip_address = Some(true);
     assert_eq!(attached(scene.one(&public, "m5.large").await), expected(5.65, 5.65));
 
-    // A second subnet of the zone without public addresses: a launch may take either.
+    // The zone has a second subnet without public addresses, and a launch may use either.
     let mut mixed = class();
     let listed = &mut mixed.status.as_mut().expect("a status").subnets;
     listed.push(SubnetStatus { id: "subnet-b2".to_owned(), ..listed[1].clone() });
@@ -364,7 +364,7 @@ async fn order_of_subnets_changes_nothing() {
     let subnets = &mut class.status.as_mut().expect("a status").subnets;
     subnets.push(SubnetStatus { id: "subnet-a2".to_owned(), ..subnets[0].clone() });
     let first = scene.list(&class).await;
-    // The status sorts them by free addresses, so every launch may change the order.
+    // The status sorts subnets by free addresses, so every launch may change their order.
     class.status.as_mut().expect("a status").subnets.reverse();
     assert!(Arc::ptr_eq(&first, &scene.list(&class).await));
 }

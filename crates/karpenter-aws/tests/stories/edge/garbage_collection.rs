@@ -109,7 +109,7 @@ async fn failed_profile_deletion_does_not_block_others() {
     for name in ["a", "b", "c"] {
         profile(&world, name, "/karpenter/us-west-2/cluster/uid/");
     }
-    // Deletion of the first profile fails; it is retried.
+    // The deletion of the first profile fails and is retried.
     world.aws.fail_next(Call::DeleteInstanceProfile, [AwsError::new("DeleteConflict", "in use")]);
     let collector = ProfileCollector::new(world.context.clone(), world.machines(), "us-west-2", "cluster");
     world.spawn(collector, ProfileCollector::watch, 1);

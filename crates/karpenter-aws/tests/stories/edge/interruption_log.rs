@@ -1,4 +1,4 @@
-//! The log line of an interruption, as formatted by the binary.
+//! Tests the log line of an interruption, as the binary formats it.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

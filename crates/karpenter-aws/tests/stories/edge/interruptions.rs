@@ -54,7 +54,8 @@ async fn each_message_kind_has_its_effect() {
     let of_reservation = "EC2 Capacity Reservation Instance Interruption Warning";
     let rebalance = "EC2 Instance Rebalance Recommendation";
     let about = json!({"instance-id": "i-1"});
-    // Body, kind, whether the NodeClaim is deleted, what becomes unavailable, and the event on NodeClaim and Node.
+    // Columns: body, kind, whether the NodeClaim is deleted, what becomes unavailable, and the event on NodeClaim and
+    // Node.
     let table: Vec<(String, &str, bool, &[&str], &str)> = vec![
         (spot("i-1"), "spot_interrupted", true, &["m5.large in us-west-2a"], "SpotInterrupted"),
         (state("i-1", "stopping"), "instance_stopped", true, &[], "InstanceStopping"),
@@ -188,7 +189,7 @@ async fn all_receivers_handle_a_burst_and_one_an_idle_queue() {
     world.aws.forget_calls();
     world.pass(Duration::from_secs(60)).await;
     let polls = world.aws.count(Call::ReceiveMessage);
-    // A long poll of the fake receives twice: at its start and at its end.
+    // A long poll of the fake looks for messages twice: at its start and at its end.
     assert!((4..=8).contains(&polls), "{polls} receives in a minute without messages");
 }
 
@@ -351,7 +352,7 @@ async fn impaired_instances_are_not_drained_and_retired_ones_are() {
     assert_eq!(deadline(world.get_claim("retired").await.expect("held")), None);
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     assert_eq!(world.metric(&unhealthy("EventStatus")), 1.0);
-    // Counted once while it is reported, and again after it was healthy.
+    // An instance is counted once while it is reported as unhealthy, and again after it was healthy.
     world.pass(Duration::from_secs(200)).await;
     assert_eq!(world.metric(&unhealthy("SystemStatus")), 1.0);
     world.aws.world(|world| world.statuses.clear());
@@ -371,7 +372,7 @@ async fn missing_permission_is_retried_with_back_off_until_granted() {
     let poller = InstanceStatusPoller::new(world.handler.clone(), world.aws.apis().ec2);
     world.spawn(poller, InstanceStatusPoller::watch, 1);
     world.pass(Duration::from_secs(3600)).await;
-    // At 0, 1, 3, 7, 15, 31 and 61 minutes at the latest; three queries each.
+    // Queries are made at 0, 1, 3, 7, 15, 31 and 61 minutes at the latest, three at each time.
     let asked = world.aws.count(Call::DescribeInstanceStatus);
     assert!((6..=21).contains(&asked), "asked {asked} times in an hour");
     world.aws.fail_always(Call::DescribeInstanceStatus, None);
@@ -384,7 +385,8 @@ async fn recreated_claim_of_same_name_is_not_deleted() {
     let world = World::start().await;
     let first = world.claim("one", "i-1", json!({})).await;
     let api: Api<karpenter_api::types::NodeClaim> = Api::all(world.client.clone());
-    // Deleted and created again before the store is updated: the deletion has the uid of the first object.
+    // The NodeClaim is deleted and created again before the store is updated; the deletion has the uid of the first
+    // object.
     let mut free = first.clone();
     free.metadata.finalizers = None;
     api.replace("one", &PostParams::default(), &free).await.expect("let go");

@@ -1,4 +1,4 @@
-//! An embedded API server, the AWS fake, and the controllers of one story.
+//! An embedded API server, the AWS fake, and the controllers of one scenario test.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -69,7 +69,7 @@ impl Feedback for Closed {
     }
 }
 
-/// The instances of the fake, without a cache.
+/// Reads the instances of the fake without a cache.
 pub(crate) struct Direct(pub(crate) AwsApis);
 
 impl InstanceCalls for Direct {
@@ -223,7 +223,7 @@ impl World {
         tokio::spawn(reconcile::run(Arc::new(work), queue, workers, self.clock, self.shutdown.clone()));
     }
 
-    /// Advances the simulated clock, and runs everything that is due.
+    /// Advances the simulated clock, and runs all tasks that are due.
     pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep(time).await;
     }
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// A NodeClaim with an instance, and its node. A finalizer keeps the NodeClaim after its deletion.
+    /// Creates a NodeClaim with an instance, and its node. A finalizer keeps the NodeClaim after its deletion.
     pub(crate) async fn claim(&self, name: &str, instance_id: &str, more: Value) -> NodeClaim {
         let provider_id = format!("aws:///{ZONE}/{instance_id}");
         let mut of_claim = json!({
@@ -298,7 +298,7 @@ impl World {
         self.get_claim(name).await.is_none_or(|claim| claim.metadata.deletion_timestamp.is_some())
     }
 
-    /// Kind, name and reason of every event, sorted.
+    /// The kind, name and reason of every event, sorted.
     pub(crate) async fn events(&self) -> Vec<String> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = api.list(&ListParams::default()).await.expect("events");

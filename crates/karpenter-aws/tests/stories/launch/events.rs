@@ -1,4 +1,4 @@
-//! Events and log lines of launches.
+//! Tests of the events and log lines of launches.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Errors of fleets, and their effect on the next launch.
+//! Tests of errors of fleets, and of their effect on the next launch.
 
 use std::time::Duration;
 
@@ -231,14 +231,14 @@ async fn missing_template_is_created_again_for_every_error_form() {
         let world = World::new().await;
         let any: &[(&str, &[&str])] = &[(TYPE, &["m5.large"])];
         world.launch(any).await.unwrap();
-        // As errors of a successful CreateFleet call.
+        // The errors are part of a successful CreateFleet response.
         world.cloud.world(|cloud| {
             cloud.launch_templates.clear();
             cloud.missing_template_code = Some(code);
         });
         world.launch(any).await.unwrap();
         assert_eq!(world.cloud.count(Call::CreateLaunchTemplate), 2, "{code}");
-        // As the error of the whole call.
+        // The whole CreateFleet call fails with the error.
         world.cloud.fail_next(Call::CreateFleet, [AwsError::new(code, "x")]);
         world.launch(any).await.unwrap();
         assert_eq!(world.cloud.count(Call::CreateFleet), 5, "{code}: including two without a template");

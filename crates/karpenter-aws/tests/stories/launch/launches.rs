@@ -30,7 +30,7 @@ fn reservation(id: &str, instance_type: &str, letter: &str, left: i64) -> Capaci
     }
 }
 
-/// A world whose class selects these reservations, with their counts.
+/// A test environment whose class selects these reservations, with their counts.
 async fn reserving(reservations: Vec<CapacityReservation>) -> World {
     let world = World::new().await;
     world.cloud.world(|cloud| {
@@ -389,7 +389,7 @@ async fn reservations_are_preferred() {
     assert_eq!(third.labels[KIND], "spot", "when it is used up, the next kind");
 }
 
-/// EC2 reports the count during a launch: the count includes the launched instance.
+/// EC2 returns the count during a launch, so the count may include the launched instance.
 #[tokio::test(start_paused = true)]
 async fn launch_in_reservation_counts_from_call_time() {
     let world = reserving(vec![reservation("cr-1", "m5.large", "a", 2)]).await;
@@ -497,7 +497,7 @@ async fn grouped(strategy: &str, partition_count: i32) -> World {
 async fn placement_groups() {
     let world = grouped("cluster", 0).await;
     let machine = world.launch(&[(TYPE, &["c5.large"])]).await;
-    // Only types that are allowed in a cluster placement group are offered.
+    // Only instance types that are allowed in a cluster placement group are offered.
     let machine = match machine {
         Ok(machine) => machine,
         Err(_) => world.launch(&[]).await.unwrap(),

@@ -1,4 +1,4 @@
-//! A ready class, a few instance types, and a provider assembled like the real one.
+//! A ready class, a few instance types, and a provider that is assembled as in the controller.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 pub(crate) const REGION: &str = "us-west-2";
 
-/// Types of different sizes and architectures, with and without accelerators.
+/// Instance types of different sizes and architectures, with and without accelerators.
 const TYPES: [&str; 13] = [
     "c5.large",
     "c5.xlarge",
@@ -52,7 +52,7 @@ const TYPES: [&str; 13] = [
     "t3.medium",
 ];
 
-/// NodePools and classes without a cluster.
+/// The NodePools and node classes, in place of a cluster.
 #[derive(Default)]
 pub(crate) struct Stored {
     pub(crate) classes: Mutex<BTreeMap<String, Arc<EC2NodeClass>>>,

@@ -72,7 +72,8 @@ async fn number_of_calls_follows_cache_ttls() {
     world.until("default", "Ready", "True").await;
     world.aws.forget_calls();
     world.pass(30 * MINUTE).await;
-    // One reconcile per minute because of subnets; security groups are cached for a minute, profiles for 15 minutes.
+    // There is one reconcile per minute because of subnets; security groups are cached for a minute, profiles for 15
+    // minutes.
     for (call, least, most) in [
         (Call::DescribeSubnets, 25, 31),
         (Call::DescribeSecurityGroups, 25, 31),

@@ -36,7 +36,7 @@ async fn deleted_class_waits_for_claims_and_cleans_up() {
     }
     world.pass(Duration::from_secs(5)).await;
     assert!(world.object("default").await.is_none());
-    // Only profile and template of the other class still exist.
+    // Only the profile and the launch template of the other class still exist.
     let other =
         world.class("other").await.status.and_then(|status| status.instance_profile).expect("a profile");
     let left: Vec<String> = world.aws.world(|cloud| cloud.profiles.keys().cloned().collect());

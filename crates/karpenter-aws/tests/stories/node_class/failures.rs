@@ -27,7 +27,7 @@ enum Fault {
 async fn every_failure_is_shown_and_clears_with_its_cause() {
     let no_policy =
         "User is not authorized to perform this operation because no identity-based policy allows it";
-    // case, spec, fault, condition, status, reason, message, status of Ready in the meantime
+    // Columns: case, spec, fault, condition, status, reason, message, status of Ready in the meantime.
     type Row<'a> = (&'a str, Value, Fault, &'a str, &'a str, &'a str, String, &'a str);
     let table: Vec<Row> = vec![
         (
@@ -365,7 +365,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
         }
         world.create_class("default", spec).await;
         world.pass(Duration::from_secs(20)).await;
-        // One line for any number of attempts.
+        // There is one log line for any number of attempts.
         let logged: Vec<Line> =
             log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
         let [line] = logged.as_slice() else { panic!("{case}: not one line but {logged:?}") };
@@ -382,7 +382,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
             Fault::Call(call, _) => world.aws.fail_always(*call, None),
             Fault::Setup(_, end) => end(&world),
         }
-        // At the latest when the cached dry run expires.
+        // The class becomes ready at the latest when the cached dry run expires.
         world.pass(45 * MINUTE).await;
         assert_eq!(world.said("default", "Ready").await.expect("a condition").status, "True", "{case}");
     }
@@ -406,7 +406,7 @@ async fn invalid_block_devices_are_reported_and_affect_no_other_class() {
         assert!(said.message.contains(words), "{name}: {}", said.message);
         assert_eq!(world.said(name, "Ready").await.expect("a condition").status, "False");
     }
-    // Once fixed, each becomes ready; once deleted, each is removed.
+    // A class that is fixed becomes ready, and a class that is deleted is removed.
     let disks = json!({"spec": {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}}]}});
     world.patch_class("no-volume", disks).await;
     world.until("no-volume", "Ready", "True").await;
@@ -468,7 +468,7 @@ async fn failures_are_retried_with_increasing_back_off() {
     world.aws.fail_always(Call::DescribeSubnets, Some(denied()));
     world.create_class("default", json!({})).await;
     world.pass(Duration::from_secs(30)).await;
-    // After 0, 1, 3, 7 and 15 seconds, and once more after the class's own first write.
+    // Reconciles take place after 0, 1, 3, 7 and 15 seconds, and once more after the class's own first write.
     let soon = world.aws.count(Call::DescribeSubnets);
     assert!((4..=8).contains(&soon), "{soon}");
     world.aws.forget_calls();
@@ -485,7 +485,7 @@ async fn throttled_dry_run_changes_nothing_and_is_retried() {
     world.aws.fail_next(Call::RunInstances, vec![busy; 8]);
     world.create_class("default", json!({})).await;
     world.until("default", "Ready", "True").await;
-    // Throttled twice, then successful; the dry run was tried in every subnet until one was allowed.
+    // The call was throttled twice and then succeeded; the dry run was tried in every subnet until one was allowed.
     assert!(world.aws.count(Call::CreateFleet) >= 3);
     assert_eq!(world.aws.count(Call::CreateInstanceProfile), 1);
 }

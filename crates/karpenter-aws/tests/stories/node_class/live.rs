@@ -43,7 +43,7 @@ async fn provider_errors_become_conditions() {
     let on = AwsFeatureGates { node_class_cel: true };
     let nothing: Option<(Call, AwsError)> = None;
     let alias = |alias: &str| json!({"amiSelectorTerms": [{"alias": alias}]});
-    // case, feature gates, a call that fails, the class, condition, status, reason, part of the message
+    // Columns: case, feature gates, a call that fails, the class, condition, status, reason, part of the message.
     let table = [
         (
             "an alias that is over",
@@ -171,7 +171,7 @@ fn reference() -> Value {
     json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"})
 }
 
-/// A NodePool, and a launched NodeClaim of it.
+/// Creates a NodePool, and a launched NodeClaim of it.
 async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> NodeClaim {
     let pool = json!({
         "metadata": {"name": "general"},
@@ -205,7 +205,7 @@ async fn launch(world: &World, provider: &AwsProvider, capacity_type: &str) -> N
 #[tokio::test(start_paused = true)]
 async fn instance_drifts_with_changes_of_class() {
     type Change = fn(&World) -> Value;
-    // case, changes in AWS and of the class, the expected reason
+    // Columns: case, changes in AWS and of the class, the expected reason.
     let table: [(&str, Change, Option<&str>); 8] = [
         ("nothing", |_| json!({}), None),
         ("another field of the spec", |_| json!({"userData": "echo"}), Some("NodeClassDrift")),
@@ -312,7 +312,7 @@ fn group(id: &str) -> PlacementGroup {
 async fn reserved_instance_drifts_if_class_drops_reservation() {
     let own = json!({"capacityReservationSelectorTerms": [{"id": "cr-1"}]});
     let other = json!({"capacityReservationSelectorTerms": [{"id": "cr-2"}]});
-    // case, whether EC2 still reports the instance as reserved, the class afterwards, the expected reason
+    // Columns: case, whether EC2 still reports the instance as reserved, the class afterwards, the expected reason.
     let table = [
         ("its own reservation", true, &own, None),
         ("another reservation", true, &other, Some("CapacityReservationDrift")),
@@ -362,7 +362,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
         "pg-1"
     );
     assert_eq!(provider.drift_reason(&claim).await, Ok(None));
-    // Unknown while EC2 does not respond.
+    // Drift is unknown while EC2 does not respond.
     world.aws.fail_always(Call::DescribePlacementGroups, Some(AwsError::unreachable("down")));
     world.pass(2 * MINUTE).await;
     assert!(provider.drift_reason(&claim).await.is_err());
@@ -370,7 +370,7 @@ async fn instance_drifts_if_placement_group_was_replaced() {
     world.aws.world(|cloud| cloud.placement_groups = [("pg-2".to_owned(), group("pg-2"))].into());
     world.pass(2 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("PlacementGroupDrift".to_owned())));
-    // Groups are checked after subnets.
+    // Placement groups are checked after subnets.
     world.patch_class("default", json!({"spec": {"subnetSelectorTerms": [{"id": "subnet-b"}]}})).await;
     world.pass(6 * MINUTE).await;
     assert_eq!(provider.drift_reason(&claim).await, Ok(Some("SubnetDrift".to_owned())));

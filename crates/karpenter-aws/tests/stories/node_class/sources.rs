@@ -1,4 +1,5 @@
-//! A simple implementation of the other inputs: AMIs and instance types from a list, templates directly in EC2.
+//! A simple implementation of the other inputs of a class: AMIs and instance types come from a list, launch templates
+//! are created directly in EC2.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

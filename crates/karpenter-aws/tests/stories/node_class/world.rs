@@ -43,7 +43,7 @@ impl ServerClock for OnTokio {
     }
 }
 
-/// No launches in these stories.
+/// A cloud provider for tests in which nothing is launched.
 struct NoCloud;
 
 impl CloudProvider for NoCloud {
@@ -91,7 +91,7 @@ fn refused<'a, T: Send + 'a>() -> CloudFuture<'a, T> {
 
 type Prepare<'a> = Box<dyn FnOnce(&FakeAws) + 'a>;
 
-/// The assembled provider, and how the fake is prepared for it.
+/// The assembled provider, and the function that prepares the fake for it.
 struct Live<'a> {
     gates: AwsFeatureGates,
     provider: Option<AwsProvider>,
@@ -117,12 +117,12 @@ impl World {
         Self::start_with(|_, _| {}).await
     }
 
-    /// `change` changes the default settings.
+    /// Starts a test environment; `change` changes the default settings.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Context, &mut ClassSettings)) -> Self {
         Self::start_on(change, None).await
     }
 
-    /// The same with the assembled provider, with the AWS fake after `prepare`.
+    /// Like [`Self::start_with`], with the assembled provider and the AWS fake after `prepare`.
     pub(crate) async fn start_live(
         gates: AwsFeatureGates,
         prepare: impl FnOnce(&FakeAws),
@@ -185,7 +185,7 @@ impl World {
         Self { client, aws, sources: plain, profiles, shutdown }
     }
 
-    /// A class with a role, `changes` merged into its spec.
+    /// Creates a class with a role; `changes` are merged into its spec.
     pub(crate) async fn create_class(&self, name: &str, changes: Value) {
         self.create_class_with(json!({"name": name}), changes).await;
     }
@@ -285,7 +285,7 @@ impl World {
         Some(Said { status: text("status"), reason: text("reason"), message: text("message") })
     }
 
-    /// Events about the class: reason and message, sorted.
+    /// The events about the class: reason and message, sorted.
     pub(crate) async fn events(&self, name: &str) -> Vec<(String, String)> {
         let events: Api<Event> = Api::all(self.client.clone());
         let list = events.list(&ListParams::default()).await.expect("events");

@@ -81,7 +81,7 @@ async fn instances_of_crashed_process_are_terminated() {
     world.pass(3 * MINUTE).await;
     let known = world.machines();
     world.stop_karpenter().await;
-    // An instance that is not recorded in its NodeClaim, as a crash during the launch leaves it.
+    // An instance that is not recorded in its NodeClaim, as after a crash during the launch.
     let lost = world.aws.world(|world| {
         let mut lost = world.instances[&known[0]].clone();
         lost.instance.id = world.next_id("i");
@@ -121,7 +121,7 @@ async fn throttling_does_not_prevent_start() {
     let mut world = World::start().await;
     world.stop_karpenter().await;
     let busy = || AwsError::new("ThrottlingException", "Rate exceeded");
-    // The call, and how often it is throttled; the endpoint of the cluster is read before its version.
+    // Columns: the call, and how often it is throttled. The endpoint of the cluster is read before its version.
     for (call, refusals) in [
         (Call::CheckAccess, 3),
         (Call::DescribeCluster, 1),

@@ -1,4 +1,4 @@
-//! The v1alpha5 API on EC2: a Provisioner and an AWSNodeTemplate get instances and status.
+//! Tests of the v1alpha5 API on EC2: a Provisioner launches instances, and it and its AWSNodeTemplate get a status.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The exported metrics equal the tables of docs/metrics.md: names, types and labels.
+//! Tests that the exported metrics equal the tables of docs/metrics.md: names, types and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -57,7 +57,7 @@ fn documented() -> BTreeMap<String, (Series, bool)> {
     text.lines().filter_map(row).collect()
 }
 
-/// Adds what a page has; series of one name must have the same labels.
+/// Adds the series of a metrics page; series of one name must have the same labels.
 fn read(page: &str, seen: &mut BTreeMap<String, Series>) {
     let mut current = (String::new(), String::new());
     for line in page.lines().filter(|line| !line.starts_with("# HELP ")) {
@@ -78,7 +78,7 @@ fn read(page: &str, seen: &mut BTreeMap<String, Series>) {
     }
 }
 
-/// Terminating objects with a finalizer.
+/// Keeps objects terminating with a finalizer, so that their series exist.
 async fn keep_deleting(world: &World) {
     let kept = |metadata: &mut Value| {
         metadata["name"] = json!("kept");
@@ -102,7 +102,7 @@ async fn keep_deleting(world: &World) {
     pools.delete("kept", &DeleteParams::default()).await.expect("deleted");
 }
 
-/// The metrics of the process's API client; the client of this test has no socket.
+/// Counts requests, as the client of a process does; the client of this test has no socket.
 async fn count_requests(world: &World) {
     let metrics = ClientMetrics::new(&Uri::from_static("https://10.0.0.1"));
     metrics.register(world.context().metrics.registry());
@@ -122,8 +122,8 @@ async fn metrics_equal_documentation() {
     let page = world.page();
     assert!(page.contains("_instance_type_cpu_cores{"), "{page}");
     assert!(!page.contains("_offering_"), "so many series are off by default");
-    // Events for every series: an insufficient capacity error, an unhealthy instance whose termination fails, a
-    // warning, a call.
+    // Causes an event for every series: an insufficient capacity error, an unhealthy instance whose termination fails,
+    // a warning, a call.
     world.aws.world(|cloud| cloud.is_spot_role_missing = true);
     daemon(&world).await;
     world.inflate(1).await;
@@ -165,7 +165,8 @@ async fn metrics_equal_documentation() {
     assert_eq!(differences(&seen), Vec::<String>::new());
 }
 
-/// A plan in progress with a pending pod: plans take no simulated time here, so none is exported.
+/// Begins a plan with a pending pod: plans take no simulated time, so the series of a plan in progress would not be
+/// exported.
 async fn begin_plan(world: &World) {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     let containers = json!([{"name": "main", "image": "pause"}]);
@@ -180,7 +181,7 @@ async fn begin_plan(world: &World) {
     context.metrics.plans.begin("provisioner", 1, now);
 }
 
-/// A terminating CapacityBuffer with a finalizer.
+/// Deletes a CapacityBuffer that a finalizer keeps terminating.
 async fn delete_buffer(world: &World) {
     let template = json!({"metadata": {"name": "shape"}, "template": {"spec": {
         "containers": [{"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}],
@@ -200,7 +201,7 @@ async fn delete_buffer(world: &World) {
     buffers.delete("kept", &DeleteParams::default()).await.expect("deleted");
 }
 
-/// One pod on every node.
+/// Creates a DaemonSet, so that there is one pod on every node.
 async fn daemon(world: &World) {
     let amounts = json!({"requests": {"cpu": "10m"}, "limits": {"cpu": "20m"}});
     let daemon = json!({"metadata": {"name": "agent"}, "spec": {
@@ -236,7 +237,7 @@ fn sick(machine: &str) -> InstanceStatus {
     }
 }
 
-/// Series that are only exported or only documented.
+/// The series that are only exported or only documented.
 fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     let documented = documented();
     let mut found = Vec::new();
@@ -256,7 +257,7 @@ fn differences(seen: &BTreeMap<String, Series>) -> Vec<String> {
     found
 }
 
-/// Controller names are upstream's, except for those that the documentation marks as ours.
+/// Checks that controller names are upstream's, except for those that the documentation marks as ours.
 fn check_controllers(page: &str) {
     let ours = ["pod.nomination", "nodeoverlay.prices", "launchtemplate.garbagecollection"];
     let known: BTreeSet<&str> = CONTROLLERS.split_whitespace().chain(ours).collect();

@@ -1,4 +1,4 @@
-//! Nodes in a partition placement group are registered only once EC2 has returned their partition.
+//! Tests that nodes in a partition placement group are registered only once EC2 has returned their partition.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn node_is_registered_with_partition_of_ec2() {
     assert_eq!(world.running_pods().await, 0);
 
     world.aws.world(|cloud| cloud.are_partitions_hidden = false);
-    // At no point is there a registered node without its partition.
+    // At no time may there be a registered node without its partition.
     for _ in 0..600 {
         world.clock.sleep(Duration::from_millis(50)).await;
         let node = world.nodes().await.remove(0);

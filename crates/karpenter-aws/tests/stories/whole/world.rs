@@ -74,7 +74,7 @@ impl World {
         self.assemble_with(AwsOptions::default()).await
     }
 
-    /// `options`: all options that do not depend on this cluster.
+    /// `options` are all options that do not depend on this cluster.
     pub(crate) async fn assemble_with(&self, options: AwsOptions) -> Result<Assembly, StartError> {
         let options = AwsOptions {
             cluster_name: "cluster".to_owned(),
@@ -95,7 +95,7 @@ impl World {
         Assembly::build(inputs).await
     }
 
-    /// As `karpenter controller --provider aws` does.
+    /// Starts the controllers as `karpenter controller --provider aws` does.
     pub(crate) async fn start_karpenter(&mut self) {
         self.start_karpenter_with(Options::default()).await;
     }
@@ -141,12 +141,12 @@ impl World {
         String::from_utf8(pages("/metrics", "").body).expect("text")
     }
 
-    /// A node class and a NodePool as in the getting-started guide.
+    /// Creates a node class and a NodePool as in the getting-started guide.
     pub(crate) async fn introduce(&self) {
         self.introduce_with(json!({})).await;
     }
 
-    /// `spec`: what else the class says.
+    /// `spec` is merged into the spec of the node class.
     pub(crate) async fn introduce_with(&self, spec: Value) {
         let kind = GroupVersionKind::gvk(labels::AWS_GROUP, "v1", "EC2NodeClass");
         let classes: Api<DynamicObject> =
@@ -206,7 +206,7 @@ impl World {
         api.patch("inflate", &PatchParams::apply("test").force(), &patch).await.expect("applied");
     }
 
-    /// Lets time pass; machines that run boot meanwhile, and their nodes go when they do.
+    /// Advances the simulated clock. Instances that are running boot, and their nodes are deleted when they terminate.
     pub(crate) async fn pass(&self, time: Duration) {
         let end = self.clock.now().checked_add(time).expect("a time");
         while self.clock.now() < end {

@@ -207,7 +207,7 @@ async fn command_whose_replacement_never_registers_is_rolled_back() {
     let failures = "karpenter_voluntary_disruption_queue_failures_total{consolidation_type=\"\",\
         decision=\"replace\",reason=\"drifted\"}";
     assert_eq!(world.metric(failures), Some(1.0));
-    // The next attempt succeeds once instances register.
+    // The next attempt succeeds, because instances register again.
     world.cloud.change_faults(|faults| faults.registration = Registration::Normal);
     until_all_replaced(&world, 3, "web", 3).await;
     world.stop().await;

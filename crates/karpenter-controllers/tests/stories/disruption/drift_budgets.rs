@@ -1,4 +1,4 @@
-//! Budgets for drifted nodes.
+//! Tests of budgets for drifted nodes.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn drifted_nodes_whose_pods_fit_elsewhere_are_deleted_within_budget() {
     let world = World::start().await;
     let budgets = json!([{"nodes": "50%"}]);
     world.pool(json!({"consolidateAfter": "Never", "budgets": budgets}), json!({})).await;
-    // The pods that force separate nodes leave capacity for one more pod on each.
+    // The pods with anti-affinity leave capacity for one more pod on each node.
     world.deploy("hold", 3, 6500, anti_affinity()).await;
     world.until_running("hold", 3).await;
     world.deploy("web", 3, 900, json!({})).await;

@@ -1,4 +1,4 @@
-//! Which changes of a NodePool cause drift, and what blocks the replacement.
+//! Tests which changes of a NodePool cause drift, and what blocks the replacement.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Expired nodes are deleted regardless of budgets, and the provisioner launches nodes for their pods first.
+//! Tests of expired nodes: they are deleted regardless of budgets, and the provisioner launches nodes for their pods
+//! first.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::disruption::world::World;
 
-/// The first node expires and is replaced by one; then `expireAfter` is set to Never.
+/// The first node expires and is replaced by one node; then `expireAfter` is set to `Never`.
 async fn expire(pods: usize, budget: Option<Value>) {
     let world = World::start().await;
     // Drift is blocked, because the change of `expireAfter` after the first expiration would cause it.

@@ -1,5 +1,5 @@
-//! Commands that fail because their replacement is never initialized: which candidates are held off, and which are
-//! not.
+//! Tests of commands that fail because their replacement is never initialized: which candidates are held off, and which
+//! are not.
 
 use karpenter_api::types::NodePool;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn deploy_in(world: &World, pool: &str) {
     world.deploy(pool, 1, 900, patch).await;
 }
 
-/// New nodes of the NodePool have a startup taint from now on that is never removed.
+/// Gives new nodes of the NodePool a startup taint that is never removed.
 async fn block_initialization(world: &World, pool: &str) {
     let taint = json!({"key": "example.com/stuck", "effect": "PreferNoSchedule"});
     let patch = json!({"spec": {"template": {"spec": {"startupTaints": [taint]}}}});

@@ -1,4 +1,4 @@
-//! Requests and evaluations of an idle cluster.
+//! Tests the number of requests and evaluations of an idle cluster.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
         let looks = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count";
         let count = |world: &World| -> f64 {
             let text = world.operator.context().metrics.render();
-            // Every evaluation runs every method.
+            // Every evaluation must have run every method.
             let is_one = |line: &&str| line.starts_with(looks) && line.contains("reason=\"empty\"");
             let of_looks = text.lines().filter(is_one);
             of_looks.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -30,7 +30,8 @@ async fn idle_hour_has_no_writes_and_an_evaluation_every_five_minutes() {
         counted.take();
         world.sleep(3600).await;
         let requests = counted.take();
-        // Like upstream, an `Unconsolidatable` event is repeated every 15 minutes: one per node and NodeClaim.
+        // The only writes are the events `Unconsolidatable`, which are repeated every 15 minutes as in upstream: one
+        // per node and one per NodeClaim.
         let writes: Vec<_> = requests.iter().filter(|(what, _)| !what.starts_with("GET ")).collect();
         let events: u32 =
             writes.iter().filter(|(what, _)| what.contains("/events")).map(|(_, count)| **count).sum();

@@ -1,4 +1,4 @@
-//! Pods with the annotation do-not-disrupt, for a duration or without limit, on one node.
+//! Tests of pods on one node with the annotation do-not-disrupt, for a duration or without limit.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};

@@ -1,4 +1,4 @@
-//! Unhealthy nodes: replaced with a bounded drain, or rebooted in place.
+//! Tests of unhealthy nodes: they are replaced with a bounded drain, or rebooted in place.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;

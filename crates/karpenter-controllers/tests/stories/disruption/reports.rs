@@ -1,4 +1,4 @@
-//! Events, verdicts and journal entries about nodes, with upstream's text where upstream has one.
+//! Tests of events, verdicts and journal entries about nodes, with upstream's text where upstream has one.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_kwok::Registration;
@@ -213,8 +213,8 @@ async fn balanced_policy_reports_its_score() {
     world.until_settled(1).await;
     let events = async || world.events("ConsolidationApproved").await;
     let events = world.until("an approval", events, |events| events.len() >= 2).await;
-    // The only node: 100 % of the disruption cost for the saved share of the price. Replacing 8 CPUs and 32 GiB by 1
-    // CPU and 4 GiB saves 7/8.
+    // The cluster has only this node, so it has 100 % of the disruption cost. Replacing 8 CPUs and 32 GiB by 1 CPU and
+    // 4 GiB saves 7/8 of the price.
     let words = "score 0.88 >= threshold 0.50 (k: 2, savings 87.5%, disruption 100.0%)";
     assert!(events.iter().all(|(_, text)| text == words), "{events:?}");
     let moves =

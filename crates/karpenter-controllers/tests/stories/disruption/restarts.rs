@@ -1,5 +1,5 @@
-//! The process ends at each step of each kind of command, and another process takes over: the command is finished or
-//! rolled back, and no taint or condition remains.
+//! Tests in which the process ends at each step of each kind of command, and another process takes over: the command is
+//! finished or rolled back, and no taint or condition remains.
 
 use std::collections::BTreeSet;
 
@@ -27,19 +27,19 @@ enum Kind {
     Repair,
     /// A drifted node of a static NodePool is replaced.
     StaticDrift,
-    /// The same at the node limit: the old node is terminated first.
+    /// A drifted node of a static NodePool at its node limit is terminated before its replacement is launched.
     TerminateFirst,
     /// A drifted node is replaced by two smaller ones.
     Several,
 }
 
 impl Kind {
-    /// Number of nodes in the end.
+    /// The number of nodes at the end of the test.
     fn nodes(self) -> usize {
         if matches!(self, Self::Several) { 2 } else { 1 }
     }
 
-    /// Number of pods of the Deployment `web`.
+    /// The number of pods of the Deployment `web`.
     fn pods(self) -> usize {
         match self {
             Self::Replace | Self::Repair => 1,
@@ -70,7 +70,7 @@ impl Kind {
 struct CrashPoint {
     what: &'static str,
     at: fn(&Request<Body>) -> bool,
-    /// Which of the matching requests.
+    /// The process ends at this occurrence of the request.
     nth: u32,
     is_written: bool,
 }
@@ -133,7 +133,7 @@ async fn prepared(kind: Kind) -> World {
             world.until_running("big", 1).await;
         }
         Kind::Repair | Kind::Several => {
-            // An orphaned replacement is deleted as an ordinary empty node.
+            // A replacement whose command was rolled back is deleted as an ordinary empty node.
             let empty = json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty"});
             world.pool(empty, json!({})).await;
             world.deploy("web", kind.pods(), 1500, json!({})).await;
@@ -156,7 +156,7 @@ async fn begin(kind: Kind, world: &World) {
         Kind::StaticDrift | Kind::TerminateFirst => drift(world).await,
         Kind::Repair => {
             let name = world.nodes().await[0].metadata.name.clone().expect("a name");
-            // Through a client of its own, not that of the process that is to end.
+            // The condition is set with a client of its own, not with that of the process that is to end.
             let cloud = Kwok::generic(world.client.clone(), world.clock);
             cloud.inject_condition(&name, UNHEALTHY, "True", "Test").await.expect("injected");
         }
@@ -198,10 +198,10 @@ async fn run(kind: Kind, point: CrashPoint) -> bool {
     let line = crashing(world.server.clone(), crash, point.at, crash_state.clone());
     let old = world.take_over(line).await;
     old.stop().await;
-    // The writes at the start of the new process are over.
+    // After this time, the new process has finished its writes at the start.
     world.sleep(30).await;
     if crash_state.has_crashed() {
-        // The crash happened before the command started.
+        // The process ended before the command started.
         return false;
     }
     let before = world.claim_names().await;
@@ -327,7 +327,7 @@ async fn command_older_than_its_timeout_is_finished_by_the_next_process() {
     let both = world.until("a replacement", both, |names| names.len() == 2).await;
     world.sleep(10).await;
     world.operator.shutdown_signal().request();
-    // Longer than the timeout of a command. The replacement registers meanwhile.
+    // This is longer than the timeout of a command. The replacement registers meanwhile.
     world.sleep(20 * 60).await;
     assert_eq!(world.claim_names().await, both);
     let old = world.take_over(Client::new(world.server.clone(), "default")).await;

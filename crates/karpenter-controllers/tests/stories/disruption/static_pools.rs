@@ -1,4 +1,4 @@
-//! Static NodePools: drifted nodes are replaced from the template, within budget and node limit.
+//! Tests of static NodePools: drifted nodes are replaced from the template, within budget and node limit.
 
 use std::time::Duration;
 

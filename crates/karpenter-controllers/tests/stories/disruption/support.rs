@@ -1,4 +1,4 @@
-//! Helpers for the stories of disruption.
+//! Helpers for the scenario tests of disruption.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::disruption::world::{
     World, has_disrupted_taint, is_deleting, is_initialized, is_of, is_running, label,
 };
 
-/// Pods that must not share a node.
+/// A pod template with anti-affinity: its pods must not share a node.
 pub(crate) fn anti_affinity() -> Value {
     json!({"metadata": {"labels": {"side": "by-side"}}, "spec": {"affinity": {"podAntiAffinity":
         {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
             "labelSelector": {"matchLabels": {"side": "by-side"}}}]}}}})
 }
 
-/// Consolidation after 30 seconds, without a limit by budgets.
+/// Disruption settings of a NodePool: consolidation after 30 seconds, without a limit by budgets.
 pub(crate) fn consolidate_soon() -> Value {
     json!({"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
         "budgets": [{"nodes": "100%"}]})
@@ -39,14 +39,15 @@ pub(crate) async fn drift(world: &World) {
     world.merge::<NodePool>("general", labels).await;
 }
 
-/// Maximum numbers at the same time.
+/// The maximum numbers of objects that existed at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peaks {
     pub(crate) tainted: usize,
     pub(crate) claims: usize,
 }
 
-/// Waits until every node has the label of [`drift`] and `pods` pods run. Returns the maximum numbers meanwhile.
+/// Waits until every node has the label of [`drift`] and `pods` pods run. Returns the maximum numbers that existed at
+/// the same time.
 pub(crate) async fn until_all_replaced(world: &World, nodes: usize, app: &str, pods: usize) -> Peaks {
     let mut most = Peaks::default();
     let began = world.seconds();
@@ -114,7 +115,7 @@ pub(crate) async fn set_disruption(world: &World, disruption: Value) {
     world.merge::<NodePool>("general", json!({"spec": {"disruption": disruption}})).await;
 }
 
-/// No command is in progress: no taint, condition or deletion of one is left.
+/// Whether no command is in progress and no taint, condition or deletion of a command is left.
 pub(crate) async fn is_settled(world: &World) -> bool {
     let claims = world.claims().await;
     let unmarked = |claim| {
@@ -128,7 +129,7 @@ pub(crate) async fn is_settled(world: &World) -> bool {
         && nodes.iter().all(|node| !has_disrupted_taint(node) && node.metadata.deletion_timestamp.is_none())
 }
 
-/// A client whose writes take this long.
+/// A client whose write requests take this long.
 pub(crate) fn client_with_slow_writes(server: ApiServer, every_write: Duration) -> Client {
     let service = service_fn(move |request: Request<Body>| {
         let mut server = server.clone();

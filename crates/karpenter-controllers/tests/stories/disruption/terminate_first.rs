@@ -1,5 +1,5 @@
-//! Static NodePools at their node limit: with the feature gates the old node is terminated first, without them it
-//! is not disrupted.
+//! Tests of static NodePools at their node limit: with the feature gates, the old node is terminated first, without
+//! them it is not disrupted.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ async fn drifted_node_at_limit_is_terminated_first_with_the_gate() {
 
 #[tokio::test(start_paused = true)]
 async fn drifted_node_at_limit_stays_without_the_gate() {
-    // The gate of the other method has no effect.
+    // The feature gate of the other method has no effect.
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
     drift(&world).await;
     assert_not_disrupted(&world).await;
@@ -84,7 +84,7 @@ async fn drifted_node_at_limit_stays_without_the_gate() {
 #[tokio::test(start_paused = true)]
 async fn unhealthy_node_at_limit_is_terminated_first_with_the_gate() {
     let world = pool_at_limit(|options| options.feature_gates.terminate_first_repair = true).await;
-    // One of one node is more than 20 %, but 20 % rounded up is one.
+    // The share of unhealthy nodes is 100 %, but 20 % of one node is rounded up to one, so the repair is allowed.
     make_unhealthy(&world).await;
     is_terminated_first(&world, "unhealthy").await;
     world.stop().await;

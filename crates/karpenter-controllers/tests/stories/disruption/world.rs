@@ -56,8 +56,8 @@ impl World {
         let client = Client::new(server.clone(), "default");
         define_kinds(&client).await;
         let mut nodes = ClusterOptions { clock, ..ClusterOptions::default() };
-        // The longest interval at which nodes are not considered lost; lease renewals are most of what happens in an
-        // idle hour.
+        // Kubelets renew their leases at the longest interval at which nodes are not considered lost, because lease
+        // renewals are most of what happens in an idle hour.
         nodes.kubelet.lease_renewal = Duration::from_secs(40);
         let cluster = Cluster::start(client.clone(), nodes).await;
         let mut options = Options::default();
@@ -93,7 +93,7 @@ impl World {
         self.pool_of(json!({"disruption": disruption, "template": template})).await
     }
 
-    /// The same, with `spec` merged into it.
+    /// Like [`Self::pool`], with `spec` merged into the spec.
     pub(crate) async fn pool_of(&self, spec: Value) -> NodePool {
         self.pool_named("general", spec).await
     }

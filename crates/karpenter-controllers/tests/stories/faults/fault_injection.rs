@@ -21,13 +21,13 @@ use crate::rules::Rules;
 /// The faults to inject, in percent of requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FaultPlan {
-    /// Writes that fail with a conflict.
+    /// The percentage of writes that fail with a conflict.
     pub(crate) conflicts: u32,
-    /// Requests that fail with 429.
+    /// The percentage of requests that fail with status 429.
     pub(crate) throttled: u32,
-    /// Requests that fail with an internal error.
+    /// The percentage of requests that fail with an internal error.
     pub(crate) errors: u32,
-    /// Requests that are applied, but whose response is lost.
+    /// The percentage of requests that are applied, but whose response is lost.
     pub(crate) lost_responses: u32,
     /// All requests fail.
     pub(crate) is_outage: bool,
@@ -47,7 +47,7 @@ pub(crate) struct FaultyConnection {
     server: ApiServer,
     rules: Rules,
     state: Arc<Mutex<ConnectionState>>,
-    /// A change ends all watches that started before.
+    /// A change of this value ends all watches that started before.
     cut: Arc<watch::Sender<u64>>,
 }
 
@@ -55,7 +55,7 @@ struct ConnectionState {
     plan: FaultPlan,
     counts: RequestCounts,
     seed_state: u64,
-    /// Requests that no role allows.
+    /// The requests so far that no role allows.
     forbidden: BTreeSet<String>,
 }
 
@@ -99,7 +99,7 @@ impl FaultyConnection {
         self.state().counts
     }
 
-    /// Requests that no role allows.
+    /// The requests so far that no role allows.
     pub(crate) fn forbidden(&self) -> Vec<String> {
         self.state().forbidden.iter().cloned().collect()
     }
@@ -134,7 +134,6 @@ impl FaultyConnection {
         let frames = BodyStream::new(body.map_err(|error| -> BoxError { Box::new(error) }));
         let frames: futures::stream::BoxStream<'static, _> = if is_watch {
             let is_cut = async move {
-                // The sender lives as long as the connection.
                 let _ = cuts.changed().await;
             };
             frames.take_until(Box::pin(is_cut)).boxed()

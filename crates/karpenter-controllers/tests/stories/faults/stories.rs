@@ -1,5 +1,5 @@
-//! Scaling out and in under injected faults: all pods run, no instance is launched twice, and everything is removed
-//! in the end.
+//! Tests that scale out and in under injected faults: all pods run, no instance is launched twice, and everything is
+//! removed in the end.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::faults::world::World;
 use crate::rules::Rules;
 
 const PODS: usize = 30;
-/// Thirty CPUs on nodes with at most eight, of which some are reserved for the system.
+/// The minimum number of nodes for thirty CPUs. Nodes have at most eight, and some capacity is reserved for the system.
 const NODES_MIN: usize = 5;
 
 /// Scales out and in with these faults and returns the request counts.
@@ -74,7 +74,7 @@ async fn lost_responses() {
     }
 }
 
-/// Without the verb `get`, the watch shows whether a NodeClaim was created.
+/// Without the permission `get`, only the watch shows whether a NodeClaim was created.
 #[tokio::test(start_paused = true)]
 async fn lost_responses_without_permission_to_get_nodeclaims() {
     let world = World::start_under(Rules::of_controllers().without("get", "nodeclaims"), 1).await;
@@ -91,7 +91,7 @@ async fn lost_responses_without_permission_to_get_nodeclaims() {
     world.stop().await;
 }
 
-/// A NodeClaim that cannot be deleted does not affect the garbage collection of instances without a NodeClaim.
+/// The leaked instance is terminated even though NodeClaims cannot be deleted.
 #[tokio::test(start_paused = true)]
 async fn leaked_instance_is_terminated_although_nodeclaims_cannot_be_deleted() {
     let world = World::start_under(Rules::of_controllers().without("delete", "nodeclaims"), 1).await;

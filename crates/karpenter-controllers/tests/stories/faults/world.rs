@@ -148,7 +148,7 @@ impl World {
         let mut unknown = claim;
         unknown.metadata.name = Some("unknown".to_owned());
         unknown.metadata.uid = Some("uid-of-unknown".to_owned());
-        // Without a provider ID, because the provider would resume the launch of the other NodeClaim.
+        // The copy has no provider ID, because the provider would resume the launch of the original NodeClaim.
         unknown.status = None;
         let instance = self.kwok.create(&unknown).await.expect("launched");
         self.kwok.change_faults(|faults| faults.registration = Registration::Normal);

@@ -1,4 +1,4 @@
-//! Events that users and tools rely on: changed conditions, removed finalizers, and pods with resource claims.
+//! Tests of events that users and tools rely on: changed conditions, removed finalizers, and pods with resource claims.
 
 use std::collections::BTreeSet;
 

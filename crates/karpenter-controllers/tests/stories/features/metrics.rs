@@ -1,4 +1,4 @@
-//! Names, types and labels of the metrics are upstream's, so that dashboards and alerts keep working.
+//! Tests that names, types and labels of the metrics are upstream's, so that dashboards and alerts keep working.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::features::world::{World, create, pod_spec, typed, with_gates};
 
-/// Labels of all series of a node: upstream's and the well-known labels of the kwok provider.
+/// The labels of all series of a node: upstream's, and the well-known labels of the kwok provider.
 const NODE: &str = "node_name phase managed arch capacity_type instance_type nodepool os region windows_build zone \
     instance_cpu instance_family instance_memory instance_size";
 const NODE_RESOURCE: &str = "resource_type node_name phase managed arch capacity_type instance_type nodepool os region \
@@ -266,7 +266,7 @@ async fn evaluation_and_queue_of_disruption_are_separate_controllers() {
     }
 }
 
-/// Metrics of rarer events.
+/// Tests the metrics that only rare events set.
 #[tokio::test(start_paused = true)]
 async fn metrics_of_rare_events_match_upstream() {
     let world = World::start(with_gates("")).await;

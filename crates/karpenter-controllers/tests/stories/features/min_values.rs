@@ -1,4 +1,4 @@
-//! NodePools with minValues that cannot be met in full.
+//! Tests of NodePools with `minValues` that cannot be met in full.
 
 use karpenter_api::types::{NodeClaim, NodePool};
 use karpenter_controllers::operator::Options;

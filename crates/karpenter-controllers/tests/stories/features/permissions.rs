@@ -1,4 +1,4 @@
-//! A process that may not list a kind reports it.
+//! Tests that a process reports the kinds that it may not list.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A pass without effect is not planned again until something changes.
+//! Tests that a pass without effect is not planned again until something changes.
 
 use k8s_openapi::api::core::v1::Pod;
 use karpenter_api::types::NodePool;

@@ -1,4 +1,4 @@
-//! The scheduler's default spread constraints.
+//! Tests of the default topology spread constraints of kube-scheduler.
 
 use k8s_openapi::api::core::v1::Service;
 use karpenter_api::scheduler_config::SchedulerConfig;

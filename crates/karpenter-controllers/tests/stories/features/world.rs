@@ -25,7 +25,7 @@ pub(crate) struct World {
     _cluster: Cluster,
 }
 
-/// Options with these feature gates.
+/// Options of the operator with these feature gates.
 pub(crate) fn with_gates(gates: &str) -> Options {
     Options { feature_gates: gates.parse().expect("gates"), ..Options::default() }
 }
@@ -132,7 +132,7 @@ impl World {
     }
 }
 
-/// Extended resources need equal limits.
+/// The limits of a pod: for extended resources, requests need equal limits.
 fn extended(requests: &Value) -> Value {
     let all = requests.as_object().into_iter().flatten();
     let of_others = all.filter(|(name, _)| name.contains('/'));

@@ -1,4 +1,4 @@
-//! Labels with dots, as before Karpenter 0.15.
+//! Tests of labels with dots in their names, which Karpenter before 0.15 used.
 
 use kube::ResourceExt;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! `ttlSecondsUntilExpired`: graceful, one node at a time, replacement first, with the current value of the
-//! Provisioner.
+//! Tests of `ttlSecondsUntilExpired`: nodes expire gracefully, one at a time, after their replacement is launched, and
+//! with the current value of the Provisioner.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Manifests from documentation of the v1alpha5 API, applied unchanged and used; invalid ones are refused with a
-//! reason.
+//! Tests with manifests from documentation of the v1alpha5 API, applied unchanged and used; invalid ones are rejected
+//! with a reason.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::world::World;
 
 pub(super) fn read(path: &Path) -> Vec<Value> {
-    // The only placeholder that is not a value.
+    // This is the only placeholder that is not a valid value.
     let text = std::fs::read_to_string(path).expect("the manifest is there");
     let text = text.replace("<<Name of your Instance Profile>>", "nodes");
     let read = karpenter_api::manifest::read("manifest", &text);
@@ -134,7 +134,7 @@ async fn v1_pool_and_class_beside_v1alpha5_objects() {
 #[tokio::test(start_paused = true)]
 async fn invalid_manifests_are_refused_with_a_helpful_message() {
     let world = World::start().await;
-    // A chart with its default, an empty list of zones.
+    // The chart's default is an empty list of zones.
     let mut manifests = fixture("configuration-chart");
     let gpu = manifests.iter_mut().find(|one| one["metadata"]["name"] == "gpu-provisioner").expect("there");
     for zones in [json!(null), json!([])] {
@@ -145,18 +145,19 @@ async fn invalid_manifests_are_refused_with_a_helpful_message() {
             "{error}"
         );
     }
-    // A Deployment that mounts an undeclared volume.
+    // The Deployment mounts a volume that it does not declare.
     let mut deployment = plain("gpu").manifest("dep-test");
     deployment["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "workdir", "mountPath": "/usr/share/nginx/html"}]);
     let error = world.apply(&deployment).await.expect_err("refused");
     assert!(error.contains("volumeMounts[0].name") && error.contains("workdir"), "{error}");
-    // Both settings for empty nodes together.
+    // The Provisioner has both settings for empty nodes at once.
     let mut both = fixture("inline-tags").remove(0);
     both["spec"]["consolidation"] = json!({"enabled": true});
     let error = world.apply(&both).await.expect_err("refused");
     assert!(error.contains("ttlSecondsAfterEmpty") && error.contains("consolidation"), "{error}");
-    // A template without an instance profile, and no default: admitted, and reported in its condition.
+    // The template has no instance profile, and there is no default: it is admitted, and its condition reports the
+    // error.
     let unmanaged = json!({"apiVersion": "karpenter.sh/v1alpha5", "kind": "Provisioner", "metadata": {"name": "unmanaged"},
         "spec": {"provider": {"launchTemplate": "mine", "subnetSelector": {"a": "b"}}}});
     world.apply(&unmanaged).await.expect("admitted");

@@ -1,5 +1,5 @@
-//! Annotations and labels of v1alpha5 on nodes and pods: do-not-consolidate and the name of a Provisioner; and drift,
-//! which was disabled.
+//! Tests of v1alpha5 annotations and labels on nodes and pods (do-not-consolidate, the name of a Provisioner), and of
+//! drift, which v1alpha5 disabled by default.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::types::NodeClaim;

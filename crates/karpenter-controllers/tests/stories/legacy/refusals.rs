@@ -1,5 +1,5 @@
-//! v1alpha5 objects that cannot be served: which objects get a condition, with which message, and that it is removed
-//! once fixed.
+//! Tests of v1alpha5 objects that cannot be served: which objects get a condition, with which message, and that it is
+//! removed once they are fixed.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ async fn objects_with_names_longer_than_a_label_have_conditions() {
     world.apply(&provisioner).await.expect("a Provisioner");
     let active = async || world.active(&long).await.0;
     world.until("the Provisioner is active", active, |status| status == "True").await;
-    // The status of a class is not set by kwok.
+    // The kwok provider does not set the status of a node class, so the test sets it.
     let classes = world.of_kind(CLASS).list(&ListParams::default()).await.expect("listed").items;
     let [class] = &classes[..] else { panic!("{classes:?}") };
     let found = json!({"status": {"subnets": [{"id": "subnet-1", "zone": "us-east-1a"}]}});

@@ -1,5 +1,5 @@
-//! The three-pools example beside a node group of Cluster Autoscaler: its nodes are not modified, and pods that fit
-//! there are left to the scheduler.
+//! Tests of the example `three-pools` beside a node group of Cluster Autoscaler: its nodes are not modified, and pods
+//! that fit there are left to the scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ async fn run_example(form: &str, label: &str) {
     let expected: BTreeMap<String, BTreeSet<String>> =
         expected.into_iter().map(|(app, pool)| (app.to_owned(), [pool.to_owned()].into())).collect();
     assert_eq!(pools_by_workload(&world).await, expected);
-    // The table of the documentation lists them all.
+    // The table in the documentation lists all of these nodes.
     let listed = world.all::<Node>().list(&ListParams::default().labels(label)).await.expect("listed").items;
     assert_eq!(listed.len() + 2, world.list::<Node>().await.len());
     for node in &listed {

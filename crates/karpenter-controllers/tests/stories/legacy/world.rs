@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::embedded::{ClusterView, TokioClock, clock, define, define_kinds};
 
-/// Instance families in use.
+/// The instance families that the tests use.
 const FAMILIES: [&str; 12] =
     ["t3", "m5", "m6i", "c5", "c6i", "r5", "x2idn", "g4dn", "g5", "p3", "inf1", "m6g"];
 
@@ -134,8 +134,7 @@ impl World {
         self.apply(&template).await.expect("a template");
     }
 
-    /// A Provisioner of on-demand m5.xlarge, each of which fits one pod of [`World::pods_of`]; `more` is merged into
-    /// its spec.
+    /// Creates a Provisioner of on-demand m5.xlarge nodes; `more` is merged into its spec.
     pub(crate) async fn provisioner(&self, name: &str, more: Value) {
         let mut spec = json!({
             "providerRef": {"name": "shared"},

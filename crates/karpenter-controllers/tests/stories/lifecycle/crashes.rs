@@ -1,4 +1,4 @@
-//! The process exits before or after each of its writes, and another process continues.
+//! Tests in which the process exits before or after each of its writes, and another process continues.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::clients::{CrashState, WriteCrash, crashing, is_write};
 use crate::lifecycle::world::{World, condition};
 
-/// One NodeClaim from creation to deletion, with one crash. Returns whether the crash happened.
+/// Creates and deletes one NodeClaim, with one crash of the process in between. Returns whether the crash happened.
 async fn live_through(crash: WriteCrash) -> bool {
     let mut world = World::start().await;
     let crash_state = CrashState::default();
@@ -48,7 +48,7 @@ async fn live_through(crash: WriteCrash) -> bool {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(instances.len(), 1, "{crash:?}: {instances:?}");
-    // Too early for garbage collection to have removed leaked instances.
+    // At this time, garbage collection cannot have removed leaked instances yet.
     world.clock.sleep(Duration::from_secs(10)).await;
     let nodes = world.all::<Node>().list(&ListParams::default()).await.expect("nodes").items;
     assert_eq!(nodes, [], "{crash:?}");
@@ -65,8 +65,8 @@ async fn crash_at_every_write(is_written: bool) {
             break;
         }
     }
-    // Finalizer, launch (two), node, its taint removal, registration, label, initialization, deletion of node and
-    // claim (several).
+    // The writes are: finalizer, launch (two), node, removal of its taint, registration, label, initialization,
+    // deletion of node and claim (several).
     assert!(at_write > 10, "only {at_write} writes");
 }
 

@@ -1,4 +1,4 @@
-//! NodeClaims that are deleted, by the controllers or by a user.
+//! Tests of NodeClaims that the controllers or a user delete.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -175,7 +175,7 @@ async fn claim_whose_instance_disappeared_is_garbage_collected_once_its_node_is_
     world.claim("kept", json!({})).await;
     let claim = world.until_condition("robbed", "Initialized", ConditionStatus::True).await;
     world.until_condition("kept", "Initialized", ConditionStatus::True).await;
-    // The provider does not list the instance, but its kubelet still reports: nothing happens.
+    // If the provider does not list the instance, but its kubelet still reports, the claim is kept.
     let id = provider_id(&claim);
     world.cloud.change_faults(|faults| faults.terminated_externally.insert(id.clone()));
     world.sleep_until_second(600).await;
@@ -218,7 +218,7 @@ async fn deleting_a_node_deletes_its_claim() {
     world.delete::<Node>(&node).await;
     world.until_gone("one").await;
     assert!(world.node_of(&claim).await.is_none());
-    // Even if the finalizer is removed: then garbage collection finds the instance missing.
+    // If a user removes the finalizer, the instance is still found to be missing, by garbage collection.
     world.claim("two", json!({})).await;
     let claim = world.until_condition("two", "Initialized", ConditionStatus::True).await;
     let node = claim.status.as_ref().and_then(|status| status.node_name.clone()).expect("a node");
@@ -331,7 +331,7 @@ async fn node_smaller_than_its_instance_type_is_reported() {
         world.events("FailedConsistencyCheck").await,
         [("small".to_owned(), "expected 2 of resource cpu, but found 1 (50.0% of expected)".to_owned())]
     );
-    // The claim stays ready.
+    // The condition `Ready` of the claim remains true.
     assert_eq!(condition_of(&claim, "Ready").0, "True");
     world.stop().await;
 }

@@ -1,4 +1,4 @@
-//! From a NodeClaim to an initialized node.
+//! Tests from the creation of a NodeClaim to its initialized node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -114,7 +114,7 @@ async fn startup_taints_and_extended_resources_delay_initialization() {
     let name = node.metadata.name.clone().unwrap_or_default();
     world.merge::<Node>(&name, json!({"spec": {"taints": null}})).await;
     let claim = world.until_condition("slow", "Initialized", ConditionStatus::True).await;
-    // Labels and taints are synced once.
+    // Registration copies labels and taints to the node only once.
     let node = world.node_of(&claim).await.expect("the node");
     assert_eq!(node.spec.and_then(|spec| spec.taints), None);
     world.stop().await;

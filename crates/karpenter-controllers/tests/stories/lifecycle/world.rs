@@ -56,7 +56,7 @@ impl World {
         Self::with(Hooks::default(), |server| Client::new(server, "default")).await
     }
 
-    /// With hooks of the test, and a client that only the controllers use.
+    /// Starts a test environment with these hooks, and with a client that only the controllers use.
     pub(crate) async fn with(hooks: Hooks, connect: impl FnOnce(ApiServer) -> Client) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });
@@ -91,7 +91,7 @@ impl World {
         self.spawn(NodeTermination { context: context(), evictions }, NodeTermination::watch);
         self.spawn(NodeHydration { context: context() }, NodeHydration::watch);
         let cloud = self.cloud.clone();
-        // As at the start of a process, which may crash meanwhile.
+        // The provider resumes its launches as at the start of a process, which may crash meanwhile.
         tokio::spawn(async move { cloud.resume().await });
     }
 

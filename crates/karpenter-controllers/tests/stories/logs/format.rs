@@ -1,4 +1,4 @@
-//! The format of single log lines.
+//! Tests of the format of single log lines.
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;

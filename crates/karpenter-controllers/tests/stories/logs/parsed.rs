@@ -1,4 +1,4 @@
-//! The lifecycle of nodes, parsed from the log alone.
+//! Tests that the lifecycle of nodes can be reconstructed from the log alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::embedded::clock;
 /// What a log parser finds about a node.
 #[derive(Debug, Default)]
 struct Record {
-    /// Message and time, in the order of the log.
+    /// The messages with their times, in the order of the log.
     times: Vec<(String, String)>,
     instances: BTreeSet<String>,
     nodes: BTreeSet<String>,
@@ -23,7 +23,7 @@ struct Record {
     reason: String,
 }
 
-/// The record of every node.
+/// The messages about every node, in order.
 const WAY: [&str; 8] = [
     "created nodeclaim",
     "launched nodeclaim",

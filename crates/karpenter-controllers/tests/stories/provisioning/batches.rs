@@ -1,4 +1,4 @@
-//! Batches: for which pods NodeClaims are created, how many, and which events other pods get.
+//! Tests of batches: for which pods NodeClaims are created, how many, and which events other pods get.
 
 use karpenter_api::types::NodeClaim;
 use karpenter_model::quantity::Quantity;
@@ -202,7 +202,7 @@ async fn pods_of_terminating_node_get_a_nodeclaim_before_eviction() {
     let planned = world.context.state.reservations_on(new[0].metadata.name.as_deref().expect("a name"));
     assert_eq!(planned.len(), 3);
 
-    // Their successors inherit the reservations.
+    // The pods that replace the deleted ones inherit their reservations.
     for pod in world.pods_on(&old).await {
         world.delete_pod(pod.metadata.name.as_deref().expect("a name")).await;
         world.pass(2).await;

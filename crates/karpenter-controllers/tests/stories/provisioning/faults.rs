@@ -1,4 +1,4 @@
-//! Planner faults, injected by a test planner: only the affected pods are left out, and faults are reported.
+//! Tests of planner faults, which a test planner injects: only the affected pods are left out, and faults are reported.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::provisioning::world::World;
 
-/// The default planner between a function that may panic and one that may corrupt the plan.
+/// Calls a function that may panic before the default planner, and one that may corrupt the plan after it.
 struct FaultyPlanner<B, A> {
     before: B,
     after: A,
@@ -147,7 +147,7 @@ async fn planner_that_always_panics_is_retried_until_it_works() {
     assert_eq!(world.claims().await.len(), 0);
     assert!(world.events("FailedScheduling").await.len() >= 5);
     is_broken.store(false, Ordering::Relaxed);
-    // A change triggers the next attempt.
+    // The creation of another pod triggers the next attempt.
     world.pod("later", large()).await;
     world.pass(15).await;
     assert_eq!(world.events("Nominated").await.len(), 6);

@@ -1,4 +1,4 @@
-//! Objects that provisioning ignores, as upstream does.
+//! Tests of objects that provisioning ignores, as upstream does.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Node;

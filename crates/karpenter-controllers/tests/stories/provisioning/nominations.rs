@@ -1,4 +1,5 @@
-//! Pod nomination: pods are bound to their planned nodes in whatever order the nodes become ready.
+//! Tests of pod nomination: pods are bound to their planned nodes regardless of the order in which the nodes become
+//! ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use serde_json::json;
 
 use crate::provisioning::world::World;
 
-/// Six small pods, then six large ones. One of each fills a node of four CPUs, and so do three small ones.
+/// Creates six small pods, then six large ones. One of each fills a node of four CPUs, and so do three small ones.
 async fn tight_pods(world: &World) {
     for number in 0..12 {
         let cpu = if number < 6 { "1300m" } else { "2600m" };
@@ -87,8 +88,8 @@ async fn lost_nomination_is_restored_a_limited_number_of_times() {
     let name = claim.metadata.name.as_deref().expect("a name");
     world.launch(&claim).await;
     world.pass(1).await;
-    // The pod does not tolerate this taint, so it stays pending; the taint does not count for whether the node is
-    // open.
+    // The pod does not tolerate this taint, so it remains pending. A taint of this kind does not affect whether the
+    // node counts as open.
     world.taint(name, json!({"key": "example.com/other", "effect": "NoSchedule"})).await;
     nomination::write_nominations(&world.context, name).await;
     let clear_nomination = Patch::Merge(json!({"status": {"nominatedNodeName": null}}));
@@ -190,7 +191,7 @@ async fn successor_does_not_inherit_reservation_on_full_node() {
     assert_eq!(hosts, BTreeSet::from([planned.host]));
 }
 
-/// Nominations outlive the process that wrote them.
+/// A nomination remains in the pod's status after the process that wrote it has ended.
 #[tokio::test(start_paused = true)]
 async fn nomination_of_an_earlier_process_does_not_block_planning() {
     assert!(is_planned_again_despite_nomination(false).await);
@@ -270,7 +271,7 @@ async fn pods_are_not_nominated_before_startup_taints_are_removed() {
     let pod = world.pods_api().get("p0").await.expect("a pod");
     assert_eq!(pod.status.and_then(|status| status.nominated_node_name), None);
 
-    // The startup taint is removed by its owner; the pod is nominated at the next reconcile.
+    // The owner of the startup taint removes it; the pod is nominated at the next reconcile.
     taints.retain(|taint| taint.key == "karpenter.sh/unregistered");
     let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
     nodes.patch(name, &PatchParams::default(), &patch).await.expect("patched");

@@ -54,7 +54,7 @@ impl World {
         self
     }
 
-    /// The first `failures` requests to create a NodeClaim fail.
+    /// Starts an environment in which the first `failures` requests to create a NodeClaim fail.
     pub(crate) async fn start_failing(failures: usize, change: impl FnOnce(&mut Context)) -> Self {
         let clock = clock();
         let server = ApiServer::new(Config { clock: Arc::new(TokioClock(clock)), ..Config::default() });

@@ -53,7 +53,7 @@ async fn repair_stops_above_20_percent_unhealthy_nodes() {
 }
 
 mod policies {
-    //! The check of repair policies at start.
+    //! Tests of the check of repair policies at start.
 
     use std::collections::BTreeSet;
     use std::sync::Arc;

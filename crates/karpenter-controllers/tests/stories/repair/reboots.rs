@@ -1,4 +1,4 @@
-//! Reboots in place and their failures. The tests request the reboot directly, without node repair.
+//! Tests of reboots in place and their failures. The tests request the reboot directly, without node repair.
 
 use karpenter_cloud::CloudError;
 use karpenter_controllers::nodeclaim::reboot;
@@ -15,7 +15,7 @@ struct RebootTarget {
     id: String,
 }
 
-/// One node with one pod.
+/// A cluster with one node that runs one pod.
 async fn one_node(template: serde_json::Value) -> (World, RebootTarget) {
     let world = World::start(gates("")).await;
     world.pool("general", json!({})).await;

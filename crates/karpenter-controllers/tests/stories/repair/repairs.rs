@@ -1,4 +1,4 @@
-//! Node repair as a disruption method: which unhealthy nodes are replaced or rebooted.
+//! Tests of node repair as a disruption method: which unhealthy nodes are replaced or rebooted.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::repair::world::{World, boot_id, condition_of, gates};
 
 const REPAIR: &str = "NodeRepair=true";
 
-/// Five pods on five nodes.
+/// A cluster with five nodes that run one pod each.
 async fn five_nodes(pool: Value, template: Value) -> (World, Vec<String>) {
     let world = World::start(gates(REPAIR)).await;
     world.pool("general", pool).await;

@@ -1,4 +1,4 @@
-//! The drain of deleted nodes.
+//! Tests of the drain of deleted nodes.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ async fn workloads_are_evicted_before_daemonset_pods_and_critical_pods_last() {
     world.pod("critical", "n1", critical).await;
     world.delete::<Node>("n1").await;
 
-    // By pod: when it was first seen terminating, and when it was first missing.
+    // By pod: the second at which it was first seen terminating, and the second at which it was first missing.
     let mut left: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     let mut tick = 0;
     while world.node("n1").await.is_some() {

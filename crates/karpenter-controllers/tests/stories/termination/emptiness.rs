@@ -1,4 +1,4 @@
-//! Emptiness: from the deletion of the last pod to the termination of the instance.
+//! Tests of emptiness: from the deletion of the last pod to the termination of the instance.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use karpenter_api::types::NodePool;
@@ -16,7 +16,7 @@ async fn world(disruption: Value) -> World {
     world_with(disruption, |disruption| disruption).await
 }
 
-/// As [`world`], with a changed disruption controller.
+/// Like [`world`], with changes to the disruption controller.
 pub(super) async fn world_with(disruption: Value, change: impl FnOnce(Disruption) -> Disruption) -> World {
     let world = World::start().await;
     world
@@ -107,7 +107,7 @@ async fn node_that_gets_a_pod_before_validation_is_not_disrupted() {
     let world = world(json!({"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]})).await;
     world.initialized_node("n1", json!({})).await;
     world.initialized_node("n2", json!({})).await;
-    // Found within 10 s, validated 15 s later.
+    // The command is found within 10 s and validated 15 s later.
     world.sleep_until_second(12).await;
     world.pod("web", "n1", json!({})).await;
     world.until("n2 is terminating", async || world.claim("n2").await, is_terminating).await;

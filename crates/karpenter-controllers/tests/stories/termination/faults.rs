@@ -1,4 +1,4 @@
-//! Faults of the planner while the cluster is evaluated: other nodes are disrupted all the same.
+//! Tests of planner faults during the evaluation: other nodes are still disrupted.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Upstream's cases of a drain with a termination deadline: a do-not-disrupt pod runs until its grace period must start.
+//! Tests that follow upstream's cases of a drain with a termination deadline: a do-not-disrupt pod runs until its grace
+//! period must start.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Status and annotations of NodePools.
+//! Tests of the status and annotations of NodePools.
 
 use karpenter_api::hash::node_pool_hash;
 use karpenter_api::types::{KWOKNodeClass, NodeClaim, NodePool};

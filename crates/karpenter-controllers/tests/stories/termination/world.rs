@@ -49,7 +49,7 @@ impl ToyCloud {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
     }
 
-    /// Lets this many calls fail.
+    /// Makes the next calls of the provider fail.
     pub(crate) fn fail_next(&self, calls: u32) {
         self.failures.store(calls, Ordering::SeqCst);
     }
@@ -255,7 +255,7 @@ impl World {
         claim
     }
 
-    /// A running pod on the node.
+    /// Creates a running pod on the node.
     pub(crate) async fn pod(&self, name: &str, node: &str, patch: Value) -> Pod {
         let mut object = json!({
             "metadata": {"name": name, "labels": {"app": name}},

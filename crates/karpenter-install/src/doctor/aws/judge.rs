@@ -1,4 +1,4 @@
-//! Findings about an AWS account. Decides only.
+//! Findings about an AWS account. Pure functions.
 
 use karpenter_aws::api::{AwsError, ErrorKind};
 
@@ -19,7 +19,7 @@ pub fn findings(facts: &AwsFacts) -> Vec<Finding> {
     all.push(queue(facts));
     facts.classes.iter().for_each(|class| all.extend(of_class(class, &facts.options.cluster_name)));
     if facts.wants_spot {
-        // The controller's role may not read IAM roles, so this cannot be checked.
+        // The user's credentials do not allow reading IAM roles, so this check is skipped.
         all.push(Finding::ok(
             "spot-role",
             "NodePools allow spot capacity, which needs the account's role AWSServiceRoleForEC2Spot; check it at \
@@ -159,7 +159,7 @@ fn of_class(class: &ClassFacts, cluster: &str) -> Vec<Finding> {
     all
 }
 
-/// Security groups and subnets must be in one VPC.
+/// The finding that security groups and subnets are not in one VPC.
 fn foreign_vpc(name: &str, class: &ClassFacts) -> Option<Finding> {
     let subnets = class.subnets.as_ref().ok()?;
     let groups = class.security_groups.as_ref().ok()?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use karpenter_api::crds::Crd;
 use serde_json::{Map, Value};
 
-/// Fields that a message names.
+/// The maximum number of fields that a message names.
 const NAMED_MAX: usize = 3;
 
 /// A description of the difference between a served version and ours, if any.
@@ -64,7 +64,7 @@ fn is_description(keyword: &str) -> bool {
     matches!(keyword, "description" | "message")
 }
 
-/// `is_map`: the keys are names of fields and not keywords.
+/// Removes descriptions and empty values. `is_map`: the keys are names of fields and not schema keywords.
 fn reduced(value: &Value, is_map: bool) -> Value {
     let says_nothing = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,

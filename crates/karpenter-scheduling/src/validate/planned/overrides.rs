@@ -39,8 +39,8 @@ impl Checker<'_, '_> {
         holding.map(|offering| of_type[*offering].price_per_hour).min_by(f64::total_cmp)
     }
 
-    /// The allocatable of an option whose offerings differ in size: of the planned offering for the chosen
-    /// type, else of the first offering with enough capacity.
+    /// The allocatable of an option whose offerings differ in size. For the chosen type it is that of the planned
+    /// offering, otherwise that of the first offering with enough capacity.
     pub(super) fn best_capacity(
         &self,
         node: &PlannedNode,

@@ -24,9 +24,9 @@ struct Tally {
     holders_bound: u64,
     matches_planned: u64,
     matches_bound: u64,
-    /// Planned pods that state the term and match it: they do not exclude themselves.
+    /// The number of planned pods that have the term and match it themselves.
     selves_planned: u64,
-    /// A planned pod for the message: site, and position in the shares of the site.
+    /// A planned pod as an example for the message: its site, and its position among the pods of the site.
     example: Option<(usize, usize)>,
 }
 

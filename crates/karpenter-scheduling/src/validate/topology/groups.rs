@@ -15,7 +15,7 @@ use super::super::violation::Violation;
 use super::anti_affinity::term_matches;
 use super::sites::Sites;
 
-/// The properties by which two spread constraints count the same.
+/// The properties that determine how a spread constraint counts; constraints with equal properties share their counts.
 #[derive(PartialEq, Eq, Hash)]
 struct SpreadIdentity<'a> {
     key: &'a str,
@@ -32,12 +32,12 @@ struct SpreadIdentity<'a> {
 pub(super) struct SpreadGroup {
     pub(super) key: usize,
     pub(super) max_skew: u32,
-    /// The minimum is 0 because fewer domains exist than `minDomains` asks for.
+    /// Whether the minimum is 0 because fewer domains exist than `minDomains` requires.
     pub(super) floor_is_zero: bool,
-    /// Sites whose pods count and whose domains are part of the minimum.
+    /// By site: whether its pods are counted and its domain is part of the minimum.
     pub(super) eligible: Vec<bool>,
     pub(super) eligible_domains: Vec<bool>,
-    /// Matching bound pods per domain.
+    /// The number of matching bound pods per domain.
     pub(super) initial: Vec<u32>,
     /// Per domain of the hostname key, the maximum number of matching pods: `maxSkew` or the share of all of
     /// them. Empty for other keys.
@@ -47,7 +47,7 @@ pub(super) struct SpreadGroup {
 /// All required affinity terms of a pod: another pod counts only if it matches all of them.
 pub(super) struct AffinityGroup {
     pub(super) keys: Vec<usize>,
-    /// Matching bound pods per term and domain.
+    /// The number of matching bound pods per term and domain.
     pub(super) initial: Vec<Vec<u32>>,
 }
 
@@ -155,7 +155,7 @@ fn limit_hosts(spreads: &mut [SpreadGroup], classes: &[ClassTopology], sites: &S
         group.limits = vec![group.max_skew; group.initial.len()];
         for (site, domain) in sites.domains[group.key].of_site.iter().enumerate() {
             let Some(domain) = domain else { continue };
-            // Rounded up: 10 % of 15 pods are 2.
+            // The share is rounded up: 10 % of 15 pods are 2.
             let hundredths = counted * u64::from(sites.spread_share(site).percent());
             let share = hundredths / 100 + u64::from(hundredths % 100 > 0);
             let limit = &mut group.limits[*domain as usize];

@@ -1,11 +1,10 @@
 //! Searches an order in which kube-scheduler would accept every planned pod on its planned node.
 //!
-//! Works on batches, one per class and node. As many pods of a batch as the rules allow are placed at once;
-//! the rest waits for the group that blocks it. Within one spread group it never harms to place every pod
-//! that may be placed, because the minimum only rises. Pods that no rule constrains but that a rule counts
-//! are placed only when a blocked batch needs them. Between groups the order can matter: the order of the
-//! plan is tried first, then several others; only if none works are the remaining pods reported. The order of
-//! the plan is checked like any other.
+//! Works on batches, one per class and node. As many pods of a batch as the rules allow are placed at once; the rest
+//! waits for the group that blocks it. Within one spread group, it is never worse to place every pod that may be
+//! placed, because the minimum only rises. Pods that no rule constrains but that a rule counts are placed only when a
+//! blocked batch needs them. Between groups the order can matter: the order of the plan is tried first, then several
+//! others; only if none works are the remaining pods reported. The order of the plan is checked like any other.
 
 use std::collections::VecDeque;
 
@@ -102,9 +101,9 @@ fn steps(problem: &Problem, plan: &Plan, contents: &Contents<'_>, batches: &[Pod
 struct SpreadState {
     counts: Vec<u32>,
     minimum: u32,
-    /// Eligible domains with the minimum count.
+    /// The number of eligible domains with the minimum count.
     at_minimum: u32,
-    /// Blocked batches, per domain.
+    /// The blocked batches, by domain.
     waiting: Vec<VecDeque<usize>>,
 }
 
@@ -126,7 +125,7 @@ struct Replay<'r> {
     groups: &'r Groups,
     batches: &'r [PodBatch<'r>],
     left: Vec<u32>,
-    /// The part of `left` that the order has reached.
+    /// How many pods of each batch the order has reached that are not placed yet.
     due: Vec<u32>,
     spreads: Vec<SpreadState>,
     affinities: Vec<AffinityState>,
@@ -214,14 +213,14 @@ impl<'r> Replay<'r> {
                 break;
             }
         }
-        // No rule constrains the rest; it comes last.
+        // No rule constrains the remaining pods, so they are bound last.
         for batch in unbound {
             self.place(batch, self.left[batch]);
         }
     }
 
-    /// Follows the order of the plan. Pods that are not accepted in their turn wait and are placed as soon as
-    /// possible.
+    /// Follows the order of the plan. Pods that cannot be placed at their position in the order are placed as soon as
+    /// possible after it.
     fn follow(&mut self, steps: &[Step]) {
         for Step { batch, count } in steps {
             let was_waiting = self.due[*batch] > 0;
@@ -302,7 +301,7 @@ impl<'r> Replay<'r> {
             let state = &self.affinities[group];
             for (term, key) in self.groups.affinities[group].keys.iter().enumerate() {
                 let Some(domain) = self.sites.domains[*key].of_site[site] else {
-                    // Reported as a missing label.
+                    // A node without the label is reported elsewhere.
                     continue;
                 };
                 let is_met = state.counts[term][domain as usize] > 0 || (state.is_empty && matches_itself);
@@ -318,7 +317,7 @@ impl<'r> Replay<'r> {
     fn spread_capacity(&self, group: usize, site: usize, counts_itself: bool) -> (u32, bool) {
         let (group, state) = (&self.groups.spreads[group], &self.spreads[group]);
         let Some(domain) = self.sites.domains[group.key].of_site[site] else {
-            // Reported as a missing label.
+            // A node without the label is reported elsewhere.
             return (u32::MAX, true);
         };
         let limit = group.limits.get(domain as usize).copied().unwrap_or(u32::MAX);

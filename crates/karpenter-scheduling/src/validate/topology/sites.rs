@@ -1,4 +1,4 @@
-//! Existing and planned nodes as sites, with the domain of each for every key that a constraint names.
+//! Treats existing and planned nodes uniformly as sites, with the domain of each for every key that a constraint names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct KeyDomains {
     pub(super) names: Vec<Arc<str>>,
     /// The domain of each site as planned.
     pub(super) of_site: Vec<Option<u32>>,
-    /// Sites whose claim leaves the key undecided: every allowed domain.
+    /// By site whose claim leaves the key undecided: every allowed domain.
     pub(super) open: FxHashMap<usize, Vec<u32>>,
 }
 
@@ -45,7 +45,7 @@ enum Source {
         instance_type: usize,
         offering: usize,
     },
-    /// A planned node with a pool, type or offering that does not exist.
+    /// A planned node whose NodePool, instance type or offering does not exist.
     Nowhere,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Sites<'a> {
     sources: Vec<Source>,
     pub(super) keys: Vec<Arc<str>>,
     pub(super) domains: Vec<KeyDomains>,
-    /// Planned pods of each site.
+    /// The planned pods of each site.
     pub(super) shares: Vec<&'a [Share]>,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Sites<'a> {
                     }
                 }
                 Source::Planned { .. } if &**key == labels::HOSTNAME => {
-                    // A real hostname has no space, so this never equals the domain of an existing node.
+                    // Real hostnames contain no space, so this never equals the domain of an existing node.
                     Some(intern(self.places[site].to_string().into()))
                 }
                 Source::Planned { claim_group, instance_type, offering } => {
@@ -176,7 +176,7 @@ impl<'a> Sites<'a> {
         KeyDomains { names, of_site, open }
     }
 
-    /// The sites that count for a pod with these constraints under the policies of its spread.
+    /// The sites that are counted for a pod with these constraints under the policies of its spread.
     pub(super) fn included(
         &self,
         affinity: Option<(&Requirements, &[Requirements])>,
@@ -199,7 +199,7 @@ impl<'a> Sites<'a> {
             .collect()
     }
 
-    /// The share of the pods of a spread that a site may hold: that of its NodePool, or of the options.
+    /// The share of the pods of a spread that a site may hold. It is that of its NodePool, or else that of the options.
     pub(super) fn spread_share(&self, site: usize) -> SpreadShare {
         let pool = match self.sources[site] {
             Source::Existing(index) => {
