@@ -1,7 +1,8 @@
-//! What is fuzzed, and what must hold for every input: no panic, and no plan that breaks a rule.
+//! The code that is fuzzed, and the properties that must hold for every input: no panic, and no plan that violates a
+//! rule.
 //!
-//! Plain functions over bytes, so that the fuzz targets and the stable test `fuzz_smoke` run the same code. Nothing
-//! here makes inputs up.
+//! These are plain functions of bytes, so that the fuzz targets and the stable test `fuzz_smoke` run the same code. The
+//! inputs are generated elsewhere.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use karpenter_model::problem::{Mode, PodNames, Problem};
 use karpenter_model::quantity::Quantity;
 use karpenter_state::{CatalogChoice, Objects, assemble};
 
-/// Replicas beyond this add time and no new cases.
+/// More replicas take longer and add no new cases.
 const PODS_PER_GROUP_MAX: u32 = 40;
 
-/// Manifests, through reading, assembling and planning in both modes, to the validator.
+/// Reads, assembles and plans manifests in both modes, and validates the plans.
 pub(crate) fn manifest(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let manifests = manifest::read("fuzz", &text);
@@ -39,7 +40,7 @@ pub(crate) fn manifest(bytes: &[u8]) {
     }
 }
 
-/// A quantity that can be read can be written, and means the same when read again.
+/// A quantity that can be parsed can be printed, and parsing the text again gives the same quantity.
 pub(crate) fn quantity(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(quantity) = text.parse::<Quantity>() else { return };
@@ -52,7 +53,8 @@ pub(crate) fn quantity(bytes: &[u8]) {
     assert!((quantity + -quantity).is_zero(), "{text:?}");
 }
 
-/// Objects of our own kinds, against the CRDs and the rules behind them; what is admitted stays admitted.
+/// Validates objects of our own kinds against the CRDs and the rules of the controllers. An object that was admitted
+/// must be admitted again.
 pub(crate) fn validate(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for document in manifest::read("fuzz", &text).documents {
@@ -78,7 +80,7 @@ fn shorten(problem: &mut Problem) {
             PodNames::Numbered { count, .. } => *count = (*count).min(PODS_PER_GROUP_MAX),
         }
     }
-    // The catalog is the same for every input; a slice of it keeps one run short.
+    // The catalog is the same for every input; only a part of it is used, so that a run is short.
     for catalog in &mut problem.catalogs {
         let few = catalog.iter().step_by(5).cloned().collect();
         *catalog = Arc::new(few);

@@ -1,4 +1,4 @@
-//! Fuzz target `manifest`; what it promises is written in `bodies.rs`.
+//! The fuzz target `manifest`; `bodies.rs` states the properties that it checks.
 
 #![no_main]
 

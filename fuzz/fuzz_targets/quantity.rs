@@ -1,4 +1,4 @@
-//! Fuzz target `quantity`; what it promises is written in `bodies.rs`.
+//! The fuzz target `quantity`; `bodies.rs` states the properties that it checks.
 
 #![no_main]
 

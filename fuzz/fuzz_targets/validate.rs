@@ -1,4 +1,4 @@
-//! Fuzz target `validate`; what it promises is written in `bodies.rs`.
+//! The fuzz target `validate`; `bodies.rs` states the properties that it checks.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! `cases`: counts the test cases of the AWS provider and writes the counts to docs/aws-cases.md. What follows
-//! [`HAND_WRITTEN`] in that document is kept.
+//! `cases`: counts the test cases of the AWS provider and writes the counts to docs/aws-cases.md. The part of that
+//! document after [`HAND_WRITTEN`] is kept.
 //!
 //! A case is a row of a table in a test: a list of tuples that the test iterates over. A test without a table is one
 //! case. Golden files, properties and loops over whole catalogs count as one each, so the numbers are lower bounds.

@@ -1,6 +1,6 @@
-//! Copies of the CustomResourceDefinitions in the charts. Helm reads only files of a chart, so both charts need their
-//! own copies: `charts` writes them, and `tidy` reports differences. `tidy` also compares the versions of the charts
-//! with that of the workspace.
+//! Manages the copies of the CustomResourceDefinitions in the charts. Helm reads only files of a chart, so both charts
+//! need their own copies: `charts` writes them, and `tidy` reports differences. `tidy` also compares the versions of
+//! the charts with that of the workspace.
 //!
 //! This module does not parse definitions or templates; `e2e/charts` renders the charts.
 

@@ -1,6 +1,6 @@
-//! Checks and chores of this repository that cargo has no command for. `cargo run -p xtask -- tidy` checks the
-//! repository, `shorten-exceptions` removes exceptions that `tidy` no longer needs, `charts` copies the
-//! CustomResourceDefinitions into the charts, `cases` counts the test cases of the AWS provider.
+//! Tasks of this repository that cargo has no command for. `cargo run -p xtask -- tidy` checks the repository,
+//! `shorten-exceptions` removes exceptions that `tidy` no longer needs, `charts` copies the CustomResourceDefinitions
+//! into the charts, `cases` counts the test cases of the AWS provider.
 
 mod cases;
 mod charts;

@@ -1,4 +1,4 @@
-//! `tidy`: rules of this repository that rustc and clippy do not check. Every finding names a file and the remedy.
+//! `tidy`: rules of this repository that rustc and clippy do not check. Every finding names a file and the fix.
 //!
 //! Errors fail the check; warnings (long files) are only printed, because where to split a file is a matter of judgement.
 
@@ -50,7 +50,7 @@ pub(crate) fn run() -> Result<bool> {
     Ok(findings.errors.is_empty())
 }
 
-/// Removes the exceptions to the layers of modules that no source needs any more.
+/// Removes exceptions to the layers of modules that no source file needs any more.
 pub(crate) fn shorten_exceptions() -> Result<()> {
     let root = root();
     modules::shorten(&root, &tracked_files(&root)?)

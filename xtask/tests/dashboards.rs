@@ -1,6 +1,6 @@
-//! Every series and label that the chart's dashboards ask for is in the tables of docs/metrics.md.
+//! Tests that every series and label that the chart's dashboards query is in the tables of docs/metrics.md.
 //!
-//! Those tables are compared with a running controller elsewhere (`karpenter-aws`, story `whole::pages`).
+//! Those tables are compared with a running controller elsewhere (`karpenter-aws`, scenario test `whole::pages`).
 
 #[path = "dashboards/promql.rs"]
 mod promql;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::promql::{Expression, parse};
 
-/// Labels that Prometheus adds to whatever it scrapes.
+/// Labels that Prometheus adds to everything that it scrapes.
 const OF_SCRAPES: [&str; 4] = ["job", "instance", "namespace", "pod"];
 
 struct Series {
@@ -38,7 +38,7 @@ fn documented() -> BTreeMap<String, Series> {
     text.lines().filter_map(row).collect()
 }
 
-/// Names in a query that are no documented series, and labels that theirs do not have.
+/// Collects names in a query that are not documented series, and labels that their series do not have.
 struct Check<'a> {
     documented: &'a BTreeMap<String, Series>,
     problems: Vec<String>,
@@ -58,7 +58,7 @@ impl Check<'_> {
         plain.or_else(summary).or_else(bucket).or_else(|| total("_count")).or_else(|| total("_sum"))
     }
 
-    /// Checks a selector and gives the labels that its series have; `None` if they may have others too.
+    /// Checks a selector, and returns the labels of its series; `None` if they may have other labels too.
     fn selector(&mut self, name: &str, asked: &[String]) -> Option<BTreeSet<String>> {
         self.series += 1;
         let Some((series, of_kind)) = self.series(name) else {
@@ -81,7 +81,7 @@ impl Check<'_> {
         }
     }
 
-    /// The labels that the result has; `None` if that is not known.
+    /// The labels of the result; `None` if they are not known.
     fn expression(&mut self, expression: &Expression, query: &str) -> Option<BTreeSet<String>> {
         let last = |check: &mut Self, arguments: &[Expression]| {
             let labels: Vec<_> = arguments.iter().map(|one| check.expression(one, query)).collect();

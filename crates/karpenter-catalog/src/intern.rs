@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 #[derive(Default)]
 pub(crate) struct Interner {
     known: FxHashSet<Arc<str>>,
-    /// By key and value.
+    /// Requirements with a single value, by key and value.
     singles: FxHashMap<Arc<str>, FxHashMap<Arc<str>, Arc<Requirement>>>,
     absent_keys: FxHashMap<Arc<str>, Arc<Requirement>>,
 }

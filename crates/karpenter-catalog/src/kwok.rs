@@ -28,7 +28,7 @@ pub const INSTANCE_FAMILY: &str = "karpenter.kwok.sh/instance-family";
 pub const INSTANCE_CPU: &str = "karpenter.kwok.sh/instance-cpu";
 pub const INSTANCE_MEMORY: &str = "karpenter.kwok.sh/instance-memory";
 
-/// The kubelet's default, for entries without pods.
+/// The kubelet's default of `maxPods`, for entries without a number of pods.
 const DEFAULT_PODS: i64 = 110;
 const OVERHEAD_MILLI_CPU: i64 = 100;
 const OVERHEAD_MEMORY_BYTES: i64 = 10 << 20;
@@ -51,7 +51,7 @@ struct Definition<'a> {
 }
 
 struct OfferingDefinition {
-    /// In the order of the file: of two requirements for one key, the first determines the labels of the type.
+    /// The requirements in the order of the file: of two for one key, the first determines the labels of the type.
     requirements: Vec<Arc<Requirement>>,
     price_per_hour: f64,
     reservation_capacity: Option<u32>,
@@ -87,7 +87,7 @@ impl Definition<'_> {
         let offerings = self.offerings.into_iter().map(|offering| Offering {
             requirements: offering.requirements.into_iter().collect(),
             price_per_hour: offering.price_per_hour,
-            // The simulation has unlimited capacity, whatever the file says.
+            // The simulation has unlimited capacity, so offerings are available whatever the file says.
             available: true,
             reservation_capacity: offering.reservation_capacity,
             reservation_id_label: offering.reservation_id_label,
@@ -113,7 +113,7 @@ impl Definition<'_> {
     }
 }
 
-/// The size, if the name has the form `family.size` with a size that EC2 uses.
+/// The size of an instance type, if its name has the form `family.size` with a size that EC2 uses.
 fn size(name: &str) -> Option<&str> {
     const NAMED: [&str; 6] = ["nano", "micro", "small", "medium", "large", "metal"];
     let (family, size) = name.split_once('.')?;
@@ -124,7 +124,7 @@ fn size(name: &str) -> Option<&str> {
     (is_family && (is_multiple || NAMED.contains(&size))).then_some(size)
 }
 
-/// The text before the first dot or dash, or else the first character.
+/// The family of an instance type: the text before the first dot or dash of its name, or else the first character.
 fn family(name: &str) -> &str {
     match name.split_once(['.', '-']) {
         Some((family, _)) => family,

@@ -1,4 +1,4 @@
-//! NodeOverlays: adjusted prices and additional capacity for the instance types that an overlay selects.
+//! Applies NodeOverlays: they adjust prices and add capacity of the instance types that they select.
 //!
 //! Decides which overlays conflict, and applies the others to instance types. Validation of overlays and their Kubernetes
 //! objects are elsewhere.
@@ -59,7 +59,7 @@ impl PriceChange {
     }
 }
 
-/// Properties of a NodePool that overlays can select.
+/// The properties of a NodePool that overlays can select by.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolView<'a> {
     pub name: &'a str,
@@ -94,9 +94,9 @@ pub struct Corrected {
 /// The weight of the overlay that set each price and resource, to detect conflicts.
 #[derive(Default)]
 struct SetByWeight {
-    /// By positions of NodePool, instance type and offering.
+    /// Weights by the positions of NodePool, instance type and offering.
     prices: BTreeMap<(usize, usize, usize), i32>,
-    /// By positions of NodePool and instance type, and resource name.
+    /// Weights by the positions of NodePool and instance type, and resource name.
     capacities: BTreeMap<(usize, usize, Arc<str>), i32>,
 }
 
@@ -187,7 +187,7 @@ impl Corrections {
             let Some(change) = overlay.price else { continue };
             for at in selected {
                 if !std::mem::replace(&mut has_price[at], true) {
-                    // Volumes and addresses cost the same whatever the instance does.
+                    // The prices of volumes and addresses do not change with that of the instance.
                     let offering = &mut result.offerings[at];
                     offering.set_price(change.apply(offering.instance_price()), offering.attached_price());
                 }

@@ -10,9 +10,9 @@ use karpenter_model::resources::ResourceList;
 
 const CLOCK: &str = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
 
-/// Prefix of type names, column, value of the page, our value. EC2 changed the clock speed of some families, and now reports
-/// the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards: with fewer interfaces on the default
-/// card there are fewer pods, and less memory is reserved for them.
+/// Columns: prefix of type names, column of the page, value of the page, our value. EC2 changed the clock speed of some
+/// families, and now reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards: with
+/// fewer interfaces on the default card there are fewer pods, and less memory is reserved for them.
 const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("c9g.", CLOCK, "2800", "3300"),
     ("c9gd.", CLOCK, "2800", "3300"),
@@ -35,7 +35,7 @@ const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 const POD_ENI_ADDED: usize = 56;
 
-/// On the page, but not in our listing.
+/// Instance types that are on the page, but not in our listing.
 const UNLISTED: [&str; 5] = ["g4ad.16xlarge", "g4ad.2xlarge", "g4ad.4xlarge", "g4ad.8xlarge", "g4ad.xlarge"];
 
 #[test]

@@ -15,7 +15,7 @@ use crate::{CloudError, CloudProvider, Instance, RepairAction, RepairPolicies};
 /// Labels that every instance type defines and every instance has.
 const TYPE_LABELS: [&str; 5] =
     [labels::INSTANCE_TYPE, labels::ARCH, labels::OS, labels::ZONE, labels::CAPACITY_TYPE];
-/// Delete calls after which an instance must be gone.
+/// The maximum number of delete calls until an instance must be terminated.
 const DELETE_ATTEMPTS_MAX: usize = 100;
 
 /// The environment that a provider's tests prepare.
@@ -130,7 +130,8 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     ensure("offerings have one zone and one capacity type", is_placed, || {
         format!("an offering of {name} does not")
     })?;
-    // Offerings that are unavailable may disagree; they are listed so that messages can name them.
+    // Requirements of unavailable offerings may differ from those of the type; they are listed so that messages can
+    // name them.
     let agrees = !offering.available || offering.requirements.intersects(&instance_type.requirements);
     ensure("offerings are compatible with their instance type", agrees, || {
         format!("{name} does not allow its own offering {}", offering.requirements)
@@ -146,7 +147,7 @@ fn check_offering(instance_type: &InstanceType, offering: &Offering) -> Verdict 
     )
 }
 
-/// Launches and terminates one instance.
+/// Checks the launch and the termination of one instance.
 async fn check_launch_and_delete(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let cheapest = cheapest(types, &Requirements::new())?;
     let mut claim = world.new_claim.new_claim(pin(cheapest)).await;
@@ -196,7 +197,7 @@ async fn check_launch_and_delete(world: &mut World<'_>, types: &[InstanceType]) 
     })
 }
 
-/// A launch uses the cheapest compatible offering.
+/// Checks that a launch uses the cheapest compatible offering.
 async fn check_cheapest_offering(world: &mut World<'_>, types: &[InstanceType]) -> Verdict {
     let all = Requirements::new();
     let (one, _) = cheapest(types, &all)?;
@@ -268,8 +269,8 @@ fn check_labels(instance: &Instance, types: &[InstanceType], wanted_set: &[Requi
     })
 }
 
-/// A reboot without an instance fails, also when it is repeated; and no repair policy needs a reboot that the provider
-/// does not implement.
+/// Checks that a reboot of a missing instance fails, even if it is repeated, and that no repair policy needs a reboot
+/// that the provider does not implement.
 async fn check_reboot(world: &mut World<'_>) -> Verdict {
     const RULE: &str = "a reboot without an instance fails";
     let claim = world.new_claim.new_claim(Vec::new()).await;
@@ -286,7 +287,7 @@ async fn check_reboot(world: &mut World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Calls for instances that do not exist.
+/// Checks calls for instances that do not exist.
 async fn check_missing_instances(world: &mut World<'_>) -> Verdict {
     let cloud = world.cloud;
     let found = cloud.get("conformance://no-such-machine").await;

@@ -5,13 +5,14 @@
 /// The error of a call to a cloud provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// None of the compatible offerings has capacity now. The NodeClaim is deleted and its pods are planned again.
+    /// None of the compatible offerings currently has capacity. The NodeClaim is deleted and its pods are planned
+    /// again.
     #[error("insufficient capacity: {message}")]
     InsufficientCapacity { message: String },
     /// The node class is not ready, so nothing can be launched with it. The NodeClaim is deleted.
     #[error("node class is not ready: {message}")]
     NodeClassNotReady { message: String },
-    /// The instance does not exist, or no longer.
+    /// The instance does not exist, or does not exist any more.
     #[error("instance not found: {message}")]
     NotFound { message: String },
     /// The launch failed for a reason that the user should see in the NodeClaim's status; it is retried.

@@ -18,7 +18,7 @@ pub trait RegistrationHook: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookAnswer {
     Ready,
-    /// Called again after this duration; without it, after the controller's default.
+    /// The hook is called again after this duration, or after the controller's default if there is none.
     NotYet {
         ask_again_after: Option<Duration>,
     },

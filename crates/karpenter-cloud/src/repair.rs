@@ -1,7 +1,7 @@
 //! Repair policies: which node conditions mean an unhealthy node and what the provider wants done, and the validation
 //! of a set of policies.
 //!
-//! It does not match nodes and decides nothing about a node.
+//! It does not match policies with nodes and makes no decision about a node.
 //!
 //! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go
 
@@ -38,16 +38,17 @@ impl RepairAction {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairPolicy {
     pub condition_type: String,
-    /// `True`, `False` or `Unknown`.
+    /// The status of the condition: `True`, `False` or `Unknown`.
     pub condition_status: String,
     /// A regular expression, not anchored, for the condition's reason. Exactly one policy has none, the fallback: it
     /// applies to every pair of type and status that any policy has, when no expression of that pair matches.
     pub reason_regex: String,
     /// Seconds for which the condition must have held.
     pub toleration_secs: u64,
-    /// Limit of the drain: `None` uses the NodeClaim's, a positive value the shorter of both, 0 skips the drain.
+    /// The maximum drain duration: `None` uses the NodeClaim's, a positive value the shorter of both, 0 skips the
+    /// drain.
     pub termination_grace_period_secs: Option<u64>,
-    /// 0 to 100; the highest is applied first.
+    /// The priority from 0 to 100; policies with the highest priority are applied first.
     pub priority: u8,
     pub action: RepairAction,
 }
@@ -64,7 +65,7 @@ pub struct InvalidPolicies {
 pub struct CompiledPolicy {
     pub policy: RepairPolicy,
     reason: Option<Regex>,
-    /// The index of its priority among the priorities in use, from the lowest, 0.
+    /// The rank of the policy's priority among the priorities in use; the lowest has rank 0.
     pub rank: u32,
 }
 

@@ -1,7 +1,7 @@
 //! The clock of the control plane. It follows tokio's clock, so that a paused runtime controls all time.
 //!
-//! Timestamps on objects and timers use the same clock: a simulated day passes as fast as the runtime can advance. This
-//! crate reads the time nowhere else.
+//! Timestamps on objects and timers use the same clock: a simulated day passes as fast as the runtime can advance. All
+//! of this crate reads the time from this clock.
 
 use std::time::Duration;
 

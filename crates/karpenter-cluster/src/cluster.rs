@@ -33,11 +33,11 @@ pub struct Options {
     pub kubelet: kubelet::Options,
     pub nodes: nodes::Options,
     pub scheduler: scheduler::Settings,
-    /// Whether the scheduler runs. Off where a real kube-scheduler runs.
+    /// Whether the scheduler runs. It is off if a real kube-scheduler runs.
     pub schedules: bool,
-    /// Whether simulated kubelets run. Off where a real kwok runs.
+    /// Whether simulated kubelets run. They are off if a real kwok runs.
     pub kubelets: bool,
-    /// Whether the controllers of kube-controller-manager run. Off where a real one runs.
+    /// Whether the controllers of kube-controller-manager run. They are off if a real one runs.
     pub controllers: bool,
 }
 
@@ -91,7 +91,7 @@ impl Cluster {
     pub async fn stop(self) {
         self.shutdown.request();
         for worker in self.workers {
-            // A worker that panicked has stopped too.
+            // A worker task that panicked has ended, so the error of joining it is ignored.
             let _ = worker.await;
         }
         for watch in &self.watches {

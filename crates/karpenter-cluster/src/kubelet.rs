@@ -30,20 +30,20 @@ use crate::stores::{BY_NODE, claims_of};
 /// The namespace with the Leases of nodes.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// How kubelets behave without a script.
+/// The behaviour of kubelets without a script.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A node has a simulated kubelet if it has one of these annotations or labels.
     pub marks: Vec<(String, String)>,
     pub lease_duration: Duration,
     pub lease_renewal: Duration,
-    /// How often the node status is sent without a change.
+    /// The interval at which the node status is sent if it does not change.
     pub heartbeat: Duration,
-    /// From the creation of a node until its kubelet starts.
+    /// The duration from the creation of a node until its kubelet starts.
     pub boot: Duration,
-    /// From the binding of a pod until it runs.
+    /// The duration from the binding of a pod until it runs.
     pub pod_start: Duration,
-    /// From the end of the preStop hook until a deleted pod has stopped.
+    /// The duration from the end of the preStop hook until a deleted pod has stopped.
     pub pod_stop: Duration,
 }
 
@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// Node status and Leases.
+/// Simulates the status and the Leases of nodes.
 pub struct NodeKubelets {
     pub context: Context,
     pub options: Arc<Options>,
@@ -135,7 +135,7 @@ impl Reconcile for NodeKubelets {
     }
 }
 
-/// Start, readiness and end of pods.
+/// Simulates the start, readiness and end of pods.
 pub struct PodKubelets {
     pub context: Context,
     pub options: Arc<Options>,
@@ -166,7 +166,7 @@ impl PodKubelets {
                 }
             }
         });
-        // A pod waits for its claims.
+        // A change of a claim affects the pods that wait for it.
         let (to, pods) = (queue.clone(), stores.pods.clone());
         stores.claims.observe(move |change| {
             let key = ObjectKey::of(&change.object().metadata);
@@ -180,7 +180,7 @@ impl PodKubelets {
 
     fn next_address(&self) -> String {
         let number = self.addresses.fetch_add(1, Ordering::Relaxed);
-        // 100.64.0.0/10 has addresses for four million pods.
+        // The range 100.64.0.0/10 has addresses for four million pods.
         format!("100.{}.{}.{}", 64 + (number >> 16 & 0x3f), number >> 8 & 0xff, number & 0xff)
     }
 

@@ -1,8 +1,8 @@
-//! The control plane around an API server, as far as a node autoscaler needs it: a scheduler, the workload controllers,
-//! and simulated kubelets.
+//! The control plane around an API server, with those parts that a node autoscaler needs: a scheduler, the workload
+//! controllers, and simulated kubelets.
 //!
 //! Everything uses the API server through `kube::Client`, so it runs with the embedded API server and with a real one.
-//! It does not know Karpenter's kinds and never calls the planner.
+//! It does not depend on Karpenter's kinds and never calls the planner.
 
 pub mod clock;
 pub mod cluster;

@@ -1,7 +1,7 @@
-//! Which HTTP proxy a request goes through: HTTPS_PROXY, HTTP_PROXY and NO_PROXY as Go's `httpproxy` reads them.
+//! Selects the HTTP proxy of a request by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with the rules of Go's `httpproxy`.
 //!
-//! Upstream is a Go program, so the same variables must lead to the same route. Decides only; clients connect. Requests to
-//! `localhost` and to loopback addresses never go through a proxy.
+//! Upstream is a Go program, so the same variables must select the same proxy. This module only selects; clients
+//! connect. Requests to `localhost` and to loopback addresses never go through a proxy.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use http::Uri;
 use ipnet::IpNet;
 
-/// The proxies of a process and what bypasses them. The default has none.
+/// The proxies of a process, and the hosts that bypass them. By default there are none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ProxyRules {
     http: Option<Uri>,
@@ -18,7 +18,7 @@ pub struct ProxyRules {
     ignored: Vec<&'static str>,
 }
 
-/// An entry of NO_PROXY. A port is compared only where the entry has one.
+/// An entry of NO_PROXY. A port is compared only if the entry has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Bypass {
     Everything,
@@ -27,7 +27,7 @@ enum Bypass {
         ip: IpAddr,
         port: String,
     },
-    /// `suffix` begins with a dot; the domain itself is meant too unless the entry began with one.
+    /// `suffix` begins with a dot. The domain itself matches too, unless the entry began with a dot.
     Domain {
         suffix: String,
         port: String,
@@ -40,7 +40,7 @@ impl ProxyRules {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// Of two spellings of a variable, the one in lower case has priority; an empty value is no value.
+    /// Of the two spellings of a variable, the one in lower case takes precedence; an empty value counts as not set.
     pub fn from_variables(read: impl Fn(&str) -> Option<String>) -> Self {
         let first = |names: [&str; 2]| {
             let mut values = names.iter().filter_map(|name| read(name));
@@ -59,19 +59,19 @@ impl ProxyRules {
         Self { http, https, bypass: parse_bypass(&first(["no_proxy", "NO_PROXY"])), ignored }
     }
 
-    /// Variables whose values are no address of a proxy, and are ignored as upstream ignores them. Their values may hold
-    /// passwords and are not repeated.
+    /// Variables whose values are not addresses of a proxy, which are ignored as upstream ignores them. Their values
+    /// may contain passwords and are not included.
     pub fn ignored_variables(&self) -> &[&'static str] {
         &self.ignored
     }
 
-    /// The proxies that are named at all, each once.
+    /// All proxies that the variables name, without duplicates.
     pub fn proxies(&self) -> impl Iterator<Item = &Uri> {
         let is_another = |proxy: &&Uri| self.https.as_ref() != Some(*proxy);
         self.https.iter().chain(self.http.as_ref().filter(is_another))
     }
 
-    /// The proxy for a request; `None` connects directly.
+    /// The proxy for a request; `None` if the request is sent directly.
     pub fn proxy_for(&self, target: &Uri) -> Option<&Uri> {
         let (proxy, default_port) = match target.scheme_str() {
             Some("https") => (self.https.as_ref()?, "443"),
@@ -90,7 +90,7 @@ impl ProxyRules {
     }
 }
 
-/// Without user names and passwords.
+/// The output does not contain user names and passwords.
 impl fmt::Debug for ProxyRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let host = |proxy: &Option<Uri>| proxy.as_ref().and_then(Uri::host).map(str::to_owned);
@@ -117,7 +117,7 @@ impl Bypass {
     }
 }
 
-/// A URL, or `host[:port]` of a proxy that speaks HTTP.
+/// Parses a URL, or `host[:port]` of an HTTP proxy.
 fn parse_proxy(value: &str) -> Option<Uri> {
     let whole = |value: &str| {
         let uri: Uri = value.parse().ok()?;
@@ -155,7 +155,8 @@ fn parse_bypass(list: &str) -> Vec<Bypass> {
     found
 }
 
-/// `host:port` and `[address]:port`; anything else, an address with colons among it, is a host without a port.
+/// Splits `host:port` and `[address]:port`. Anything else, including an IPv6 address without brackets, is a host
+/// without a port.
 fn split_port(entry: &str) -> (&str, &str) {
     if let Some((host, port)) = entry.strip_prefix('[').and_then(|rest| rest.split_once("]:")) {
         return (host, port);

@@ -1,8 +1,8 @@
 //! Runs a controller, like controller-runtime: keys wait in an ordered queue, each key is reconciled by one task at a
 //! time, and is requeued after a failure, at a time that the controller chose, or when its object changed.
 //!
-//! Keys are processed in the order in which they became dirty; nothing depends on hashing or randomness. The queue
-//! knows only keys; what is reconciled is up to the controller.
+//! Keys are processed in the order in which they were added; nothing depends on hashing or randomness. The queue
+//! contains only keys; the controller decides what it reconciles for a key.
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +29,7 @@ pub enum Requeue {
 }
 
 impl Requeue {
-    /// The earlier of the two.
+    /// The earlier of two requeue times.
     pub fn earlier(self, other: Self) -> Self {
         match (self, other) {
             (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
@@ -83,13 +83,13 @@ impl<R: Reconcile> Reconcile for Arc<R> {
     }
 }
 
-/// Metrics of a queue. Called while the queue is locked.
+/// The metrics of a queue. The methods are called while the queue is locked.
 pub trait Measure: Debug + Send + Sync {
-    /// A key was added that was not in the queue.
+    /// Called when a key was added that was not in the queue.
     fn added(&self);
-    /// A key was requeued after a failure, or for a later time.
+    /// Called when a key was requeued after a failure, or for a later time.
     fn requeued(&self);
-    /// A pass began; `waited` is the time since its key was added.
+    /// Called when a pass began; `waited` is the time since its key was added.
     fn started(&self, waited: Duration);
     /// A pass ended.
     fn finished(&self, took: Duration);
@@ -98,9 +98,9 @@ pub trait Measure: Debug + Send + Sync {
 /// The passes in progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct InProgress {
-    /// The sum of their durations so far.
+    /// The sum of the durations of the passes so far.
     pub total: Duration,
-    /// The duration of the longest so far.
+    /// The duration of the longest pass so far.
     pub longest: Duration,
 }
 
@@ -225,8 +225,8 @@ impl Queue {
         }
     }
 
-    /// Adds the key after a short delay, so that many changes cause one pass. For keys that are expensive to
-    /// reconcile and depend on many objects.
+    /// Adds the key after a short delay, so that many changes cause one pass. It is meant for keys that are expensive
+    /// to reconcile and depend on many objects.
     pub fn add_debounced(&self, key: ObjectKey) {
         if !self.state().dirty.contains_key(&key) {
             self.add_at(key, Instant::now() + DEBOUNCE);

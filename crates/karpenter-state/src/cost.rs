@@ -25,11 +25,11 @@ pub enum DeletionCosts {
     /// Users set it, so it expresses the cost of disrupting a pod.
     #[default]
     SetByUsers,
-    /// A controller of ours sets it (feature gate PodDeletionCostManagement), so it is ignored here.
+    /// Our controller sets it (feature gate PodDeletionCostManagement), so it is ignored here.
     Managed,
 }
 
-/// 1 for an ordinary pod; more or less by its deletion cost and priority.
+/// The eviction cost of a pod: 1 for an ordinary pod, more or less depending on its deletion cost and priority.
 pub fn eviction_cost(pod: &Pod, deletion_costs: DeletionCosts) -> f64 {
     let priority = pod.spec.priority.unwrap_or(0);
     let stated = f64::from(stated_cost(pod, deletion_costs));
@@ -41,7 +41,8 @@ fn stated_cost(pod: &Pod, deletion_costs: DeletionCosts) -> i32 {
     stated(pod, deletion_costs).and_then(|(_, text)| text.parse().ok()).unwrap_or(0)
 }
 
-/// The effective annotation and its value. Our own has priority, even if it is invalid: then neither counts.
+/// The effective annotation and its value. Our own annotation has priority, even if it is invalid; then neither is
+/// used.
 fn stated(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
     let annotation = |key: &'static str| Some((key, pod.annotation(key)?));
     annotation(ANNOTATION_DISRUPTION_COST).or_else(|| match deletion_costs {
@@ -50,12 +51,12 @@ fn stated(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &st
     })
 }
 
-/// The cost annotation of a pod and its value, if that is not a 32-bit integer and so counts as 0.
+/// The cost annotation of a pod and its value, if the value is not a 32-bit integer and therefore counts as 0.
 pub fn unreadable_cost(pod: &Pod, deletion_costs: DeletionCosts) -> Option<(&'static str, &str)> {
     stated(pod, deletion_costs).filter(|(_, text)| text.parse::<i32>().is_err())
 }
 
-/// 1 for the node itself, plus the cost of each pod that has to be rescheduled.
+/// The disruption cost of a node: 1 for the node itself, plus the eviction cost of each pod that has to be rescheduled.
 pub fn reschedule_cost<'a>(on_node: impl IntoIterator<Item = &'a Pod>, deletion_costs: DeletionCosts) -> f64 {
     let moving = on_node.into_iter().filter(|pod| pods::is_reschedulable(pod));
     1.0 + moving.map(|pod| eviction_cost(pod, deletion_costs).max(0.0)).sum::<f64>()

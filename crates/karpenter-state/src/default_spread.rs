@@ -37,9 +37,9 @@ pub struct DefaultSpreadInput {
 /// The owner of a pod for default spread constraints.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SpreadOwner<'a> {
-    /// Never gets default constraints: the scheduler does not choose its node.
+    /// The pod never gets default constraints, because the scheduler does not choose its node.
     Excluded,
-    /// No controller, or one of a kind that does not count.
+    /// The pod has no controller, or one of a kind whose selector is not used.
     None,
     Named(&'a OwnerReference),
     /// A workload that has not created the pod yet.
@@ -112,7 +112,7 @@ impl<'a> DefaultSpreads<'a> {
         spreads
     }
 
-    /// The constraints of a pod without its own.
+    /// The default constraints of a pod that has none of its own.
     pub(crate) fn of(&self, source: &PodSource<'_>) -> Vec<TopologySpreadConstraint> {
         let has_own = source.spec.topology_spread_constraints.as_ref().is_some_and(|own| !own.is_empty());
         if self.constraints.is_empty() || has_own {
@@ -133,7 +133,7 @@ impl<'a> DefaultSpreads<'a> {
         let mut equal = self.service_labels(source);
         let expressions = self.owner_expressions(source, &mut equal);
         if equal.is_empty() && expressions.is_empty() {
-            // An empty selector would count every pod of the namespace.
+            // An empty selector would count every pod of the namespace, so the pod gets no constraints.
             return None;
         }
         Some(LabelSelector {
@@ -142,7 +142,8 @@ impl<'a> DefaultSpreads<'a> {
         })
     }
 
-    /// The labels in the selectors of the Services that select the pod; the last one wins if they differ.
+    /// The labels in the selectors of the Services that select the pod. If they differ, the last Service by name is
+    /// used.
     fn service_labels(&self, source: &PodSource<'_>) -> EqualLabels {
         let carries = |key: &String, value: &String| {
             source.labels.is_some_and(|labels| labels.get(key).is_some_and(|carried| carried == value))
@@ -173,7 +174,7 @@ impl<'a> DefaultSpreads<'a> {
                 equal.extend(labels.into_iter().flat_map(|labels| (*labels).clone()));
                 match labels {
                     Some(_) => Vec::new(),
-                    // Manifests of a ReplicationController are read as a ReplicaSet.
+                    // A ReplicationController in a manifest is read as a ReplicaSet.
                     None => self.workload(source, "ReplicaSet", owner),
                 }
             }

@@ -1,9 +1,8 @@
 //! Assembles the input of disruption from the objects of a running cluster or of a dump.
 //!
-//! Based on [`crate::cluster_input`]: the same problem as for provisioning, and in addition every claim with
-//! its node, the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with what
-//! their budgets allow now. The caller adds what no object has (marks, nominations, move history). Nothing is
-//! decided here.
+//! Based on [`crate::cluster_input`]: the same problem as for provisioning, and in addition every claim with its node,
+//! the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with what their budgets allow
+//! now. The caller adds what is not in any object (marks, nominations, move history). No decisions are made here.
 
 mod node_pods;
 mod pod_budgets;
@@ -55,7 +54,7 @@ pub struct DisruptionInput {
     /// When pods were last moved for a low saving per disruption.
     pub low_yield: Option<LowYieldWindow>,
     pub deletion_costs: DeletionCosts,
-    /// The version of the objects that this was read from.
+    /// The resource version up to which objects were read.
     pub revision: u64,
 }
 
@@ -63,15 +62,15 @@ pub struct DisruptionInput {
 #[derive(Debug, Clone, Default)]
 pub struct AssembledCluster {
     pub cluster: Cluster,
-    /// One per NodePool of the problem.
+    /// The NodePool objects, one per NodePool of the problem.
     pub pools: Vec<Arc<NodePool>>,
-    /// One per node of the problem.
+    /// The objects behind the nodes, one entry per node of the problem.
     pub hosts: Vec<Host>,
-    /// One list per pod group of the problem, in the order of the group.
+    /// The pods of each pod group of the problem, in the order of the group.
     pub pods: Vec<Vec<Arc<Pod>>>,
-    /// One list per node of the problem: its pods, in the order of `Node::pods`.
+    /// The pods of each node of the problem, in the order of `Node::pods`.
     pub pods_by_node: Vec<Vec<Arc<Pod>>>,
-    /// One per managed claim: the claim, and its node if it has one.
+    /// The managed claims, each with its node if it has one.
     pub state_nodes: Vec<Host>,
     /// Invalid annotations of NodePools.
     pub control_errors: Vec<ControlError>,

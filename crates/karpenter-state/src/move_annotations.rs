@@ -21,13 +21,13 @@ pub fn moved_onto_at(claim: &NodeClaim) -> Option<Timestamp> {
     noted.max(launched.map(|time| time.0))
 }
 
-/// The text that [`pods_moved`] reads.
+/// The text of the annotation that [`pods_moved`] parses.
 pub fn moves_text(moves: &BTreeMap<Timestamp, u32>) -> String {
     let by_time: BTreeMap<String, u32> = moves.iter().map(|(at, pods)| (at.to_string(), *pods)).collect();
     serde_json::to_string(&by_time).unwrap_or_default()
 }
 
-/// An invalid text was not written by the controller and is ignored.
+/// Parses the annotation. An invalid text was not written by the controller and is ignored.
 fn read(text: &str) -> Vec<(Timestamp, u32)> {
     let by_time: BTreeMap<String, u32> = serde_json::from_str(text).unwrap_or_default();
     by_time.into_iter().filter_map(|(at, pods)| Some((at.parse().ok()?, pods))).collect()

@@ -17,7 +17,7 @@ pub enum Note {
         pool: String,
         why: PoolLeftOut,
     },
-    /// The NodePool has nodes, but a plan launches no more of them.
+    /// The NodePool has nodes, but a plan launches no further ones.
     PoolLaunchesNothing {
         pool: String,
         why: PoolLeftOut,

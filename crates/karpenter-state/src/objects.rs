@@ -1,8 +1,8 @@
 //! The Kubernetes objects of an input, typed, checked and without duplicates.
 //!
-//! Decides which documents are usable. An unusable document is reported with its location, its field and
-//! valid values, and left out; all others are kept, so one mistake affects one object. Kinds that planning
-//! does not use are only counted. Relations between objects are resolved by `assemble`.
+//! This module decides which documents are usable. An unusable document is reported with its location, its field and
+//! valid values, and left out; all others are kept, so one mistake affects one object. Kinds that planning does not use
+//! are only counted. Relations between objects are resolved by `assemble`.
 
 mod check;
 mod decode;
@@ -90,7 +90,7 @@ impl Objects {
 /// Groups with kinds of this project: an unknown kind or version in them is an error.
 const OWN_GROUPS: [&str; 3] = ["karpenter.sh", "karpenter.k8s.aws", "karpenter.kwok.sh"];
 
-/// The group is shared with other autoscalers, so its other kinds and versions are ignored.
+/// The API group is shared with other autoscalers, so other kinds and versions in it are ignored.
 const CAPACITY_BUFFER_VERSION: &str = "autoscaling.x-k8s.io/v1beta1";
 
 /// Kubernetes kinds that planning reads, with the only supported version.
@@ -163,7 +163,7 @@ impl ObjectReader {
         }
         match READ_KINDS.iter().find(|(known, _)| *known == kind) {
             Some((_, version)) if *version == api_version => {
-                // The title is set once the object is complete.
+                // The title is set after the object is complete.
                 self.read_kubernetes(Candidate { title: String::new(), origin, kind, value });
             }
             Some((_, version)) if READ_GROUPS.contains(&group) => {
@@ -188,7 +188,7 @@ impl ObjectReader {
             "NodeClaim" => self.admit(candidate, |objects| &mut objects.node_claims),
             "CapacityBuffer" => self.admit(candidate, |objects| &mut objects.capacity_buffers),
             _ => {
-                // Not served by this project; the schema check suggests the intended kind.
+                // The project has no such kind; the schema check suggests the intended one.
                 let decoded = decode::own::<Value>(&candidate.value);
                 self.conclude(&candidate, decoded.problems);
             }
@@ -211,7 +211,7 @@ impl ObjectReader {
             candidate.origin.document,
         );
         candidate.title = title(&candidate.kind, &candidate.value);
-        // The other kinds are checked against our CRDs, with the same two rules.
+        // The other kinds are checked against our CRDs, with these two additional rules.
         let mut refusals: Vec<_> =
             karpenter_api::validate::size_error(&candidate.value).into_iter().collect();
         if refusals.is_empty() {
@@ -255,7 +255,7 @@ impl ObjectReader {
             "PodTemplate" => self.decode(candidate, check::nothing, |objects| &mut objects.pod_templates),
             "Service" => self.decode(candidate, check::nothing, |objects| &mut objects.services),
             "ReplicationController" => match decode::replication_controller(&mut candidate.value) {
-                // Same fields, older name: planned like a ReplicaSet.
+                // The kind has the same fields and an older name, so it is planned like a ReplicaSet.
                 Ok(()) => self.decode(candidate, check::replica_set, |objects| &mut objects.replica_sets),
                 Err(problem) => self.report(&candidate.origin, &candidate.title, Severity::Error, problem),
             },
@@ -298,7 +298,7 @@ impl ObjectReader {
         }
     }
 
-    /// Reports all problems; returns whether the object may be used.
+    /// Reports all problems of an object; returns whether the object may be used.
     fn conclude(&mut self, candidate: &Candidate, problems: Vec<(Severity, Problem)>) -> bool {
         let usable = problems.iter().all(|(severity, _)| *severity == Severity::Warning);
         for (severity, problem) in problems {

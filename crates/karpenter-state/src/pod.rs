@@ -40,7 +40,7 @@ pub struct Pod {
     /// The node that the pod is bound to.
     pub node_name: Option<Box<str>>,
     pub shared_meta: Arc<SharedMeta>,
-    /// Without the node name. A DaemonSet pod on a node also lacks the affinity that pins it there.
+    /// The spec without the node name. A DaemonSet pod on a node also lacks the affinity that pins it there.
     pub spec: Arc<PodSpec>,
     pub status: Status,
 }
@@ -62,16 +62,16 @@ pub struct Status {
     pub nominated_node: Option<Box<str>>,
     pub ready: Option<ConditionStamp>,
     pub scheduled: Option<ConditionStamp>,
-    /// The scheduler tried and found no node.
+    /// Whether the scheduler tried to schedule the pod and found no node.
     pub is_unschedulable: bool,
-    /// Resources of containers and conditions of a resize, if they differ from the spec.
+    /// The resources of containers and the conditions of a resize, if they differ from the spec.
     pub actual_resources: Option<Box<PodStatus>>,
 }
 
 /// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConditionStamp {
-    /// Neither `is_true` nor `is_false`: unknown.
+    /// Whether the status is `True`. If neither `is_true` nor `is_false` is set, the status is `Unknown`.
     pub is_true: bool,
     pub is_false: bool,
     pub since: Option<Timestamp>,
@@ -101,7 +101,7 @@ impl Phase {
         }
     }
 
-    /// As in the API.
+    /// The name of the phase as in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unset => "",
@@ -145,7 +145,7 @@ impl Pod {
         self.shared_meta.owners.iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// For writes with a precondition on the version. `None` for a pod that was never written.
+    /// The resource version for writes with a precondition. `None` for a pod that was never written.
     pub fn resource_version(&self) -> Option<String> {
         (self.version > 0).then(|| self.version.to_string())
     }
@@ -181,8 +181,8 @@ impl Pod {
             && self.has_equal_spec(new)
     }
 
-    /// References the parts of the older version where they are equal. A pod from an answer to a write was
-    /// read without the interner.
+    /// References the parts of the older version where they are equal. This is needed for a pod from the response to a
+    /// write, which was read without the interner.
     pub fn reuse_shared_parts(&mut self, older: &Self) {
         if self.shared_meta == older.shared_meta {
             self.shared_meta = older.shared_meta.clone();
@@ -193,7 +193,7 @@ impl Pod {
     }
 }
 
-/// Without sharing: for single pods.
+/// Converts a single pod, without sharing parts with other pods.
 impl From<RawPod> for Pod {
     fn from(raw: RawPod) -> Self {
         keep::split(raw).joined(Arc::new, Arc::new)

@@ -1,6 +1,6 @@
 //! Predicates of pods: unschedulable, reschedulable, evictable, blocking.
 //!
-//! They depend on one pod at one time only; nothing here decides what follows.
+//! They depend on one pod at one time only, and make no decisions.
 //!
 //! Upstream: pkg/utils/pod/scheduling.go.
 
@@ -21,7 +21,7 @@ use crate::workloads::namespace_of;
 /// A pod that still exists this long after its deletion timestamp no longer blocks the drain.
 pub const STUCK_TERMINATING_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-/// The scheduler tried and found no node; the pod may be nominated or not.
+/// Whether the scheduler tried to schedule the pod and found no node; the pod may be nominated or not.
 ///
 /// Unlike upstream, a terminating pod does not get a node: the scheduler would not bind it.
 pub fn is_provisionable(pod: &Pod) -> bool {
@@ -54,7 +54,7 @@ pub fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !is_terminating(pod)
 }
 
-/// Any owner counts, controller or not.
+/// Whether the pod has an owner of this kind, which need not be the controller.
 pub(crate) fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
     pod.owners().iter().any(|owner| owner.kind == kind && owner.api_version == api_version)
 }
@@ -68,14 +68,15 @@ pub fn is_owned_by_node(pod: &Pod) -> bool {
     is_owned_by(pod, "v1", "Node")
 }
 
-/// Has to be rescheduled if its node is deleted. A pod of a StatefulSet is recreated with its name, so it
-/// counts even while it terminates.
+/// Whether the pod has to be rescheduled if its node is deleted. A pod of a StatefulSet is recreated with its name, so
+/// it counts even while it terminates.
 pub fn is_reschedulable(pod: &Pod) -> bool {
     let returns = is_active(pod) || (is_owned_by(pod, "apps/v1", "StatefulSet") && is_terminating(pod));
     returns && !is_owned_by_daemon_set(pod) && !is_owned_by_node(pod)
 }
 
-/// Reschedulable, and nothing prevents its eviction permanently. `budgets` are those of its namespace.
+/// Whether the pod is reschedulable and nothing prevents its eviction permanently. `budgets` are those of its
+/// namespace.
 pub fn is_currently_reschedulable<'a>(
     pod: &Pod,
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
@@ -84,25 +85,25 @@ pub fn is_currently_reschedulable<'a>(
     is_reschedulable(pod) && !is_do_not_disrupt(pod, now) && !is_fully_blocked(pod, budgets, now)
 }
 
-/// Active and protected by the do-not-disrupt annotation. DaemonSet and static pods count too: there the
-/// annotation protects the node.
+/// Whether the pod is active and protected by the do-not-disrupt annotation. DaemonSet and static pods count too: there
+/// the annotation protects the node.
 pub fn is_do_not_disrupt(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && is_do_not_disrupt_active(pod, now)
 }
 
-/// Active and protected by the v1alpha5 annotation `karpenter.sh/do-not-evict`.
+/// Whether the pod is active and protected by the v1alpha5 annotation `karpenter.sh/do-not-evict`.
 pub fn is_do_not_evict(pod: &Pod) -> bool {
     is_active(pod) && pod.annotation(labels::ANNOTATION_DO_NOT_EVICT) == Some("true")
 }
 
-/// With several budgets for one pod the API server rejects every eviction; so does a single budget that
-/// allows none.
+/// Whether the API server rejects every eviction of the pod: several PodDisruptionBudgets select it, or one that allows
+/// none.
 fn is_fully_blocked<'a>(
     pod: &Pod,
     budgets: impl IntoIterator<Item = &'a PodDisruptionBudget>,
     now: Timestamp,
 ) -> bool {
-    // Budgets do not matter for pods that are not evicted.
+    // PodDisruptionBudgets do not matter for pods that are not evicted.
     if !is_evictable(pod, now) {
         return false;
     }
@@ -114,7 +115,7 @@ fn is_fully_blocked<'a>(
     }
 }
 
-/// The spec of the budget allows no eviction at any time.
+/// Whether the spec of the PodDisruptionBudget allows no eviction at any time.
 pub fn allows_nothing(budget: &PodDisruptionBudget) -> bool {
     let Some(spec) = &budget.spec else { return false };
     let is_none = match &spec.max_unavailable {
@@ -132,7 +133,7 @@ pub fn always_allows_unready(budget: &PodDisruptionBudget) -> bool {
     policy == Some("AlwaysAllow")
 }
 
-/// The condition `Ready` is `False`.
+/// Whether the condition `Ready` is `False`.
 pub fn is_unready(pod: &Pod) -> bool {
     pod.status.ready.is_some_and(|ready| ready.is_false)
 }
@@ -197,7 +198,7 @@ pub fn is_do_not_disrupt_active(pod: &Pod, now: Timestamp) -> bool {
     matches!(do_not_disrupt(pod, now), DoNotDisrupt::Always | DoNotDisrupt::Until(_))
 }
 
-/// May be evicted now.
+/// Whether the pod may be evicted now.
 pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod)
         && !tolerates_disruption(pod)
@@ -205,7 +206,7 @@ pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
         && !is_do_not_disrupt_active(pod, now)
 }
 
-/// Must be gone before its node can be terminated.
+/// Whether the pod must be gone before its node can be terminated.
 pub fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !tolerates_disruption(pod) && !is_stuck_terminating(pod, now) && !is_owned_by_node(pod)
 }
@@ -218,12 +219,12 @@ pub fn is_stuck_terminating(pod: &Pod, now: Timestamp) -> bool {
     pod.deleted_at.is_some_and(|deleted| now.duration_since(deleted) > STUCK_TERMINATING_AFTER)
 }
 
-/// Tolerates the taint of a disrupted node, so it is not evicted.
+/// Whether the pod tolerates the taint of a disrupted node, so that it is not evicted.
 pub fn tolerates_disruption(pod: &Pod) -> bool {
     pod.spec.tolerations.iter().flatten().any(tolerates_disrupted_taint)
 }
 
-/// Tolerates the taint of a cordoned node.
+/// Whether the pod tolerates the taint of a cordoned node.
 pub fn tolerates_unschedulable(pod: &Pod) -> bool {
     pod.spec.tolerations.iter().flatten().any(|one| tolerates_taint(one, labels::TAINT_UNSCHEDULABLE))
 }

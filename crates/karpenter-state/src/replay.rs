@@ -1,8 +1,7 @@
 //! Writes a cluster as one `List` of manifests, so that `karpenter plan -f` can plan it elsewhere.
 //!
-//! Bounded: NodePools, the given pods, DaemonSets and pending pods are written first, then nodes and their
-//! bound pods, until the limit is reached; `metadata.remainingItemCount` is the number of objects that did
-//! not fit.
+//! The size is bounded: NodePools, the given pods, DaemonSets and pending pods are written first, then nodes and their
+//! bound pods, until the limit is reached; `metadata.remainingItemCount` is the number of objects that did not fit.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,7 +78,7 @@ impl List {
     }
 }
 
-/// The kept fields of a pod, as in the API.
+/// The kept fields of a pod, in the form of the API.
 fn pod_manifest(pod: &Pod) -> Value {
     let mut spec = serde_json::to_value(&*pod.spec).unwrap_or_default();
     if let Some(node) = &pod.node_name {
@@ -154,7 +153,7 @@ mod tests {
         let cluster = cluster();
         let all = items(&manifests(&cluster, &cluster.pending[1..], 1 << 20));
         assert_eq!(all.len(), 3);
-        // The limit fits the NodePool and the given pod only.
+        // The limit is large enough only for the NodePool and the given pod.
         let bytes_max = all[..2].iter().map(|item| item.to_string().len()).sum();
         let text = manifests(&cluster, &cluster.pending[1..], bytes_max);
         let items = items(&text);

@@ -1,4 +1,4 @@
-//! Helpers of this crate's tests: from YAML text to objects and problems.
+//! Helpers for the tests of this crate, which turn YAML text into objects and problems.
 
 use std::sync::Arc;
 

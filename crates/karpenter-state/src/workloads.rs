@@ -1,7 +1,7 @@
 //! The pods that workloads have not created yet, as a count and a template.
 //!
-//! Existing pods of the input count: a workload adds only the missing replicas. Decisions of controllers
-//! beyond the replica count (surge during a rollout, backoff of failed jobs, autoscaling) are not predicted.
+//! Existing pods of the input are counted: a workload adds only the missing replicas. Decisions of controllers beyond
+//! the replica count (surge during a rollout, backoff of failed jobs, autoscaling) are not predicted.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +26,7 @@ pub(crate) struct Expansion<'a> {
     pub(crate) labels: Cow<'a, BTreeMap<String, String>>,
     pub(crate) spec: &'a PodSpec,
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
-    /// The selector of the controller of the pods, if its kind counts for default spread constraints.
+    /// The selector of the pods' controller, if its kind is used for default spread constraints.
     pub(crate) selector: Option<&'a LabelSelector>,
     pub(crate) names: ExpandedNames,
     pub(crate) created_at_secs: i64,
@@ -36,7 +36,7 @@ pub(crate) struct Expansion<'a> {
 pub(crate) enum ExpandedNames {
     /// `<workload>-0` and following.
     Numbered(u32),
-    /// `<workload>-<ordinal>` for these ordinals.
+    /// The names are `<workload>-<ordinal>` for these ordinals.
     Ordinals(Vec<u32>),
 }
 
@@ -104,7 +104,7 @@ impl<'a> Present<'a> {
         for pod in &objects.pods {
             let Some(owner) = pod.controller() else { continue };
             let namespace = pod.namespace();
-            // Read as a ReplicaSet, see the reader of objects.
+            // ReplicationControllers were read as ReplicaSets, see the reader of objects.
             let kind = if owner.kind == "ReplicationController" { "ReplicaSet" } else { owner.kind.as_str() };
             let key = (namespace, kind, owner.name.as_str());
             if kind == "StatefulSet" && !is_terminal(pod) {

@@ -1,5 +1,5 @@
-//! Amazon Linux 2 and AMIs with its bootstrap script: a MIME archive with the custom parts first and the call of the
-//! script last.
+//! User data of Amazon Linux 2 and of AMIs with its bootstrap script: a MIME archive with the custom parts first and
+//! the call of the script last.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/eksbootstrap.go`.
 

@@ -1,5 +1,5 @@
-//! Amazon Linux 2023: a MIME archive with the custom parts first and a NodeConfig for nodeadm last; the last part takes
-//! precedence for settings that both contain.
+//! User data of Amazon Linux 2023: a MIME archive with the custom parts first and a NodeConfig for nodeadm last; the
+//! last part takes precedence for settings that both contain.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/nodeadm.go`.
 
@@ -53,7 +53,7 @@ fn node_config(input: &Input) -> Result<String, UserDataError> {
             "kubelet": kubelet,
         },
     });
-    // Block scalars would fold long lines, such as the list of labels.
+    // Block scalars are disabled, because they would fold long lines such as the list of labels.
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     let yaml = serde_saphyr::to_string_with_options(&sorted(&document), options)
         .map_err(|error| UserDataError::Write { reason: error.to_string() })?;
@@ -68,7 +68,7 @@ fn kubelet_config(input: &Input) -> Map<String, Value> {
         if is_resolved {
             config.insert(key.to_owned(), value);
         } else if config.get(key).is_some_and(|written| !is_empty(written)) {
-            // The value of the user is an expression without a result; the kubelet must not get it.
+            // The user's value is an expression without a result, so it is removed: the kubelet must not get it.
             config.remove(key);
         }
     };

@@ -10,12 +10,13 @@ use crate::AmiFamily;
 /// Features of an AMI family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureFlags {
-    /// Memory reserved for the kubelet follows the ENI limit of pods, not the configured number.
+    /// Whether the memory reserved for the kubelet follows the ENI limit of pods, not the configured number of pods.
     pub uses_eni_limited_memory_overhead: bool,
     pub pods_per_core: bool,
-    /// ENIs limit the number of pods.
+    /// Whether ENIs limit the number of pods.
     pub supports_eni_limited_pod_density: bool,
-    /// Every field of the kubelet configuration is supported; otherwise only those with a flag or a setting are.
+    /// Whether every field of the kubelet configuration is supported; otherwise only those with a flag or a setting
+    /// are.
     pub supports_arbitrary_kubelet_config: bool,
 }
 
@@ -63,7 +64,7 @@ pub fn block_devices(family: AmiFamily) -> Vec<DefaultBlockDevice> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetadataOptions {
     pub http_endpoint: &'static str,
-    /// `None` if EC2 in the region does not support the option; see [`supports_metadata_ipv6`].
+    /// The IPv6 endpoint; `None` if EC2 in the region does not support the option, see [`supports_metadata_ipv6`].
     pub http_protocol_ipv6: Option<&'static str>,
     pub http_put_response_hop_limit: i64,
     pub http_tokens: &'static str,

@@ -13,7 +13,8 @@ pub struct Input {
     pub family: AmiFamily,
     pub cluster_name: String,
     pub cluster_endpoint: String,
-    /// Base64, as in a kubeconfig. `None` if the instance uses the certificate authorities of its AMI.
+    /// CA certificates of the API server in base64, as in a kubeconfig. `None` if the instance uses the certificate
+    /// authorities of its AMI.
     pub ca_bundle: Option<String>,
     /// The service CIDR. Only AL2023 needs it.
     pub cluster_cidr: Option<String>,
@@ -76,7 +77,8 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Bootstrap scripts derive the address family from the first DNS server. IPv4-mapped IPv6 addresses count as IPv4.
+    /// Whether the cluster uses IPv6. Bootstrap scripts derive the address family from the first DNS server.
+    /// IPv4-mapped IPv6 addresses count as IPv4.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.cluster_dns.first().is_some_and(|address| !is_ipv4(address))
     }

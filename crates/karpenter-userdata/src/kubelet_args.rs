@@ -61,7 +61,6 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             character if character.is_ascii_control() => {
-                // Writing to a String cannot fail.
                 let _ = write!(quoted, "\\x{:02x}", u32::from(character));
             }
             character => quoted.push(character),

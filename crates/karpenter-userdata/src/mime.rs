@@ -118,7 +118,8 @@ impl Archive {
         text
     }
 
-    /// `//`, extended by `=` until no line of a part starts with it; a part may be an archive with the same boundary.
+    /// The boundary: `//`, extended by `=` until no line of a part starts with it, because a part may be an archive
+    /// with the same boundary.
     fn boundary(&self) -> String {
         let is_unused = |candidate: &String| {
             let delimiter = format!("--{candidate}");

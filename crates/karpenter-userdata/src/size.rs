@@ -1,9 +1,9 @@
 //! EC2's size limit of user data.
 
-/// EC2 rejects launches with more, counted before base64.
+/// The maximum size before base64; EC2 rejects launches with larger user data.
 pub const LIMIT_BYTES: usize = 16_384;
 
-/// 90 % of the limit. Above it a warning is due, because labels and taints may still grow.
+/// 90 % of the limit. A warning is logged above this size, because labels and taints may still grow.
 pub const WARNING_BYTES: usize = 14_745;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Windows: one PowerShell block with the custom lines first and the AMI's bootstrap script last.
+//! User data of Windows: one PowerShell block with the custom lines first and the AMI's bootstrap script last.
 //!
 //! Custom user data is not parsed. `instanceStorePolicy` has no effect: the bootstrap script does not support it.
 //!

@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
     let choice = provider::choice(arguments.provider)?;
     karpenter_memory::use_one_heap();
     if arguments.options.enable_profiling {
-        // As early as possible: earlier allocations are missing in profiles.
+        // Heap sampling starts as early as possible, because earlier allocations are missing in profiles.
         karpenter_memory::heap::start();
     }
     logs::start(&arguments.options)?;
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &ControllerArguments, ignored: &[IgnoredVariable]) 
 }
 
 async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result<()> {
-    // First, so that a signal during the connection is not lost.
+    // The signal handler is installed first, so that a signal during the connection is not lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut termination_signal = std::pin::pin!(async move {
@@ -100,7 +100,8 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
     let mut operator = Operator::watch(connected.client.clone(), cloud, clock, options.clone());
     provider.attach(&operator);
     connected.metrics.register(operator.context().metrics.registry());
-    // Before the lease, so that a replica that waits for it also reports missing CustomResourceDefinitions.
+    // The watches start before the lease is acquired, so that a replica that waits for it also reports missing
+    // CustomResourceDefinitions.
     let old_kinds = arguments.legacy.legacy_api.then(|| LegacyKinds::watch(operator.context()));
     let health = open(options.health_probe_port, "--health-probe-port", operator.health_pages()).await?;
     let metrics_pages = match options.enable_profiling {
@@ -176,13 +177,14 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         )
     };
     if is_lost {
-        // Immediately, because another replica may acquire the lease.
+        // The process ends immediately, because another replica may acquire the lease.
         return Err(lost());
     }
     tracing::info!("stopping");
     let stopping = tokio::time::timeout(STOP_PATIENCE, operator.stop());
     let stopped = match &mut election {
-        // This may take longer than the lease duration; until then no other replica may run the controllers.
+        // Stopping the controllers may take longer than the lease duration; until then no other replica may run the
+        // controllers.
         Some(election) => election.keep_during(stopping).await.ok_or_else(lost)?,
         None => stopping.await,
     };

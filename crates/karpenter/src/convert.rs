@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ConvertArguments) -> Result<Outcome> {
     Ok(if error_count == 0 { Outcome::Done } else { Outcome::InputRefused })
 }
 
-/// All documents that can be read, and the number of those that cannot, for which errors are printed here.
+/// All documents that can be read, and the number of documents that cannot be read; their errors are printed here.
 pub(crate) fn read(filenames: &[std::path::PathBuf]) -> Result<(Vec<Document>, usize)> {
     let inputs = input::read_all(filenames)?;
     inputs.errors.iter().for_each(|error| diagnostics::print_error(error));
@@ -83,7 +83,7 @@ fn written(conversion: &Conversion, format: ManifestFormat) -> Result<String> {
             text
         }
         (ManifestFormat::Json, [object]) => serde_json::to_string_pretty(object)? + "\n",
-        // As kubectl prints several objects.
+        // Several objects are printed as a `List`, as kubectl prints them.
         (ManifestFormat::Json, objects) => {
             serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": objects}))?
                 + "\n"

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &DemoArguments) -> Result<Outcome> {
     let (timeline, summary) = runtime.block_on(async {
         let mut world = World::start(arguments.seed, timeline).await?;
         let summary = story::run(&mut world).await;
-        // Print what happened up to a failure, too.
+        // If the scenario fails, the steps up to the failure are printed too.
         let timeline = world.stop().await;
         summary.map(|summary| (timeline, summary))
     })?;

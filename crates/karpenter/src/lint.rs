@@ -1,4 +1,5 @@
-//! `karpenter lint`: reports valid but wrong settings in manifests with a fix, and sets the exit code.
+//! `karpenter lint`: reports settings in manifests that are valid but probably wrong, with a fix, and sets the exit
+//! code.
 //!
 //! v1alpha5 and v1beta1 objects are converted first; conversion errors are findings. `karpenter-lint` has the rules;
 //! this module reads input, resolves instance types and prints.
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: &LintArguments) -> Result<Outcome> {
     let (old, mut current): (Vec<Document>, Vec<Document>) =
         documents.into_iter().partition(|document| karpenter_legacy::is_legacy(&document.value));
     let conversion = legacy::convert(&old, &Options::default());
-    // `convert` reports what changes with v1; here only conversion errors matter.
+    // Only conversion errors are reported; `convert` reports everything that changes with v1.
     conversion.print(LegacySeverity::Error);
     error_count += conversion.error_count();
     let mut provisioners: Vec<Option<String>> = vec![None; current.len()];

@@ -37,7 +37,7 @@ enum Outcome {
     Done,
     /// The input left nothing to plan, or an error was found under `--strict`.
     InputRefused,
-    /// The planner has a fault: the pods concerned are missing in the output.
+    /// The planner has a fault: the pods concerned are not in the output.
     InternalError,
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
     let Input { mut reading, error_count, lost_pools } = read_objects(arguments)?;
-    // Warnings count too, because an unknown field may have been important.
+    // Warnings count as errors here, because an unknown field may have been important.
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
 struct Input {
     reading: Reading,
     error_count: usize,
-    /// A v1alpha5 Provisioner could not be converted.
+    /// Whether a v1alpha5 Provisioner could not be converted.
     lost_pools: bool,
 }
 
@@ -165,7 +165,7 @@ fn read_old(documents: &[Document], reader: &mut ObjectReader) -> usize {
         documents.len()
     ));
     for mut converted in conversion.documents {
-        // So that pods that select the Provisioner by its label can be planned.
+        // The label of the Provisioner is added, so that pods that select the Provisioner by it can be planned.
         if converted.provisioner.is_some() {
             converted.document.value["metadata"]["labels"][DERIVED_FROM] = DERIVED_FROM_PROVISIONER.into();
         }

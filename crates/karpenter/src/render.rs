@@ -28,7 +28,7 @@ pub(crate) use view::{Timings, View};
 /// The level of detail of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Detail {
-    /// One row per node with its pods, instead of one row for equal nodes.
+    /// Whether there is one row per node with its pods, instead of one row for equal nodes.
     pub(crate) every_node: bool,
     pub(crate) explain: bool,
 }

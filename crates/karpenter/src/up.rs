@@ -83,13 +83,13 @@ async fn serve(arguments: &UpArguments) -> Result<()> {
     cluster.stop().await;
     serving.shutdown().await;
     if arguments.kubeconfig.is_none() && arguments.data.is_none() {
-        // The temporary kubeconfig is useless now.
+        // The temporary kubeconfig is not valid any more after the cluster has stopped.
         let _ = std::fs::remove_file(&kubeconfig);
     }
     Ok(())
 }
 
-/// Karpenter with the kwok provider, in this process and on the cluster's clock.
+/// Starts Karpenter with the kwok provider, in this process and with the clock of the cluster.
 async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments) -> Result<Operator> {
     let kwok = match arguments.legacy {
         // v1alpha5 objects refer to EC2, so kwok simulates EC2 instance types.
@@ -115,7 +115,8 @@ async fn start_karpenter(client: &Client, clock: Clock, arguments: &UpArguments)
 fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     let config = Config {
         clock: Arc::new(SharedClock(*clock)),
-        // Names must differ from those of an earlier run with the same data.
+        // The seed differs between runs, because generated names must differ from those of an earlier run with the same
+        // data.
         seed: u64::try_from(clock.now().as_nanosecond()).unwrap_or(0),
         ..Config::default()
     };
@@ -126,7 +127,7 @@ fn open(arguments: &UpArguments, clock: &Clock) -> Result<ApiServer> {
     }
 }
 
-/// With `--data` they are stored, so that a kubeconfig works after a restart.
+/// With `--data`, the credentials are stored, so that a kubeconfig is still valid after a restart.
 fn credentials(arguments: &UpArguments) -> Result<Credentials> {
     let names = [arguments.address.to_string()];
     match &arguments.data {

@@ -1,4 +1,4 @@
-//! Tests of the binary: `bootstrap aws`.
+//! Tests of the binary with `bootstrap aws`.
 #![cfg(feature = "aws")]
 
 use std::fs;
@@ -121,7 +121,8 @@ fn roles_are_created_only_on_request() {
     );
 }
 
-/// An `aws` that records created resources in files and fails like the real one for missing and existing resources.
+/// A program `aws` that records created resources in files, and fails like the real one for missing and existing
+/// resources.
 const AWS: &str = r#"#!/bin/sh
 echo "$1 $2" >> "$STATE/calls"
 value() { want=$1; shift; while [ $# -gt 0 ]; do [ "$1" = "$want" ] && echo "$2" | tr '/:' '__' && return; shift; done; }
@@ -170,7 +171,7 @@ fn script_is_idempotent() {
         calls.iter().filter(is_made).count()
     };
     let first = run_script(&folder, &script);
-    // The spot role, the node role, the controller role, six policies, a queue and an association.
+    // The resources are the spot role, the node role, the controller role, six policies, a queue and an association.
     assert_eq!(made(&first), 11, "{first:?}");
     let second = run_script(&folder, &script);
     assert_eq!(made(&second), 0, "{second:?}");

@@ -1,4 +1,4 @@
-//! Tests of the binary: `karpenter plan --consolidate` with small dumps.
+//! Tests of the binary with `karpenter plan --consolidate` and small dumps.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ fn pool(name: &str, annotations: Value, more: Value) -> Value {
     pool
 }
 
-/// A node with eight cores and its NodeClaim, and this number of pods that request half a core.
+/// A node with eight cores, its NodeClaim, and this number of pods that request half a core each.
 fn node(name: &str, pool: &str, kind: &str, conditions: &[&str], pods: usize) -> Vec<Value> {
     let labels = json!({
         "karpenter.sh/nodepool": pool, "karpenter.sh/registered": "true", "karpenter.sh/initialized": "true",

@@ -1,4 +1,4 @@
-//! Tests of the binary: `karpenter controller` processes on a cluster of `karpenter up`.
+//! Tests of the binary: processes of `karpenter controller` on a cluster of `karpenter up`.
 
 #[path = "controller/bare.rs"]
 mod bare;
@@ -22,7 +22,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 
-/// Much longer than any step, so that only a hang times out.
+/// The maximum duration of a step; so long that only a hang times out.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that is killed at the end of its test.

@@ -57,7 +57,7 @@ fn scenario_is_complete_and_deterministic_for_a_seed() {
     for step in summary["scaleOuts"].as_array().expect("a list") {
         let waited = &step["podToRunningSeconds"];
         let (median, slowest) = (number(&waited["median"]), number(&waited["slowest"]));
-        // Instances take 25 s to appear and 5 s to boot, and a pod 2 s to start.
+        // Instances appear after 25 s and boot for 5 s, and a pod takes 2 s to start.
         assert!((32.0..=60.0).contains(&median) && median <= slowest, "{step}");
     }
 }

@@ -1,14 +1,14 @@
-//! `karpenter plan` with the prices of volumes and addresses: what is printed, and which nodes are planned.
+//! Tests of `karpenter plan` with the prices of volumes and addresses: what is printed, and which nodes are planned.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Dollars per hour of 20 GiB of gp3 in us-east-1.
+/// The price per hour of 20 GiB of gp3 in us-east-1, in dollars.
 const ROOT_VOLUME: f64 = 20.0 * 0.08 / 730.0;
 
-/// 60 pods, with an EC2NodeClass that has one volume.
+/// A Deployment of 60 pods, and an EC2NodeClass with one volume.
 fn manifests(requests: &str, ebs: &str) -> String {
     let terms = "subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]";
     let mapping = format!("[{{deviceName: /dev/xvda, ebs: {{{ebs}}}}}]");
@@ -43,7 +43,7 @@ spec: {{amiSelectorTerms: [{{alias: al2023@latest}}], role: r, {terms}, blockDev
     )
 }
 
-/// The plan by price alone.
+/// The plan with the lowest price, without a tolerance for fewer nodes.
 fn plan(text: &str, format: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command
@@ -69,19 +69,20 @@ fn node_count(plan: &Value) -> usize {
     plan["nodes"].as_array().expect("a list").len()
 }
 
-/// The part of the cost that is not for instances.
+/// The part of the price that is not for instances.
 fn attached(plan: &Value) -> f64 {
     number(&plan["cost"]["hourly"]) - number(&plan["cost"]["instanceHourly"])
 }
 
 #[test]
 fn root_volumes_make_a_plan_use_fewer_nodes() {
-    // The size of a snapshot is unknown, so its volume costs nothing.
+    // The size of a snapshot is unknown, so its volume is not priced.
     let unpriced = "snapshotID: snap-1";
     for (requests, ebs, per_node) in [
-        // There are larger instances of the same price per pod.
+        // Larger instances cost the same per pod, so a price for volumes makes larger nodes cheaper.
         ("cpu: 1800m, memory: 6Gi", "volumeSize: 20Gi, volumeType: gp3", ROOT_VOLUME),
-        // The smallest burstable instances cost a third less per pod than larger ones, which is less than larger volumes do.
+        // The smallest burstable instances cost a third less per pod than larger ones. Larger volumes cost more than
+        // this difference.
         ("cpu: 500m, memory: 512Mi", "volumeSize: 200Gi, volumeType: gp3", 10.0 * ROOT_VOLUME),
     ] {
         let without = plan_json(&manifests(requests, unpriced));

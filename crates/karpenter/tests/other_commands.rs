@@ -1,4 +1,4 @@
-//! Tests of the binary: `crds` and `bench`.
+//! Tests of the binary with `crds` and `bench`.
 
 use std::process::{Command, Output};
 

@@ -1,4 +1,4 @@
-//! Tests of the binary: `plan` with the examples, exit codes and output streams.
+//! Tests of the binary with `plan`: the examples, exit codes and output streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ fn run(command: &mut Command, stdin: &str) -> Output {
         .spawn()
         .expect("the binary starts");
     let written = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
-    // Bad flags end the binary before it reads its input.
+    // If flags are invalid, the binary ends before it reads its input.
     if let Err(error) = written {
         assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{error}");
     }
@@ -405,7 +405,7 @@ fn simulated_consolidation_is_consistent_in_both_modes() {
         let moved: usize =
             commands.iter().map(|command| command["moves"].as_array().expect("a list").len()).sum();
         assert_eq!(report["stats"]["podsMoved"], moved, "{mode}");
-        // The first round is the empty node alone, within the budgets.
+        // The first round deletes only the empty node, within the budgets.
         assert_eq!(commands[0]["reason"], "Empty", "{mode}");
         assert_eq!(commands[0]["candidates"][0]["node"], "node-f", "{mode}");
         let stays = |node: &str| {

@@ -1,4 +1,4 @@
-//! Tests of the binary: `karpenter up`, reached over TLS with the kubeconfig that it wrote.
+//! Tests of the binary with `karpenter up`, reached over TLS with the kubeconfig that it wrote.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, Config, ResourceExt};
 use serde_json::json;
 
-/// Much longer than any step, so that only a hang times out.
+/// The maximum duration of a step; so long that only a hang times out.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `karpenter up` that is killed at the end of its test.
@@ -152,7 +152,7 @@ async fn acknowledged_writes_survive_a_kill() {
         for name in &acknowledged {
             assert!(there.contains(name), "{name} is gone in round {round}");
         }
-        // Several concurrent writers; the process is killed while they write.
+        // Several clients write concurrently, and the process is killed while they write.
         let written = Arc::new(AtomicU32::new(0));
         let writers: Vec<_> = (0..4)
             .map(|writer| {

@@ -1,8 +1,8 @@
-//! Checks which modules of karpenter-controllers use each other. A module may use the modules of lower layers; modules of
-//! one layer do not know each other, so no cycle can arise and controllers meet only in cluster state.
+//! Checks which modules of karpenter-controllers use each other. A module may use the modules of lower layers; modules
+//! of one layer must not use each other, so that there are no cycles and controllers share only the cluster state.
 //!
-//! `module_exceptions.txt` has the edges that break the rule today. The list may only get shorter: an edge that is not in it
-//! is an error, and so is a listed edge that is gone. Tests may use every module.
+//! `module_exceptions.txt` lists the uses that currently violate the rule. The list may only get shorter: a violation
+//! that is not in it is an error, and so is an entry that is no longer needed. Tests may use every module.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ struct Layer {
     modules: &'static [&'static str],
 }
 
-/// From the lowest layer to the highest. The longest name that is a prefix of a path is its module.
+/// The layers from the lowest to the highest. A path belongs to the module with the longest name that is a prefix of
+/// it.
 const LAYERS: [Layer; 4] = [
     Layer {
         name: "configuration and reports",
@@ -84,7 +85,7 @@ const LAYERS: [Layer; 4] = [
     Layer { name: "operator", modules: &["operator"] },
 ];
 
-/// Uses within a layer that are part of the design.
+/// Uses within a layer that are intended by the design.
 const ALSO_ALLOWED: [(&str, &str); 1] = [("claims", "offerings")];
 
 /// A module that uses another one.
@@ -97,7 +98,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
     Ok(())
 }
 
-/// Removes the exceptions that are gone. It never adds one.
+/// Removes the exceptions that are no longer needed. It never adds one.
 pub(crate) fn shorten(root: &Path, files: &[PathBuf]) -> Result<()> {
     let text = std::fs::read_to_string(root.join(EXCEPTIONS)).context(EXCEPTIONS)?;
     let edges = edges(root, files, &mut Findings::default());
@@ -109,7 +110,7 @@ pub(crate) fn shorten(root: &Path, files: &[PathBuf]) -> Result<()> {
     std::fs::write(root.join(EXCEPTIONS), lines.join("\n") + "\n").context(EXCEPTIONS)
 }
 
-/// Lines `from -> to`, without comments.
+/// Parses lines of the form `from -> to`, and skips comments.
 fn exceptions(text: &str) -> Result<BTreeSet<Edge>> {
     let rows = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     rows.map(|line| {
@@ -119,7 +120,7 @@ fn exceptions(text: &str) -> Result<BTreeSet<Edge>> {
     .collect()
 }
 
-/// The edges that break the rule, each with the first place that uses it.
+/// The uses that violate the rule, each with the first place in the code.
 fn edges(root: &Path, files: &[PathBuf], findings: &mut Findings) -> BTreeMap<Edge, String> {
     let mut found = BTreeMap::new();
     for file in files {
@@ -175,7 +176,7 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.modules.contains(&module))
 }
 
-/// The module of the table that has the path.
+/// The module of the table that a path belongs to.
 fn in_table(path: &[String]) -> Option<&'static str> {
     let modules = LAYERS.iter().flat_map(|layer| layer.modules);
     let has = |module: &&&str| {
@@ -185,7 +186,7 @@ fn in_table(path: &[String]) -> Option<&'static str> {
     modules.filter(has).max_by_key(|module| module.len()).copied()
 }
 
-/// `a/b.rs` is the module `a::b`; `lib.rs` is the root.
+/// The path of a module: `a/b.rs` is the module `a::b`, and `lib.rs` is the root.
 fn module_of(file: &Path) -> Vec<String> {
     let path = file.with_extension("");
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();

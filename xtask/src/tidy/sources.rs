@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
     for file in files {
         let path = root.join(file);
         let Ok(bytes) = std::fs::read(&path) else {
-            // Tracked by git but deleted in the work tree.
+            // The file is tracked by git, but deleted in the work tree.
             continue;
         };
         let Ok(text) = String::from_utf8(bytes) else { continue };
@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> 
 }
 
 fn check_machine_paths(file: &Path, text: &str, findings: &mut Findings) {
-    // In pieces, so that this file does not match.
+    // The text is written in pieces, so that this file does not match itself.
     let needles =
         [concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/wo", "rk/"), concat!("/Us", "ers/")];
     for (number, line) in text.lines().enumerate() {

@@ -8,9 +8,9 @@ use super::Findings;
 
 pub(crate) struct Crate {
     pub(crate) name: &'static str,
-    /// No I/O, clock, randomness, logging or async, in the crate and in everything that it links.
+    /// Whether the crate and everything that it links have no I/O, clock, randomness, logging or async code.
     pub(crate) pure: bool,
-    /// Workspace crates that it may use. A row names only rows above it.
+    /// The workspace crates that it may use. A row names only crates of rows above it.
     pub(crate) may_use: &'static [&'static str],
 }
 

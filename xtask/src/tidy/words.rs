@@ -10,7 +10,7 @@ use super::Findings;
 
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// Text that quotes the words in order to define, explain or test them.
+/// Files that quote the words in order to define, explain or test them.
 const EXEMPT: [&str; 2] = [GLOSSARY, "xtask/src/tidy/words"];
 /// The section of CONTRIBUTING.md that has examples of the words.
 const EXEMPT_SECTION: (&str, &str) = ("CONTRIBUTING.md", "## Language");
@@ -89,7 +89,7 @@ fn is_exempt(file: &Path) -> bool {
     EXEMPT.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The text with empty lines instead of one section, so that line numbers stay.
+/// The text with empty lines instead of one section, so that line numbers do not change.
 fn without_section(text: &str, heading: &str) -> String {
     let mut is_inside = false;
     let mut kept = String::new();
@@ -108,7 +108,7 @@ fn phrases() -> Vec<Vec<String>> {
     WORDS.iter().map(|(phrase, _)| phrase.split(' ').map(str::to_lowercase).collect()).collect()
 }
 
-/// The line and the row of [`WORDS`] of each hit. `text` is masked by [`prose`].
+/// The line number and the row of [`WORDS`] for each match. `text` is masked by [`prose`].
 fn find(text: &str, phrases: &[Vec<String>]) -> Vec<(usize, usize)> {
     let words = prose::words(text);
     let mut found = Vec::new();

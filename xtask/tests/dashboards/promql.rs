@@ -9,11 +9,11 @@ pub(crate) enum Expression {
         name: String,
         labels: Vec<String>,
     },
-    /// The last argument is what is computed with.
+    /// A function call; the last argument is the value.
     Call {
         arguments: Vec<Expression>,
     },
-    /// `by` is missing if all series become one; `keeps_series` if some stay what they are.
+    /// `by` is missing if all series are combined into one; `keeps_series` is set if some series are kept unchanged.
     Aggregation {
         by: Option<Vec<String>>,
         keeps_series: bool,

@@ -454,7 +454,7 @@ fn corrupt_files_give_errors() {
     }
     let longer = [DATA, &[0]].concat();
     assert!(matches!(decode(longer), Err(crate::CatalogError::Damaged { at, .. }) if at == DATA.len()));
-    // Every changed byte gives an error or a different catalog, never a panic.
+    // Every changed byte must give an error or a different catalog, never a panic.
     for position in (0..DATA.len()).step_by(311) {
         let mut changed = DATA.to_vec();
         changed[position] ^= 0x81;

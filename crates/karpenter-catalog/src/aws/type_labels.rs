@@ -79,7 +79,7 @@ fn accelerator(info: &TypeInfo) -> Option<(String, String, u32)> {
     }
 }
 
-/// Letters, then an optional memory size such as `-6tb`, then the generation's digits.
+/// Splits a name into letters with an optional memory size such as `-6tb`, and the digits of the generation.
 fn category_and_generation(name: &str) -> Option<(&str, &str)> {
     let (category, rest) = split_where(name, |character| !character.is_ascii_lowercase())?;
     let after_size = rest.strip_prefix('-').and_then(|rest| {

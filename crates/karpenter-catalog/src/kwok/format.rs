@@ -101,8 +101,8 @@ fn define_offering(
     })
 }
 
-/// The label that names the reservation where the file does not say which: AWS's, or the only one beside zone and capacity
-/// type.
+/// The label that identifies the reservation if the file does not state it: AWS's, or the only one beside zone and
+/// capacity type.
 fn reservation_id_label(requirements: &[Arc<Requirement>]) -> Option<Arc<str>> {
     let is_single = |requirement: &&Arc<Requirement>| requirement.single_value().is_some();
     let reserved = Requirement::in_values(labels::CAPACITY_TYPE, [labels::CAPACITY_TYPE_RESERVED]);
@@ -121,7 +121,7 @@ fn locate(json: &str, error: &serde_json::Error) -> CatalogError {
     let message = |error: &serde_json::Error| CatalogError::Format { message: error.to_string() };
     let reader = &mut serde_json::Deserializer::from_str(json);
     let Err(tracked) = serde_path_to_error::deserialize::<_, Vec<Entry<'_>>>(reader) else {
-        // The second parse does not see text after the list.
+        // Text after the list is not part of the second parse, so the original error is used.
         return message(error);
     };
     let mut segments = tracked.path().iter();
@@ -190,7 +190,7 @@ struct EntryRequirement<'a> {
     values: Vec<Text<'a>>,
 }
 
-/// Only the name, for error messages about entries that cannot be parsed.
+/// Parses only the name of an entry, for error messages about entries that cannot be parsed.
 #[derive(Debug, Deserialize)]
 struct EntryName<'a> {
     #[serde(borrow, default, alias = "Name")]

@@ -69,7 +69,7 @@ fn resources(cpu: i64, memory_gib: i64) -> BTreeMap<&'static str, Quantity> {
 fn price(name: &str, cpu: i64, memory_gib: i64) -> f64 {
     let memory_price = PRICE_PER_GIGABYTE * (memory_gib << 30) as f64 / 1e9;
     if ADDED_MEMORY_FIRST.contains(&name) {
-        // One rounding instead of two, as in upstream's list.
+        // The price is rounded once instead of twice, as in upstream's list.
         PRICE_PER_CPU.mul_add(cpu as f64, memory_price)
     } else {
         PRICE_PER_CPU * cpu as f64 + memory_price

@@ -1,4 +1,4 @@
-//! The generic types compared with upstream's list, and the file format case by case.
+//! Compares the generic types with upstream's list, and tests the file format case by case.
 
 use karpenter_model::labels;
 use karpenter_model::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};

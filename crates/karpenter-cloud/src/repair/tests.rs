@@ -59,7 +59,7 @@ fn fallback_applies_to_known_conditions_without_matching_expression() {
         matching.into_iter().map(|one| (one.policy.reason_regex.clone(), one.rank)).collect()
     };
     let is = |reason: &str, rank| (reason.to_owned(), rank);
-    // Unanchored, and ranks are dense: priorities 0, 7, 100.
+    // Expressions are not anchored, and the priorities 0, 7 and 100 have the ranks 0, 1 and 2.
     assert_eq!(found("Disk", "True", "IsBrokenNow"), [is("Broken", 2)]);
     assert_eq!(found("Disk", "True", "BrokenTwice"), [is("Broken", 2), is("Broken.*Twice", 1)]);
     assert_eq!(found("Disk", "True", "Slower"), [is("^Slow", 1)]);

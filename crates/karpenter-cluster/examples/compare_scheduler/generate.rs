@@ -1,4 +1,5 @@
-//! Random clusters and pods from a seed. There are few of everything, so that scheduling rules interact often.
+//! Generates random clusters and pods from a seed. There are few of everything, so that scheduling rules interact
+//! often.
 
 use serde_json::{Map, Value, json};
 

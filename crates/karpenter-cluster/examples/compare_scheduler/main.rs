@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clusters: u64 = arguments.next().map_or(Ok(10), |text| text.parse())?;
     let world = World::connect().await?;
     let (mut pods, mut bound, mut refused, mut preempted, mut differences) = (0, 0, 0, 0, 0);
-    // Bound pods with a single best node, for which the random choice among equal nodes did not matter.
+    // The number of bound pods with a single best node, for which the random choice among equal nodes did not matter.
     let mut unique = 0;
     for seed in first_seed..first_seed + clusters {
         let mut generator = Generator::new(seed);
@@ -97,7 +97,7 @@ async fn compare(
     Ok((difference, theirs, best.len()))
 }
 
-/// The pod without fields that the API server sets on every pod.
+/// The pod without the fields that the API server sets on every pod.
 fn without_noise(pod: &Pod) -> String {
     let mut pod = serde_json::json!({"labels": pod.metadata.labels, "spec": pod.spec});
     if let Some(spec) = pod["spec"].as_object_mut() {

@@ -252,7 +252,7 @@ impl World {
         Ok(names)
     }
 
-    /// Leaves no pending pods: bound pods stay and are started, other pods and victims are deleted.
+    /// Leaves no pending pods: bound pods are kept and started, other pods and victims are deleted.
     pub(crate) async fn settle(&self, pod: &Pod, outcome: &Outcome) -> kube::Result<()> {
         let now = &DeleteParams::default().grace_period(0);
         let pods = self.pods_beside(pod);

@@ -98,7 +98,7 @@ impl Context {
         apply_response(store, answer)
     }
 
-    /// Like [`Self::merge`], but a conflict if the object changed since the store read it.
+    /// Like [`Self::merge`], but fails with a conflict if the object changed since the store read it.
     pub async fn merge_unchanged<K: Kind>(
         &self,
         store: &Store<K>,
@@ -111,7 +111,7 @@ impl Context {
         self.merge(store, object, patch).await
     }
 
-    /// Patches the parts of the status that differ; no request if none does.
+    /// Patches the parts of the status that differ; sends no request if none does.
     pub async fn merge_status<K: Kind, S: Serialize>(
         &self,
         store: &Store<K>,
@@ -125,7 +125,7 @@ impl Context {
         apply_response(store, answer).map(drop)
     }
 
-    /// A strategic merge patch: for keyed lists that other clients also write.
+    /// Sends a strategic merge patch, for keyed lists that other clients also write.
     pub async fn strategic<K: Kind>(
         &self,
         store: &Store<K>,
@@ -137,7 +137,7 @@ impl Context {
         apply_response(store, answer)
     }
 
-    /// A strategic merge patch of the status.
+    /// Sends a strategic merge patch of the status.
     pub async fn strategic_status<K: Kind>(
         &self,
         store: &Store<K>,
@@ -177,7 +177,7 @@ impl Context {
                 }
                 Ok(())
             }
-            // The object is gone, or another object has its name now.
+            // The object is gone, or another object has its name, so there is nothing to delete.
             Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -280,7 +280,7 @@ fn merge_difference(old: &Value, new: &Value) -> Option<Value> {
     Some(Value::Object(patch))
 }
 
-/// Status fields omit zero counts.
+/// A count as the status has it: zero counts are omitted.
 pub fn unless_zero(count: i32) -> Option<i32> {
     Some(count).filter(|count| *count != 0)
 }

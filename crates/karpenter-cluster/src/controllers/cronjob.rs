@@ -179,7 +179,8 @@ fn due(cron: &CronJob, spec: &CronJobSpec, schedule: &CronSchedule, now: Timesta
         earliest = earliest.max(now.as_second() - deadline);
     }
     let mut due = None;
-    // 100,000 minutes are ten weeks; after a longer absence the last time of this loop is used.
+    // The loop ends after 100,000 scheduled times, ten weeks of minutes; after a longer absence, the last of them is
+    // used.
     for _ in 0..100_000 {
         match schedule.next_after(earliest) {
             Some(second) if second <= now.as_second() => {

@@ -41,7 +41,7 @@ impl DaemonSets {
         let (to, sets) = (queue.clone(), stores.daemon_sets.clone());
         stores.nodes.observe(move |change: &Change<Node>| {
             if let Change::Applied { old: Some(old), new } = change {
-                // Heartbeats do not affect which nodes are eligible.
+                // Heartbeats are ignored, because they do not affect which nodes are eligible.
                 let same = old.metadata.labels == new.metadata.labels && old.spec == new.spec;
                 if same {
                     return;

@@ -181,7 +181,7 @@ impl Deployments {
         let old = deployment.status.clone().unwrap_or_default();
         let mut status = old.clone();
         if is_already_exists(error) {
-            // Another template has the same hash: the collision count changes the next name.
+            // Another template has the same hash, so the collision count is increased, which changes the next name.
             status.collision_count = Some(old.collision_count.unwrap_or(0) + 1);
         } else if !is_namespace_terminating(error) {
             let name = set.metadata.name.as_deref().unwrap_or_default();

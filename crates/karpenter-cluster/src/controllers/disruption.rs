@@ -1,4 +1,4 @@
-//! PodDisruptionBudget controller: computes how many more pods of a budget may be evicted now.
+//! PodDisruptionBudget controller: computes how many more pods of a PodDisruptionBudget may currently be evicted.
 //!
 //! The API server handles evictions: it reads this status and records evicted pods in `disruptedPods` until this
 //! controller sees that they are terminating.
@@ -22,7 +22,7 @@ use crate::clock::{until, whole_seconds};
 use crate::reconcile::{Queue, Reconcile, Requeue};
 use crate::store::{Change, ObjectKey};
 
-/// After this time without a deletion timestamp an evicted pod counts as healthy again.
+/// If an evicted pod has no deletion timestamp after this time, it counts as healthy again.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_secs(120);
 const KIND: &str = "DisruptionAllowed";
 
@@ -44,7 +44,7 @@ impl Budgets {
                 }
             }
         });
-        // Percentages refer to the size of the workload.
+        // A change of the workload's size affects the PodDisruptionBudget, because percentages refer to the size.
         let (to, budgets) = (queue.clone(), stores.budgets.clone());
         let all_in = move |namespace: &str| {
             for budget in budgets.list_in(namespace) {
@@ -98,7 +98,7 @@ impl Budgets {
     }
 }
 
-/// Whether a change affects the size, or is a creation or deletion.
+/// Whether a change affects the size of the workload; true for creations and deletions.
 fn resized<K>(change: &Change<K>, size: fn(&K) -> Option<i32>) -> bool {
     match change {
         Change::Applied { old: Some(old), new } => size(old) != size(new),
@@ -124,7 +124,8 @@ impl Reconcile for Budgets {
         let (status, again) = status(&budget, &covered, scale, now);
         let old = budget.status.clone().unwrap_or_default();
         if super::context::difference(&old, &status).is_some() {
-            // The API server also decrements the status on evictions, so an unseen change must not be overwritten.
+            // The patch requires the version that was read: the API server also decrements the status on evictions, and
+            // that must not be overwritten.
             let patch = serde_json::json!({"status": super::context::difference(&old, &status)});
             self.write(&budget, patch).await?;
         }

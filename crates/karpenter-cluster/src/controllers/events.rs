@@ -71,7 +71,7 @@ pub async fn record<K: Kind>(context: &Context, about: &K, event: ObjectEvent) {
             let Ok(known) = api.get(&name).await else { return };
             let count = known.count.unwrap_or(1).saturating_add(1);
             let patch = Patch::Merge(json!({"count": count, "lastTimestamp": now}));
-            // Nothing depends on events.
+            // If the event cannot be written, it is lost; nothing depends on events.
             let _ = api.patch(&name, &PatchParams::default(), &patch).await;
         }
         _ => {}

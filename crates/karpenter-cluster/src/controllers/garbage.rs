@@ -32,7 +32,7 @@ const ORPHAN: &str = "orphan";
 /// How often discovery runs although no CRD changed.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Its queue has uids as keys.
+/// The garbage collector. The keys of its queue are uids.
 pub struct GarbageCollector {
     context: Context,
     graph: Arc<Mutex<Graph>>,
@@ -101,7 +101,7 @@ impl GarbageCollector {
         }
         let mut new = Vec::new();
         for kind in &kinds {
-            // Events own nothing and are owned by nothing, and there are many.
+            // Events are not watched: they own nothing, nothing owns them, and there are many.
             if kind.resource.kind == "Event" || watches.contains_key(&kind.full_name()) {
                 continue;
             }
@@ -199,7 +199,7 @@ impl GarbageCollector {
         };
         let Some(kind) = found else { return Ok(None) };
         if kind.namespaced && !item.kind.namespaced {
-            // A cluster-scoped object cannot have a namespaced owner.
+            // A cluster-scoped object cannot have a namespaced owner, so the reference is invalid.
             return Ok(None);
         }
         let mut kind = ServedKind::clone(&kind);
@@ -278,7 +278,7 @@ impl Reconcile for GarbageCollector {
                     Some(false) => self.graph().record_absent(&owner.uid),
                     Some(true) => self.graph().record_present(uid, &owner.uid),
                     None => {
-                        // The owner's kind may be served later.
+                        // The kind of the owner is not served, but may be served later, so the owner counts as present.
                         self.graph().record_present(uid, &owner.uid);
                         return Ok(Requeue::After(DISCOVERY_INTERVAL));
                     }

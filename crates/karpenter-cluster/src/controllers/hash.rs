@@ -6,9 +6,9 @@ use serde::Serialize;
 
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// FNV-1a of the object's JSON and the collision count, in an alphabet without vowels so that no words appear.
+/// FNV-1a of the object's JSON and the collision count, in an alphabet without vowels, so that hashes do not form
+/// words.
 pub fn short_hash<T: Serialize>(object: &T, collision_count: Option<i32>) -> String {
-    // Kubernetes types always serialize to JSON.
     let mut bytes = serde_json::to_vec(object).unwrap_or_default();
     if let Some(count) = collision_count {
         bytes.extend(count.to_le_bytes());

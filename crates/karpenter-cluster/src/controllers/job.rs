@@ -27,7 +27,7 @@ use crate::stores::BY_CONTROLLER;
 
 pub struct Jobs {
     pub context: Context,
-    /// Consecutive failures by uid of the Job.
+    /// The consecutive failures of each Job, by its uid.
     backoff: Mutex<BTreeMap<String, Backoff>>,
 }
 

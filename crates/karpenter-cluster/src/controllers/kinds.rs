@@ -25,7 +25,7 @@ impl ServedKind {
         }
     }
 
-    /// `deployments.apps`, or `pods`.
+    /// The full name of a kind, such as `deployments.apps` or `pods`.
     pub fn full_name(&self) -> String {
         let ApiResource { plural, group, .. } = &self.resource;
         if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }

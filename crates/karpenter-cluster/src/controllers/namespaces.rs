@@ -141,7 +141,7 @@ impl Reconcile for Namespaces {
         for kind in &pods {
             self.clear(kind, &key.name, &mut remaining).await?;
         }
-        // Other objects that pods use stay until the pods are gone.
+        // Objects that pods may use, such as Secrets, are kept until the pods are gone.
         if remaining == RemainingContent::default() {
             for kind in &others {
                 self.clear(kind, &key.name, &mut remaining).await?;

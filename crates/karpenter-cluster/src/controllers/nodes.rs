@@ -27,9 +27,9 @@ use crate::stores::BY_NODE;
 /// Grace periods for kubelets that do not report.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Since the last heartbeat.
+    /// The grace period since the last heartbeat.
     pub monitor_grace: Duration,
-    /// Since creation, for nodes without a heartbeat.
+    /// The grace period since the creation of a node that never sent a heartbeat.
     pub startup_grace: Duration,
 }
 
@@ -126,7 +126,7 @@ impl TaintEviction {
         let (to, pods) = (queue.clone(), stores.pods.clone());
         let first_seen = self.first_seen.clone();
         stores.nodes.observe(move |change: &Change<Node>| {
-            // A taint that is removed and added again gets a new time.
+            // The time is dropped when the taint is removed, so that a taint that is added again gets a new time.
             let name = name_of(&**change.object());
             let has = |key: &str| {
                 !change.is_deleted() && taints_of(change.object()).iter().any(|taint| taint.key == key)

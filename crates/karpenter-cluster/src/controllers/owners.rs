@@ -1,5 +1,5 @@
-//! Decides which objects a controller owns: objects that it controls and selects, orphans that it selects (adopted),
-//! and not those that it controls but no longer selects (released).
+//! Decides which objects a controller owns. It keeps objects that it controls and selects, adopts orphans that it
+//! selects, and releases objects that it controls but no longer selects.
 //!
 //! Upstream: pkg/controller/controller_ref_manager.go
 
@@ -11,7 +11,7 @@ use super::context::{Context, Kind, is_conflict, is_not_found, uid_of};
 use super::selector;
 use crate::store::Store;
 
-/// What to do with an object in the controller's namespace.
+/// The action for an object in the controller's namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     Keep,

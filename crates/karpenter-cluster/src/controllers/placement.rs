@@ -1,5 +1,5 @@
-//! Whether a pod may run on a node: node selector, required node affinity and taints. Free resources are the
-//! scheduler's part.
+//! Whether a pod may run on a node: node selector, required node affinity and taints. The scheduler checks free
+//! resources.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ const FINISHED_MAX: usize = 12_500;
 /// How often finished pods are counted.
 const FINISHED_CHECK: Duration = Duration::from_secs(20);
 
-/// Keys are names of nodes; the empty name stands for pods without a node.
+/// The pod garbage collector. The keys of its queue are node names; the empty name stands for pods without a node.
 pub struct PodCollector {
     pub context: Context,
     missing_since: Mutex<BTreeMap<String, jiff::Timestamp>>,
@@ -80,7 +80,7 @@ impl PodCollector {
     }
 }
 
-/// The oldest finished pods beyond `most`.
+/// The oldest finished pods that exceed the number `most`.
 fn excess(pods: &[Arc<Pod>], most: usize) -> Vec<Arc<Pod>> {
     let mut finished: Vec<Arc<Pod>> =
         pods.iter().filter(|pod| pods::is_finished(pod) && !is_deleting(&***pod)).cloned().collect();
@@ -117,7 +117,7 @@ impl Reconcile for PodCollector {
         if missing_for < QUARANTINE {
             return Ok(Requeue::After(QUARANTINE - missing_for));
         }
-        // The store may lag, so the node is read from the API server.
+        // The store may be outdated, so the node is read from the API server.
         if Api::<Node>::all(self.context.client.clone()).get_opt(&key.name).await?.is_some() {
             forget();
             return Ok(Requeue::No);

@@ -12,17 +12,17 @@ pub fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
 }
 
-/// The phase is Succeeded or Failed; the pod never runs again.
+/// Whether the phase is `Succeeded` or `Failed`; such a pod never runs again.
 pub fn is_finished(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Neither finished nor terminating.
+/// Whether the pod is neither finished nor terminating.
 pub fn is_active(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Not finished, with a deletion timestamp.
+/// Whether the pod has a deletion timestamp and is not finished.
 pub fn is_terminating(pod: &Pod) -> bool {
     !is_finished(pod) && pod.metadata.deletion_timestamp.is_some()
 }
@@ -41,7 +41,7 @@ pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Ready for at least `min_ready_seconds`.
+/// Whether the pod has been ready for at least `min_ready_seconds`.
 pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     is_ready(pod)
         && (min_ready_seconds == 0 || available_in(pod, min_ready_seconds, now) == Some(Duration::ZERO))
@@ -73,7 +73,7 @@ pub fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// A pod of a controller; the API server generates its name.
+/// Builds a pod of a controller; the API server generates its name.
 pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerReference) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     let metadata = ObjectMeta {
@@ -88,7 +88,7 @@ pub fn from_template(template: &PodTemplateSpec, namespace: &str, owner: OwnerRe
     Pod { metadata, spec: template.spec.clone(), status: None }
 }
 
-/// `name-`, unless that is too long for the prefix of a pod's name.
+/// The prefix for the names of a controller's pods: `name-`, unless that is too long.
 fn name_prefix(controller: &str) -> String {
     const NAME_BYTES_MAX: usize = 253;
     let prefix = format!("{controller}-");

@@ -133,7 +133,7 @@ impl ReplicaSets {
         let template = set.spec.as_ref()?.template.clone()?;
         let pod = pods::from_template(&template, namespace_of(set), owners::controller_reference(set));
         let (mut done, mut batch) = (0, 1);
-        // Slow start: if one creation fails, the others probably fail too.
+        // Pods are created in growing batches (slow start): if one creation fails, the others would probably fail too.
         while done < count {
             let size = batch.min(count - done);
             let outcomes: Vec<kube::Result<Pod>> = futures::stream::iter(0..size)
@@ -215,8 +215,7 @@ fn deletion_order(one: &Pod, two: &Pod, neighbours: &BTreeMap<String, usize>, no
 }
 
 /// Ages are compared by order of magnitude, so that among pods of about the same age the choice is arbitrary (by uid)
-/// instead of always the newest. Upstream compares uids already at this step, which is not a total order: of three pods
-/// each could come before the next.
+/// instead of always the newest. Upstream compares uids already at this step, which is not a total order.
 fn younger_first(one: Option<Timestamp>, two: Option<Timestamp>, now: Timestamp) -> Ordering {
     match (one, two) {
         (Some(one), Some(two)) => {

@@ -24,9 +24,8 @@ pub struct History {
     pub wanted: Arc<ControllerRevision>,
 }
 
-/// The patch that restores a template, as `kubectl rollout undo` sends it.
+/// The patch that restores a template, in the form in which `kubectl rollout undo` sends it.
 fn data_of(template: &PodTemplateSpec) -> Value {
-    // Kubernetes types always serialize to JSON.
     let mut template = serde_json::to_value(template).unwrap_or_default();
     template["$patch"] = json!("replace");
     json!({"spec": {"template": template}})
@@ -66,8 +65,8 @@ fn decide(known: &[Arc<ControllerRevision>], template: &PodTemplateSpec, collisi
     }
 }
 
-/// Finds, renumbers or creates the revision of the template. `None` if another revision has its name: the collision
-/// count must change.
+/// Finds, renumbers or creates the revision of the template. `None` if another revision has the same name, so that the
+/// collision count must be increased.
 pub async fn sync<O: Kind>(
     context: &Context,
     owner: &O,

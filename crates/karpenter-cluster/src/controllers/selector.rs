@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-/// An empty selector matches everything; an unknown operator matches nothing.
+/// Whether the selector matches the labels. An empty selector matches everything; an unknown operator matches nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     exact

@@ -9,7 +9,7 @@ use super::context::{Context, is_already_exists, is_namespace_terminating};
 use crate::reconcile::{Queue, Reconcile, Requeue};
 use crate::store::ObjectKey;
 
-/// Keys are names of namespaces.
+/// The controller; the keys of its queue are names of namespaces.
 pub struct ServiceAccounts {
     pub context: Context,
 }

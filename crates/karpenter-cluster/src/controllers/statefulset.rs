@@ -1,4 +1,4 @@
-//! StatefulSet controller: pods with stable names and claims, created and replaced in order.
+//! StatefulSet controller: creates pods with stable names and claims, and replaces them in order.
 //!
 //! Upstream: pkg/controller/statefulset/stateful_set.go
 
@@ -103,7 +103,7 @@ impl Reconcile for StatefulSets {
     }
 }
 
-/// The revision that is being replaced; the updated one if it is unknown.
+/// The revision that is being replaced; if it is unknown, the updated revision.
 fn current_revision(history: &History, name: Option<&str>) -> Arc<ControllerRevision> {
     let known = name.and_then(|name| history.revisions.iter().find(|revision| name_of(&***revision) == name));
     known.unwrap_or(&history.wanted).clone()

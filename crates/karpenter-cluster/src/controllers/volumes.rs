@@ -46,7 +46,7 @@ impl Claims {
                     claim.namespace.clone().unwrap_or_default(),
                     claim.name.clone().unwrap_or_default(),
                 )),
-                // An available volume may match any unbound claim.
+                // An available volume may match any unbound claim, so all of them are reconciled.
                 None => {
                     for claim in claims.list().iter().filter(|claim| decide::volume_of(claim).is_none()) {
                         to.add(ObjectKey::of(&claim.metadata));
@@ -60,7 +60,7 @@ impl Claims {
                 to.add(ObjectKey::of(&claim.metadata));
             }
         });
-        // A deleted claim stays until its last pod is gone; the claim of an ephemeral volume is created with the pod.
+        // A deleted claim is kept until its last pod is gone; the claim of an ephemeral volume is created with the pod.
         let to = queue.clone();
         stores.pods.observe(move |change: &Change<Pod>| {
             let pod = change.object();
@@ -169,7 +169,7 @@ async fn unprotect<K: super::context::Kind>(
     context.merge_unchanged(store, object, patch).await.map(drop)
 }
 
-/// Sets phases of volumes, releases and reclaims them.
+/// Sets the phases of volumes, and releases and reclaims them.
 pub struct Volumes {
     pub context: Context,
 }

@@ -18,7 +18,7 @@ pub(super) struct Decision {
     /// A strategic merge patch of the node's status.
     pub(super) status: Option<Value>,
     pub(super) renew: bool,
-    /// Keys of taints to remove.
+    /// The keys of the taints to remove.
     pub(super) untaint: Vec<String>,
     pub(super) again: Option<Duration>,
 }
@@ -115,7 +115,7 @@ fn wanted(script: &NodeScript, sick: bool) -> Vec<Wanted> {
             Wanted { kind, status: status.into(), reason: reason.into(), message: message.into() }
         })
         .chain(script.sick_conditions.iter().filter_map(|(kind, status)| {
-            // Conditions that kubelets do not report, such as those of a node problem detector.
+            // Conditions that kubelets do not report are added, such as those of a node problem detector.
             let known = healthy.iter().any(|(known, ..)| known == kind);
             (sick && !known).then(|| Wanted {
                 kind: "",

@@ -20,7 +20,7 @@ pub(super) enum Step {
     Nothing,
     Wait(Duration),
     Write(Change),
-    /// The pod has stopped: delete the object.
+    /// The pod has stopped, so its object is deleted.
     Remove,
 }
 
@@ -95,7 +95,8 @@ fn stopping(pod: &Pod, script: &PodScript, stops_at: Timestamp, now: Timestamp) 
     if now < stops_at {
         return Step::Wait(until(now, stops_at));
     }
-    // A client with a finalizer on the pod needs to read the outcome.
+    // The object is kept as long as it has a finalizer, because the client with the finalizer needs to read the
+    // outcome.
     let held = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
     if held && !pods::is_finished(pod) {
         let killed = 128 + 15;
@@ -278,7 +279,7 @@ pub(super) fn status_patch(
         .iter()
         .map(|container| one(container, known(&current.container_statuses, &container.name), ends))
         .collect();
-    // Container statuses have no merge key: the patch replaces the list.
+    // Container statuses have no merge key, so the patch replaces the whole list.
     status.insert("containerStatuses".into(), json!(statuses));
     if let Some(init) = spec.init_containers.as_ref().filter(|init| !init.is_empty()) {
         let statuses: Vec<Value> = init

@@ -37,11 +37,11 @@ pub const STAGE_UNHEALTHY: &str = "unhealthy";
 pub struct NodeScript {
     pub boot: Duration,
     pub never_ready: bool,
-    /// The kubelet does not write the status; another client does.
+    /// Whether the kubelet leaves the status of the node to another client.
     pub is_frozen: bool,
     pub dies_at: Option<Timestamp>,
     pub sick_from: Option<Timestamp>,
-    /// Types and statuses of conditions while the node is unhealthy.
+    /// The types and statuses of conditions while the node is unhealthy.
     pub sick_conditions: Vec<(String, String)>,
     pub remove_taints: Vec<String>,
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// What Go's httpproxy decided; see tools/proxy.
+/// The recorded results of Go's httpproxy; see tools/proxy.
 #[derive(Deserialize)]
 struct Table {
     requests: Vec<String>,
@@ -17,9 +17,9 @@ struct Answer {
     http: String,
     https: String,
     no_proxy: String,
-    /// By scheme of the request.
+    /// The selected proxy, by scheme of the request.
     chosen: BTreeMap<String, String>,
-    /// Places in the list of requests.
+    /// The indexes of the requests for which the proxy is used.
     proxied: Vec<usize>,
 }
 

@@ -79,7 +79,7 @@ impl Measure for Counted {
     }
 }
 
-/// A pass takes 100 ms and fails the first time.
+/// A controller whose passes take 100 ms; the first one fails.
 struct Slow(Mutex<bool>);
 
 impl Reconcile for Slow {
@@ -102,7 +102,7 @@ async fn queue_metrics_have_waits_and_durations() {
     tokio::time::sleep(Duration::from_millis(40)).await;
     let forty = Duration::from_millis(40);
     assert_eq!(queue.in_progress(), InProgress { total: forty, longest: forty });
-    // Counted once while it is in the queue, although it is added twice.
+    // A key that is in the queue and added again is counted once.
     queue.add(key("b"));
     queue.add(key("b"));
     tokio::time::sleep(Duration::from_secs(1)).await;

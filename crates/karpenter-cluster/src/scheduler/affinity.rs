@@ -1,4 +1,4 @@
-//! Required pod affinity and anti-affinity, of the pod and of existing pods.
+//! Filters nodes by required pod affinity and anti-affinity, of the pod and of existing pods.
 //!
 //! Upstream: pkg/scheduler/framework/plugins/interpodaffinity/filtering.go
 
@@ -13,20 +13,20 @@ use super::snapshot::Snapshot;
 use super::tables::{NodeIndex, PodQuery};
 use super::verdict::{Plugin, Rejection};
 
-/// Matching pods per topology key and domain.
+/// The number of matching pods by topology key and domain.
 type Counts = BTreeMap<Arc<str>, Vec<i64>>;
-/// Matching pods that a simulation added to the domains of one node, per topology key.
+/// The number of matching pods that a simulation added to the domains of one node, by topology key.
 pub(super) type CountDelta = BTreeMap<Arc<str>, i64>;
 
 /// Existing pods that matter for the pod, counted before nodes are filtered (PreFilter).
 #[derive(Debug)]
 pub(super) struct AffinityState {
-    /// Pods whose anti-affinity matches the pod.
+    /// Existing pods whose anti-affinity matches the pod.
     repelled: Counts,
-    /// Pods that match all required affinity terms of the pod.
+    /// Existing pods that match all required affinity terms of the pod.
     attracted: Counts,
     attracted_total: i64,
-    /// Pods that match the pod's anti-affinity.
+    /// Existing pods that match the pod's anti-affinity.
     avoided: Counts,
     /// Whether the pod matches its own affinity, so that the first pod of a group can be scheduled.
     attracts_itself: bool,
@@ -59,7 +59,7 @@ fn matches_all(terms: &[AffinityTerm], snapshot: &Snapshot, other: &PodInfo) -> 
 }
 
 impl AffinityState {
-    /// `None` if neither the pod nor existing pods have relevant terms.
+    /// The counts for a pod; `None` if neither the pod nor existing pods have relevant terms.
     pub(super) fn prepare(snapshot: &Snapshot, pod: &PodInfo) -> Option<Self> {
         let namespace_labels = snapshot.namespace_labels(&pod.key.namespace);
         let mut repelled = Counts::new();
@@ -186,7 +186,7 @@ impl AffinityState {
     }
 }
 
-/// Adds to the domain of a node, if the node has one. Returns what was added.
+/// Adds to the count of a node's domain, if the node has the topology label. Returns what was added.
 fn count(snapshot: &Snapshot, counts: &mut Counts, key: &Arc<str>, node: NodeIndex, pods: i64) -> i64 {
     let Some(column) = snapshot.columns.get(key) else { return 0 };
     let Some(domain) = column.domain(node) else { return 0 };

@@ -15,7 +15,7 @@ pub(super) enum ClusterEvent<'a> {
         new: &'a NodeFacts,
     },
     NodeGone,
-    /// A pod is bound to a node.
+    /// A pod was bound to a node.
     PodPlaced(&'a PodInfo),
     PodChanged {
         old: &'a PodInfo,

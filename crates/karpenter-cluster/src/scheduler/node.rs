@@ -69,7 +69,7 @@ pub(super) struct Verdict {
     pub(super) schedulable: bool,
     pub(super) tolerated: bool,
     pub(super) affine: bool,
-    /// Untolerated taints with the effect PreferNoSchedule.
+    /// The number of untolerated taints with the effect PreferNoSchedule.
     pub(super) repelling_taints: i64,
     /// The sum of the weights of matching preferred node affinity terms.
     pub(super) preference: i64,

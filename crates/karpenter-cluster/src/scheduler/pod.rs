@@ -20,7 +20,7 @@ pub(super) const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 pub(super) struct Placement {
     pub(super) tolerations: Vec<Toleration>,
     pub(super) node_selector: BTreeMap<Arc<str>, Arc<str>>,
-    /// `None` without required node affinity. Otherwise one of the terms must match.
+    /// The required node affinity, of which one term must match; `None` if there is none.
     pub(super) required: Option<Vec<NodeTerm>>,
     pub(super) preferred: Vec<(i32, NodeTerm)>,
 }
@@ -30,9 +30,9 @@ pub(super) struct Placement {
 pub(super) struct AffinityTerm {
     pub(super) topology_key: Arc<str>,
     pub(super) namespaces: BTreeSet<Arc<str>>,
-    /// `None` selects no namespaces other than those in `namespaces`.
+    /// The namespace selector; `None` selects no namespaces other than those in `namespaces`.
     pub(super) namespace_selector: Option<LabelSelector>,
-    /// `None` selects no pod.
+    /// The label selector; `None` selects no pod.
     pub(super) selector: Option<LabelSelector>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct SpreadConstraint {
     pub(super) topology_key: Arc<str>,
     pub(super) max_skew: i64,
     pub(super) min_domains: i64,
-    /// `None` selects no pod.
+    /// The label selector; `None` selects no pod.
     pub(super) selector: Option<LabelSelector>,
     pub(super) honors_affinity: bool,
     pub(super) honors_taints: bool,
@@ -84,7 +84,7 @@ impl HostPort {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ClaimUse {
     pub(super) name: Arc<str>,
-    /// Created from a template in the pod (generic ephemeral volume).
+    /// Whether the claim is created from a template in the pod (generic ephemeral volume).
     pub(super) ephemeral: bool,
 }
 
@@ -141,7 +141,7 @@ pub struct PodInfo {
     pub uid: Arc<str>,
     pub(super) version: Arc<str>,
     pub labels: Labels,
-    /// The node that it is bound or assumed to.
+    /// The node that the pod is bound to or assumed to be bound to.
     pub node: Option<Arc<str>>,
     pub nominated_node: Option<Arc<str>>,
     pub priority: i32,
@@ -158,7 +158,7 @@ pub struct PodInfo {
     pub(super) host_ports: Vec<HostPort>,
     pub(super) required_affinity: Vec<AffinityTerm>,
     pub(super) required_anti_affinity: Vec<AffinityTerm>,
-    /// Weights are negative for anti-affinity.
+    /// Terms of preferred affinity with their weights, which are negative for anti-affinity.
     pub(super) preferred_affinity: Vec<(i64, AffinityTerm)>,
     pub(super) hard_spread: Vec<SpreadConstraint>,
     pub(super) soft_spread: Vec<SpreadConstraint>,
@@ -331,7 +331,7 @@ fn spread(spec: &core::PodSpec, pod_labels: &Labels) -> (Vec<SpreadConstraint>, 
     (hard, soft)
 }
 
-/// Init containers count only if they are sidecars.
+/// The host ports of a pod. Of the init containers, only sidecars have host ports.
 fn host_ports(spec: &core::PodSpec) -> Vec<HostPort> {
     let sidecars = spec.init_containers.iter().flatten();
     let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));

@@ -125,7 +125,7 @@ fn select_victims(cycle: &Cycle<'_>, index: NodeIndex, facts: &NodeFacts) -> Res
     }
     victims.sort_by_cached_key(importance);
     if victims.is_empty() {
-        // The pod fits with all pods reprieved, so the reason for the rejection no longer holds.
+        // The pod fits even if all pods are kept, so the reason for the rejection no longer holds.
         return Err(Rejection {
             plugin: None,
             resolvable: false,
@@ -136,7 +136,7 @@ fn select_victims(cycle: &Cycle<'_>, index: NodeIndex, facts: &NodeFacts) -> Res
     Ok(Candidate { node: facts.name.clone(), victims, violations })
 }
 
-/// The sort key of importance, most important first: by priority, then by age. Pods that have not started are the
+/// The sort key by importance, most important first: by priority, then by age. Pods that have not started count as the
 /// youngest.
 fn importance(pod: &Arc<PodInfo>) -> (std::cmp::Reverse<i32>, Timestamp, PodKey) {
     (std::cmp::Reverse(pod.priority), started_at(pod), pod.key.clone())
@@ -146,7 +146,7 @@ fn started_at(pod: &PodInfo) -> Timestamp {
     pod.started_at.unwrap_or(Timestamp::MAX)
 }
 
-/// Pods whose removal violates a PodDisruptionBudget, and the others, in their order.
+/// Splits pods into those whose removal violates a PodDisruptionBudget, and the others, in their order.
 fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodInfo>>, Vec<Arc<PodInfo>>) {
     let budgets = &cycle.snapshot.budgets;
     let mut allowed: BTreeMap<&ObjectKey, i64> = BTreeMap::new();
@@ -169,8 +169,9 @@ fn split_by_budget(cycle: &Cycle<'_>, pods: Vec<Arc<PodInfo>>) -> (Vec<Arc<PodIn
     })
 }
 
-/// Fewest PodDisruptionBudget violations, then the lowest priority of the first victim, then the lowest sum of
-/// priorities, then fewest victims, then the latest start time, then the first node by name.
+/// The best candidate: it has the fewest PodDisruptionBudget violations, then the lowest priority of the first victim,
+/// then the lowest sum of priorities, then the fewest victims, then the latest start time, then it is the first node by
+/// name.
 fn best_candidate(candidates: Vec<Candidate>) -> Option<Candidate> {
     candidates.into_iter().min_by_key(|candidate| {
         let highest = candidate.victims.first().map_or(i32::MIN, |victim| victim.priority);

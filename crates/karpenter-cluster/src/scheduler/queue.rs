@@ -1,7 +1,7 @@
 //! The scheduling queue: which pod is scheduled next, and when a failed pod is retried.
 //!
 //! A pod is in one of four states: active, backing off after a failure, unschedulable until an event, or held (by
-//! scheduling gates, or while its preemption is in progress). Pure: the time is an argument.
+//! scheduling gates, or while its preemption is in progress). The functions are pure: the time is an argument.
 //!
 //! Upstream: pkg/scheduler/backend/queue/scheduling_queue.go
 
@@ -19,15 +19,15 @@ use crate::store::ObjectKey;
 pub(super) struct QueueSettings {
     pub(super) backoff_initial: Duration,
     pub(super) backoff_max: Duration,
-    /// An unschedulable pod is retried after this time without an event that could help.
+    /// How long an unschedulable pod is not retried if no event could help.
     pub(super) waiting_max: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueueState {
     Ready,
-    /// After an error the back-off is always waited for; after an unschedulable result an idle scheduler may retry
-    /// earlier.
+    /// The pod waits for the end of its back-off. After an unschedulable result, but not after an error, an idle
+    /// scheduler may retry it earlier.
     BackingOff {
         until: Timestamp,
         after_error: bool,
@@ -116,7 +116,7 @@ impl Queue {
         self.entries.remove(&**key);
     }
 
-    /// The pod's scheduling gates were removed or added.
+    /// Records whether the pod has scheduling gates.
     pub(super) fn set_gated(&mut self, key: &PodKey, gated: bool) {
         match self.entries.get(&**key).map(|entry| entry.state) {
             Some(QueueState::Gated) if !gated => self.put(key, QueueState::Ready),
@@ -125,7 +125,7 @@ impl Queue {
         }
     }
 
-    /// The next pod to schedule, if one is due. It is taken until its result is reported.
+    /// The next pod to schedule, if one is due. It is in progress until its result is reported.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<PodKey> {
         self.flush(now);
         let key = match self.ready.first() {
@@ -145,7 +145,7 @@ impl Queue {
         error.into_iter().chain(waiting).min()
     }
 
-    /// These plugins rejected the pod.
+    /// Records that these plugins rejected the pod.
     pub(super) fn unschedulable(&mut self, key: &PodKey, plugins: BTreeSet<Plugin>, now: Timestamp) {
         self.put(key, QueueState::InProgress);
         self.counter += 1;
@@ -158,7 +158,7 @@ impl Queue {
         self.put(key, QueueState::Waiting);
     }
 
-    /// The attempt failed with an error, or could not be made.
+    /// Records that the attempt failed with an error, or could not be made.
     pub(super) fn failed(&mut self, key: &PodKey, now: Timestamp) {
         self.put(key, QueueState::InProgress);
         self.counter += 1;
@@ -171,14 +171,14 @@ impl Queue {
         self.put(key, QueueState::BackingOff { until, after_error: true });
     }
 
-    /// A held pod is not scheduled.
+    /// Holds a pod, so that it is not scheduled.
     pub(super) fn hold(&mut self, key: &PodKey) {
         if let Some(entry) = self.entries.get_mut(&**key) {
             (entry.held, entry.was_activated) = (true, false);
         }
     }
 
-    /// Ends the hold. `retry`: the preemption failed, so the pod is retried at once.
+    /// Ends the hold of a pod. If `retry` is set, its preemption failed, and the pod is retried at once.
     pub(super) fn release(&mut self, key: &PodKey, retry: bool, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(&**key) else { return };
         entry.held = false;

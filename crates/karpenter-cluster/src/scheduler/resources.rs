@@ -1,8 +1,8 @@
 //! Requests of pods and allocatable resources of nodes, computed as kube-scheduler does.
 //!
-//! Quantities are added exactly and rounded up once, cpu to millicores and other resources to whole units; allocatable
-//! too. `storage` is not a schedulable resource and is ignored; the maximum number of pods of a node is kept
-//! separately.
+//! Quantities are added exactly and rounded up once, cpu to millicores and other resources to whole units; so are
+//! allocatable resources. `storage` is not a schedulable resource and is ignored; the maximum number of pods of a node
+//! is kept separately.
 //!
 //! Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go
 
@@ -93,7 +93,7 @@ fn is_scalar(name: &str) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodRequests {
     pub total: Amounts,
-    /// With default amounts for containers without requests; only scores use it.
+    /// The cpu request with default amounts for containers without requests; only scores use it.
     pub scored_cpu_milli: i64,
     pub scored_memory_bytes: i64,
 }
@@ -116,8 +116,8 @@ impl PodRequests {
     }
 }
 
-/// Containers run together; init containers run one after another beside the sidecars that started before them.
-/// Pod-level requests replace the sum, and the overhead is added.
+/// Sums the requests of a pod. Containers run together; init containers run one after another beside the sidecars that
+/// started before them. Pod-level requests replace the sum, and the overhead is added.
 fn sum_requests<'a>(pod: &'a Pod, defaults: &Sums<'a>) -> Sums<'a> {
     let Some(spec) = &pod.spec else { return Sums::new() };
     let infeasible = resize_is_infeasible(pod);

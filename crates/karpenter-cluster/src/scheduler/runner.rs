@@ -34,7 +34,7 @@ pub struct Settings {
     pub name: String,
     pub backoff_initial: Duration,
     pub backoff_max: Duration,
-    /// An unschedulable pod is retried after this time without an event that could help.
+    /// How long an unschedulable pod is not retried if no event could help.
     pub waiting_max: Duration,
     /// The timeout for the binding of a pod's volumes.
     pub volumes_max: Duration,
@@ -56,7 +56,7 @@ impl Default for Settings {
 
 /// The number of decisions between checks for new changes.
 const DECISIONS_PER_BATCH: usize = 16;
-/// After this pause a repeated event is a new object instead of a count.
+/// If an event is repeated after a longer pause, a new Event is created; otherwise its count is increased.
 const EVENT_SERIES: SignedDuration = SignedDuration::from_mins(6);
 
 /// Runs until shutdown; writes in progress are completed first.

@@ -99,8 +99,8 @@ pub(crate) fn spread(
     }
 }
 
-/// Keys that the pod does not have are ignored: a pod from a template lacks the labels that its controller
-/// will add.
+/// Adds `matchLabelKeys` to a selector. Keys that the pod does not have are ignored, because a pod from a template
+/// lacks the labels that its controller will add.
 fn require_same(selector: &mut LabelSelector, owner: &Owner<'_>, keys: Option<&Vec<String>>) {
     for key in keys.into_iter().flatten() {
         if let Some((key, value)) = owner.labels.get_key_value(key.as_str()) {
@@ -138,7 +138,7 @@ pub(crate) fn term(
     }
 }
 
-/// Highest weight first; equal weights keep their order.
+/// The preferred terms, highest weight first; terms of equal weight keep their order.
 pub(crate) fn weighted(
     raw: Option<&Vec<WeightedPodAffinityTerm>>,
     owner: &Owner<'_>,

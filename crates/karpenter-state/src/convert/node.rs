@@ -23,7 +23,7 @@ use crate::intern::Interner;
 
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 const REBOOTING: &str = "karpenter.sh/rebooting";
-/// Taints of a node that is not initialized, by key and effect.
+/// Taints that a node has only until it is initialized, by key and effect.
 const EPHEMERAL_TAINTS: [(&str, Effect); 5] = [
     ("node.kubernetes.io/not-ready", Effect::NoSchedule),
     ("node.kubernetes.io/not-ready", Effect::NoExecute),
@@ -33,14 +33,14 @@ const EPHEMERAL_TAINTS: [(&str, Effect); 5] = [
 ];
 const READINESS_PREFIX: &str = "readiness.k8s.io/";
 
-/// A node without its pods.
+/// A node before its pods are added.
 #[derive(Debug)]
 pub(crate) struct NodeDraft {
     pub(crate) node: Node,
-    /// Capacity, with `nodes: 1`: the node's usage of the limits of its NodePool.
+    /// The capacity, including `nodes: 1`: the node's usage of the limits of its NodePool.
     pub(crate) capacity: ResourceList,
     pub(crate) is_deleting: bool,
-    /// Positions in the lists of nodes and claims.
+    /// The positions of the node and of the claim in their lists.
     pub(crate) node_at: Option<usize>,
     pub(crate) claim_at: Option<usize>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct NodeDraft {
 #[derive(Debug, Default)]
 pub(crate) struct NodeDrafts {
     pub(crate) drafts: Vec<NodeDraft>,
-    /// Position of the draft by node name, as in `spec.nodeName` of pods.
+    /// The position of each draft by node name, as in `spec.nodeName` of pods.
     pub(crate) by_node_name: FxHashMap<String, usize>,
     /// Positions of claims that have neither a node nor allocatable.
     pub(crate) unlaunched_claims: Vec<usize>,
@@ -152,7 +152,8 @@ struct Merged<'a> {
 
 impl Merged<'_> {
     fn draft(mut self, name: &str, csi: Option<&CSINode>, interner: &mut Interner) -> NodeDraft {
-        // Until the kubelet has set its labels, a managed node has less information than its claim.
+        // Until the kubelet has set its labels, a managed node has less information than its claim, so the claim is
+        // used.
         if self.claim.is_some() && !self.is_initialized() && !self.node_has_label(labels::INSTANCE_TYPE) {
             self.node = None;
         }
@@ -238,7 +239,8 @@ impl Merged<'_> {
             let (key, value) = (interner.get(UNSCHEDULABLE), interner.get(""));
             found.push(Taint { key, value, effect: Effect::NoSchedule });
         }
-        // Pods displaced by a reboot wait for the node, so it is converted as it will be afterwards.
+        // Pods that were displaced by a reboot wait for the node, so it is converted to the state that it will have
+        // afterwards.
         let is_rebooting = self.claim_condition_is_true("Rebooting");
         if !self.is_initialized() || is_rebooting {
             let startup: &[RawTaint] =
@@ -283,7 +285,7 @@ fn is_ephemeral(taint: &Taint) -> bool {
         || EPHEMERAL_TAINTS.iter().any(|(key, effect)| *key == &*taint.key && *effect == taint.effect)
 }
 
-/// A driver without a count has no limit.
+/// The maximum number of volumes per CSI driver; a driver without a count has no limit.
 fn volume_limits(csi: Option<&CSINode>, interner: &mut Interner) -> BTreeMap<Arc<str>, u32> {
     let drivers = csi.map_or(&[][..], |csi| &csi.spec.drivers);
     drivers

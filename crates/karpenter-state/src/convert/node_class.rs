@@ -1,4 +1,4 @@
-//! EC2NodeClasses: the settings that change the capacity, offerings or prices of an instance type.
+//! Converts EC2NodeClasses: the settings that affect the capacity, offerings or prices of instance types.
 //!
 //! Settings that matter at launch only (user data, tags, roles) are ignored.
 
@@ -62,7 +62,7 @@ pub fn aws_node_class(raw: &EC2NodeClass, base: &AwsNodeClass) -> (AwsNodeClass,
     (class, skipped)
 }
 
-/// A class with resolved subnets has its zones, and from them its region.
+/// Reads the zones of the resolved subnets, and derives the region from them.
 fn read_subnets(raw: &EC2NodeClass, class: &mut AwsNodeClass) {
     let subnets = raw.status.as_ref().map_or(&[][..], |status| &status.subnets);
     let zones: BTreeMap<&str, Option<&String>> =

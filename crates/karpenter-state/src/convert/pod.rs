@@ -1,7 +1,7 @@
-//! Pods: everything that decides where a pod can run.
+//! Converts pods: everything that decides where a pod can run.
 //!
-//! Equal pods share one `Arc`, so a hundred thousand replicas need one spec. A pod that Karpenter would
-//! ignore keeps its spec and has the reason.
+//! Equal pods share one `Arc`, so a hundred thousand replicas need one spec. A pod that Karpenter would ignore keeps
+//! its spec and additionally has the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct PodSource<'a> {
     pub(crate) labels: Option<&'a BTreeMap<String, String>>,
     pub(crate) spec: &'a RawPodSpec,
     pub(crate) requests: RequestSource<'a>,
-    /// Claim templates of the workload, for each of its pods.
+    /// The claim templates of the workload, for each of its pods.
     pub(crate) claim_templates: &'a [PersistentVolumeClaim],
     pub(crate) spread_owner: SpreadOwner<'a>,
 }
@@ -239,7 +239,7 @@ fn host_ports(raw: &RawPodSpec, interner: &mut Interner) -> BTreeSet<HostPort> {
         raw.containers.iter().chain(sidecars(raw)).filter_map(|container| container.ports.as_ref()).flatten();
     ports
         .filter_map(|port| {
-            // A container on the host network listens on the host even without a hostPort.
+            // On the host network, a container port is a host port even without `hostPort`.
             let implied = on_host_network.then_some(port.container_port);
             let number = port.host_port.filter(|number| *number != 0).or(implied)?;
             Some(HostPort {
@@ -272,7 +272,7 @@ pub(crate) struct Priorities {
 impl Priorities {
     pub(crate) fn new(classes: &[PriorityClass]) -> Self {
         let mut priorities = Self::default();
-        // These two exist in every cluster.
+        // These two PriorityClasses exist in every cluster.
         priorities.classes.insert("system-cluster-critical".to_owned(), 2_000_000_000);
         priorities.classes.insert("system-node-critical".to_owned(), 2_000_001_000);
         for class in classes {

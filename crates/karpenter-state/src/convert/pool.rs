@@ -1,4 +1,4 @@
-//! NodePools: which ones can launch nodes, and the properties of their nodes.
+//! Converts NodePools: which ones can launch nodes, and the properties of their nodes.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Node requirements of pods and volumes, and the rules by which Karpenter rejects them.
+//! Converts node requirements of pods and volumes, with the rules by which Karpenter rejects them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ fn restriction(key: &str, well_known: &BTreeSet<Arc<str>>) -> Option<String> {
     if key == labels::HOSTNAME {
         return Some(format!("label {key} is restricted: it is not known before a node exists"));
     }
-    // Pods may select NodePools of Provisioners by it; other NodePools do not have the label.
+    // Pods may use the label to select NodePools of Provisioners; other NodePools do not have it.
     if well_known.contains(key) || key == PROVISIONER_NAME {
         return None;
     }

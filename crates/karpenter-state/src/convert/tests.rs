@@ -1,4 +1,4 @@
-//! Table tests of the conversion rules: YAML in, model out.
+//! Table tests of the conversion rules: each case is YAML and the resulting values of the model.
 
 mod nodes;
 mod pods;

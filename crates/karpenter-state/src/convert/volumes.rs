@@ -1,9 +1,9 @@
-//! Volumes: the claims of a pod, whether they can be used, in which topology they are accessible and which
+//! Converts the volumes of a pod: whether its claims can be used, from which topology they are accessible and which
 //! driver attaches them.
 //!
-//! An existing claim is checked like in a cluster. For a claim that a workload or an ephemeral volume will
-//! create later, the allowed topologies of its storage class count; if the input has no storage class, the
-//! claim constrains nothing.
+//! An existing claim is checked as in a cluster. For a claim that a workload or an ephemeral volume will create later,
+//! the allowed topologies of its storage class are used; if the input has no storage class, the claim is not a
+//! constraint.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -142,7 +142,7 @@ impl<'a> VolumeIndex<'a> {
         Ok(resolved)
     }
 
-    /// A claim that is created for each pod: the existing one if there is one.
+    /// Adds a claim that is created for each pod; if it exists already, the existing one is used.
     fn add_made(
         &self,
         namespace: &str,
@@ -245,7 +245,7 @@ fn driver_of_volume(volume: &PersistentVolume) -> Option<&str> {
     csi.or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER))
 }
 
-/// `None`: accessible from everywhere.
+/// The topologies that a storage class allows; `None` if volumes are accessible from everywhere.
 fn class_alternatives(class: &StorageClass, interner: &mut Interner) -> Option<Vec<Requirements>> {
     let terms = class.allowed_topologies.as_ref().filter(|terms| !terms.is_empty())?;
     let convert = |term: &k8s_openapi::api::core::v1::TopologySelectorTerm| {
@@ -275,8 +275,8 @@ fn volume_alternatives(volume: &PersistentVolume, interner: &mut Interner) -> Op
     Some(required.node_selector_terms.iter().map(convert).collect())
 }
 
-/// Every compatible pair of topologies; if none is compatible, all pairs, so that the conflict shows when the
-/// pod is placed.
+/// Combines topologies of two volumes to every compatible pair. If no pair is compatible, all pairs are kept, so that
+/// the conflict is reported when the pod is placed.
 fn combine(present: &mut Vec<Requirements>, further: Option<Vec<Requirements>>) {
     let Some(further) = further else { return };
     if present.is_empty() {

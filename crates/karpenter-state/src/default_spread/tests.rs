@@ -60,7 +60,7 @@ fn selector_comes_from_services_and_owner() {
         (&[&of_job, SERVICE], &defaults, [true, true, false]),
         (&[&owned, REPLICA_SET], &defaults, [false, true, false]),
         (&[&owned, REPLICA_SET, SERVICE], &defaults, [false, true, false]),
-        // The owner does not exist, the Service does.
+        // The owner does not exist, but the Service does.
         (&[&owned, SERVICE], &defaults, [true, true, false]),
         (&[&bare], &[], [false; 3]),
         (&[&of_job], &[], [false; 3]),

@@ -21,8 +21,8 @@ pub(super) struct NodePodReader<'a> {
     budgets: &'a PodBudgets<'a>,
     input: &'a DisruptionInput,
     now: Timestamp,
-    /// Equal specs have equal labels, and so the same budgets. Specs are shared, so their address identifies
-    /// them.
+    /// The budgets by spec: equal specs have equal labels, and therefore the same budgets. Specs are shared, so their
+    /// address identifies them.
     budgets_of_spec: FxHashMap<usize, Vec<u32>>,
     owners: Interner,
 }
@@ -33,7 +33,7 @@ impl<'a> NodePodReader<'a> {
         Self { budgets, input, now: input.now, budgets_of_spec, owners }
     }
 
-    /// One entry per pod of the node. Sets the mobility of the pods.
+    /// The properties of each pod of the node, in order. Also sets the mobility of the pods.
     pub(super) fn pods_of(&mut self, node: &mut Node, pods_on_node: &NodePods) -> Vec<NodePod> {
         let mut node_pods = Vec::with_capacity(node.pods.len());
         for (index, (on_node, pod)) in node.pods.iter_mut().zip(&pods_on_node.pods).enumerate() {
@@ -41,7 +41,7 @@ impl<'a> NodePodReader<'a> {
             if index < pods_on_node.bound {
                 on_node.mobility = self.mobility(pod, &node_pod);
             } else {
-                // The pod is not bound yet, so it is not moved: without the node it stays pending.
+                // The pod is not bound yet, so it is not moved: if the node is removed, it remains pending.
                 node_pod.is_reschedulable = false;
                 node_pod.is_evictable = false;
             }
@@ -50,7 +50,7 @@ impl<'a> NodePodReader<'a> {
         node_pods
     }
 
-    /// Pods of a node that is not in the problem.
+    /// The properties of the pods of a node that is not in the problem.
     pub(super) fn pods_left_on(&mut self, pods: &[Arc<Pod>]) -> Vec<NodePod> {
         pods.iter().map(|pod| self.occupant_of(pod, self.budgets.of(pod))).collect()
     }

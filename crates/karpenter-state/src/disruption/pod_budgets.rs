@@ -1,4 +1,4 @@
-//! PodDisruptionBudgets as values, and which of them select a pod.
+//! Converts PodDisruptionBudgets, and determines which of them select a pod.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct PodBudgets<'a> {
 }
 
 impl<'a> PodBudgets<'a> {
-    /// Sorted by name, independent of the input order.
+    /// Sorts the budgets by name, so that the result does not depend on the order of the input.
     pub(super) fn new(budgets: &'a [Arc<PodDisruptionBudget>]) -> Self {
         let mut raw: Vec<&PodDisruptionBudget> = budgets.iter().map(AsRef::as_ref).collect();
         raw.sort_by_key(|one| (namespace_of(&one.metadata), name_of(&one.metadata)));

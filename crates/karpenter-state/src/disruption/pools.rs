@@ -1,4 +1,4 @@
-//! NodePools for disruption: their rules, what their budgets allow now, and their annotations.
+//! Converts NodePools for disruption: their rules, what their budgets currently allow, and their annotations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl<'a> Pools<'a> {
         Self { by_name, open }
     }
 
-    /// Nanoseconds; `None` for unknown NodePools and those that never consolidate.
+    /// `consolidateAfter` in nanoseconds; `None` for unknown NodePools and those that never consolidate.
     pub(super) fn consolidate_after(&self, pool: &str) -> Option<i64> {
         consolidate_after(self.by_name.get(pool)?.pool)
     }
@@ -131,7 +131,7 @@ impl<'a> Pools<'a> {
     }
 }
 
-/// By NodePool: the number of claims, and of nodes that budgets count.
+/// The number of claims, and the number of nodes that budgets count, by NodePool.
 #[derive(Default)]
 struct Counts<'a> {
     by_pool: FxHashMap<&'a str, (usize, usize)>,
@@ -160,7 +160,7 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// If absent, the default of the API: zero.
+/// `consolidateAfter` of a NodePool; if absent, the default of the API, which is zero.
 fn consolidate_after(pool: &NodePool) -> Option<i64> {
     let after = pool.spec.disruption.as_ref().and_then(|disruption| disruption.consolidate_after.as_ref());
     after.map_or(Some(0), |after| after.nanos())
@@ -180,7 +180,7 @@ fn legacy_rules(pool: &NodePool) -> Option<LegacyRules> {
     })
 }
 
-/// An unknown policy counts as the one that disrupts least.
+/// The consolidation policy; an unknown one is treated as the one that disrupts least.
 fn policy(raw: Option<&RawPolicy>) -> ConsolidationPolicy {
     match raw {
         None | Some(RawPolicy::WhenEmptyOrUnderutilized) => ConsolidationPolicy::WhenEmptyOrUnderutilized,
@@ -195,14 +195,14 @@ fn is_ready(pool: &NodePool) -> bool {
     is_true && pool.metadata.deletion_timestamp.is_none()
 }
 
-/// Deleted nodes count against the limit until they are gone.
+/// The number of nodes that the limit still allows. Terminating nodes count towards the limit until they are gone.
 fn nodes_left(pool: &NodePool, claims: usize) -> Option<u32> {
     let limit = pool.spec.limits.as_ref()?.get(NODES)?;
     let left = limit.value_floor().saturating_sub(i64::try_from(claims).unwrap_or(i64::MAX));
     Some(u32::try_from(left.max(0)).unwrap_or(u32::MAX))
 }
 
-/// Only a static NodePool launches from its template without pod requirements.
+/// This matters for static NodePools, because only they launch from its template without pod requirements.
 fn full_reservations(known: &Known<'_>, open: &BTreeSet<Arc<str>>) -> Option<BTreeSet<Arc<str>>> {
     known.pool.spec.replicas?;
     let pool = convert_pool(known.pool, 0, ResourceList::new(), &mut Interner::default());
@@ -233,7 +233,7 @@ fn raw_reason(reason: Reason) -> DisruptionReason {
         Reason::Unhealthy => DisruptionReason::Unhealthy,
         Reason::Empty => DisruptionReason::Empty,
         Reason::Drifted => DisruptionReason::Drifted,
-        // No budget has the reason expiration, so the value is not used.
+        // Expiration is not a reason in budgets, so this value is not used.
         Reason::Underutilized | Reason::Expired => DisruptionReason::Underutilized,
     }
 }

@@ -1,4 +1,4 @@
-//! Every claim of this provider with the facts from its conditions, node and labels.
+//! Assembles every NodeClaim of this provider with the facts from its conditions, node and labels.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node as RawNode;
@@ -20,7 +20,7 @@ use crate::workloads::{created_at_secs, name_of};
 pub(super) struct StateNodes<'a> {
     input: &'a DisruptionInput,
     pools: &'a Pools<'a>,
-    /// Claims with nominated pods.
+    /// The claims that have nominated pods.
     expecting: FxHashSet<&'a str>,
     state_nodes: Vec<(StateNode, Host)>,
 }
@@ -31,7 +31,7 @@ impl<'a> StateNodes<'a> {
         Self { input, pools, expecting, state_nodes: Vec::with_capacity(cluster.node_claims.len()) }
     }
 
-    /// `at` is `None` for a node that is being deleted, which is not in the problem. Hosts without a claim
+    /// Adds a host. `at` is `None` for a node that is being deleted, which is not in the problem. Hosts without a claim
     /// are not managed.
     pub(super) fn add(&mut self, at: Option<usize>, node: &mut Node, host: &Host, node_pods: Vec<NodePod>) {
         let Some(claim) = host.claim.as_deref() else { return };
@@ -59,7 +59,7 @@ impl<'a> StateNodes<'a> {
         let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
         let pool = label(labels::NODEPOOL);
         let quiet_since = quiet_since(claim);
-        // The v1alpha5 rules let pods move to any node.
+        // By the rules of the v1alpha5 API, pods can be moved to any node.
         let has_legacy_rules = pool.as_deref().is_some_and(|pool| self.pools.has_legacy_rules(pool));
         let settles_for = pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool));
         let is_settling = settles_for.filter(|_| !has_legacy_rules).is_some_and(|after| {
@@ -110,7 +110,7 @@ impl<'a> StateNodes<'a> {
         (state_node, is_settling)
     }
 
-    /// Sorted by the names of the claims.
+    /// The result, sorted by the names of the claims.
     pub(super) fn finish(mut self) -> (Vec<StateNode>, Vec<Host>) {
         self.state_nodes.sort_by(|(one, _), (other, _)| one.claim.cmp(&other.claim));
         self.state_nodes.into_iter().unzip()

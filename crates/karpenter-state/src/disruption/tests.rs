@@ -12,7 +12,7 @@ use crate::testing::objects;
 const NOW: &str = "2026-01-01T12:00:00Z";
 const TYPE: &str = "c-4x-amd64-linux";
 
-/// A pool of kwok nodes; `lines` go under `spec.disruption`, or replace it if they start with `replicas`.
+/// A NodePool of kwok nodes; `lines` go under `spec.disruption`, or replace it if they start with `replicas`.
 fn pool(name: &str, annotations: &str, spec: &str) -> String {
     format!(
         "apiVersion: karpenter.sh/v1
@@ -257,7 +257,7 @@ status: {disruptionsAllowed: 1, currentHealthy: 3, desiredHealthy: 2, expectedPo
         + &db
         + &pod("other", "node-b", "", "")
         + budget;
-    // By the mark of the process, of the claim, and of the node.
+    // A node is marked for deletion by the process, by the claim, or by the node.
     let marks: [fn(&mut ClusterInput); 3] = [
         |live| {
             live.marked_for_deletion.insert("a".to_owned());
@@ -308,7 +308,7 @@ fn nominated_pod_reserves_capacity_and_does_not_move() {
 
 #[test]
 fn node_within_consolidate_after_takes_no_moved_pods() {
-    // No pod event for an hour.
+    // There was no pod event for an hour.
     let cases = [
         ("consolidateAfter: 0s", false, Some(0)),
         ("consolidateAfter: 1h", false, Some(3600)),
@@ -335,7 +335,7 @@ fn pools_have_their_policy_and_allowed_disruptions() {
         text += &state_node(name, "general", INITIALIZED);
     }
     text += &state_node("f", "fixed", INITIALIZED);
-    // A fourth node that is terminating counts against the limit only.
+    // A fourth node that is terminating counts only towards the limit.
     let ended = INITIALIZED.replace(
         ']',
         ", {type: InstanceTerminating, status: 'True', lastTransitionTime: '2026-01-01T11:00:00Z', reason: InstanceTerminating, message: ''}]",
@@ -345,7 +345,7 @@ fn pools_have_their_policy_and_allowed_disruptions() {
     let general = &round.cluster.pools["general"];
     assert_eq!(general.policy, ConsolidationPolicy::Balanced);
     assert_eq!(general.launches_as, Some(0));
-    // Half of three, rounded up.
+    // The budget allows half of three nodes, rounded up.
     assert_eq!(general.allowed[&Reason::Underutilized], 2);
     assert_eq!(general.allowed[&Reason::Unhealthy], 2);
     assert_eq!(general.allowed[&Reason::Drifted], 1);
@@ -363,7 +363,7 @@ fn pools_have_their_policy_and_allowed_disruptions() {
 
 #[test]
 fn invalid_budget_allows_no_disruption_and_is_reported() {
-    // The pattern of the CRD accepts it, but there is no minute 61.
+    // The pattern of the CRD accepts the schedule, but there is no minute 61.
     let broken = "disruption: {budgets: [{nodes: 100%}, {nodes: '1', reasons: [Drifted], schedule: 61 * * * *, duration: 1h}]}";
     let mut text = pool("general", "", broken) + &pool("other", "", "disruption: {budgets: [{nodes: '2'}]}");
     text += &state_node("a", "general", INITIALIZED);

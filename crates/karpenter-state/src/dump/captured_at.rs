@@ -1,4 +1,4 @@
-//! When a dump was captured: the newest timestamp in it.
+//! Determines when a dump was captured, from the newest timestamp in it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -45,7 +45,7 @@ impl Newest {
         self.0 = self.0.max(time.map(|time| time.0));
     }
 
-    /// A deletion timestamp may be in the future, by the grace period, so it is ignored.
+    /// A deletion timestamp is ignored, because it may be in the future by the grace period.
     fn see_metadata(&mut self, metadata: &ObjectMeta) {
         self.see(metadata.creation_timestamp.as_ref());
         for entry in metadata.managed_fields.iter().flatten() {

@@ -1,4 +1,4 @@
-//! NodeClaims that a dump lacks, created from nodes with the label of a NodePool.
+//! Creates the NodeClaims that a dump lacks, from nodes with the label of a NodePool.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::pod::Pod;
 use crate::pods;
 use crate::workloads::name_of;
 
-/// Claims by provider id and node name.
+/// The claims by provider id and by node name.
 pub(super) struct Index<'a> {
     by_provider_id: FxHashMap<&'a str, &'a NodeClaim>,
     by_node_name: FxHashMap<&'a str, &'a NodeClaim>,
@@ -75,7 +75,7 @@ pub(super) fn add_missing(objects: &mut Objects, notes: &mut Vec<Note>) {
     }
 }
 
-/// The start of the newest pod of each node. When a pod left is not visible.
+/// The start of the newest pod of each node. When a pod was removed is not in the dump.
 fn last_pod_events(pods: &[Pod]) -> FxHashMap<&str, Timestamp> {
     let mut newest: FxHashMap<&str, Timestamp> = FxHashMap::default();
     for pod in pods.iter().filter(|pod| !pods::is_owned_by_daemon_set(pod)) {

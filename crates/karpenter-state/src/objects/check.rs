@@ -453,8 +453,8 @@ fn not_negative(path: &str, number: Option<i32>, problems: &mut Problems) {
     }
 }
 
-/// The maximum number of pods of one workload. Far above what a cluster runs, and low enough that a typing
-/// error does not exhaust memory.
+/// The maximum number of pods of one workload. It is far above what a cluster runs, and low enough that a typing error
+/// does not exhaust memory.
 pub(super) const PODS_PER_WORKLOAD_MAX: i32 = 10_000_000;
 
 fn pod_count(path: &str, number: Option<i32>, problems: &mut Problems) {

@@ -15,7 +15,7 @@ pub(super) struct Decoded<T> {
 /// An object of a Kubernetes kind.
 pub(super) fn kubernetes<T: DeserializeOwned>(value: &Value) -> Decoded<T> {
     let Read { result, unknown } = strict_reader::read::<T>(value);
-    // Written by old clients and dropped by every API server for years.
+    // Old clients wrote this field, which API servers drop, so it is not reported.
     let unknown =
         unknown.into_iter().filter(|place| place != "metadata.selfLink" && place != "metadata.clusterName");
     let mut problems: Vec<(Severity, Problem)> =
@@ -36,7 +36,7 @@ pub(super) fn own<T: serde::Serialize + DeserializeOwned>(value: &Value) -> Deco
         Ok(admitted) => Some(admitted),
         Err(errors) if errors.iter().all(|error| error.rule == Rule::UnknownField) => {
             problems.extend(errors.into_iter().map(|error| (Severity::Warning, field_problem(error))));
-            // Deserializing drops unknown fields, so the remaining object is validated without them.
+            // Deserialization drops unknown fields, so the rest of the object is validated.
             let known = strict_reader::read::<T>(value)
                 .result
                 .ok()
@@ -74,7 +74,7 @@ pub(super) fn field_problem(error: FieldError) -> Problem {
 /// serde's message is "…, expected …"; the second half is the valid value.
 fn type_problem(path: String, message: &str) -> Problem {
     match message.split_once(", expected ") {
-        // Usually caused by an unquoted `on`, `no` or `1`.
+        // The usual cause is an unquoted `on`, `no` or `1`.
         Some((wrong, "a string")) => {
             Problem::new(path, wrong).valid("a string; quote it if it looks like another type")
         }
@@ -83,7 +83,7 @@ fn type_problem(path: String, message: &str) -> Problem {
     }
 }
 
-/// The generated types have names of Rust types; use those of a manifest.
+/// Names a type as it is known in manifests; the generated types have the names of Rust types.
 fn manifest_type_name(expected: &str) -> &str {
     match expected {
         "i32" => "a 32-bit integer",
@@ -98,7 +98,7 @@ fn manifest_type_name(expected: &str) -> &str {
 
 /// Sets defaults like an API server: the namespace, a name for `generateName`, and quantities as text.
 pub(super) fn complete(value: &mut Value, kind: &str, namespaced: bool, document: usize) {
-    // `allocatable` of a CSINode has plain numbers.
+    // The field `allocatable` of a CSINode has plain numbers, not quantities.
     if kind != "CSINode" {
         quantities_as_text(value);
     }

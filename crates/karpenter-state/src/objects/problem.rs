@@ -11,9 +11,9 @@ pub struct Origin {
     pub source: Arc<str>,
     /// From 1.
     pub document: usize,
-    /// The position within a list, from 0.
+    /// The position of the object within a list, from 0.
     pub item: Option<usize>,
-    /// The first line of the document, from 1.
+    /// The line on which the document starts, from 1.
     pub line: Option<u64>,
 }
 

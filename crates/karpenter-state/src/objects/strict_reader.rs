@@ -34,7 +34,7 @@ enum Segment<'de> {
 
 #[derive(Default)]
 struct PathTracker<'de> {
-    /// Not popped on an error, so that it has the path of the error.
+    /// The path to the current value. It is not shortened after an error, so that it is the path of the error.
     segments: Vec<Segment<'de>>,
     unknown: Vec<String>,
 }
@@ -238,7 +238,7 @@ impl<'de> Deserializer<'de> for StrictReader<'_, 'de> {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        // The kinds have only string enums.
+        // The kinds of Kubernetes have only enums of strings.
         self.value.deserialize_enum(name, variants, visitor)
     }
 

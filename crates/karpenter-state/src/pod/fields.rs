@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Deserializer};
 
-/// A pod of the API with only the kept fields set. Used as the type of API requests instead of a pod.
+/// A pod of the API with only the kept fields set. API requests use this type instead of `Pod`.
 #[derive(Debug, Clone)]
 pub struct PodFields(pub RawPod);
 

@@ -18,7 +18,7 @@ const CLEAN_UP_PODS_MIN: usize = 256;
 #[derive(Debug, Default)]
 pub struct PodInterner {
     by_workload: FxHashMap<u64, WorkloadParts>,
-    /// Pods since the last clean-up.
+    /// The number of pods since the last clean-up.
     since: usize,
 }
 

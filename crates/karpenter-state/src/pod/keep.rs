@@ -88,8 +88,8 @@ fn is_known(key: &str) -> bool {
     domain.ends_with("karpenter.sh") || domain.ends_with("kubernetes.io")
 }
 
-/// A DaemonSet pod on a node is pinned to it by an affinity. It has no further information and would make the
-/// spec unique.
+/// Removes the affinity that pins a DaemonSet pod to its node. It has no further information, and would make the spec
+/// unique.
 fn unpin(spec: &mut PodSpec) {
     let Some(affinity) = &mut spec.affinity else { return };
     if let Some(of_nodes) = &mut affinity.node_affinity {
@@ -107,7 +107,7 @@ fn trimmed_spec(spec: PodSpec) -> PodSpec {
         volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
         volumes
     });
-    // On the host network every port is a host port.
+    // On the host network, every container port is a host port, so ports are kept.
     let keeps_ports = spec.host_network == Some(true);
     let trimmed = |container| trimmed_container(container, keeps_ports);
     PodSpec {

@@ -82,7 +82,7 @@ fn resources_in_status_are_kept_only_if_they_differ_from_spec() {
         json!({"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]});
     let as_asked = json!({"containerStatuses": [status_of("c", "2")]});
     assert_eq!(kept(spec.clone(), as_asked).status.actual_resources, None);
-    // The same amount, written differently.
+    // The amount is the same, written in another format.
     assert_eq!(
         kept(spec.clone(), json!({"containerStatuses": [status_of("c", "2000m")]})).status.actual_resources,
         None

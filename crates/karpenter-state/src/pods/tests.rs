@@ -45,7 +45,7 @@ fn condition(status: &str, reason: &str) -> Value {
 fn only_unschedulable_pods_are_provisionable() {
     let cases = [
         (json!({}), true),
-        // The status of the condition is ignored.
+        // The status of the condition does not matter.
         (condition("True", "Unschedulable"), true),
         (condition("False", "SchedulingGated"), false),
         (json!({"status": {"conditions": null}}), false),

@@ -91,7 +91,7 @@ fn replica_set_of_listed_deployment_is_not_counted_twice() {
 #[test]
 fn existing_pods_count_as_replicas() {
     let deployment = workload("Deployment", "web", "replicas: 3");
-    // The ReplicaSet between them is not in the input: its name and the hash label of the pods identify the
+    // The ReplicaSet of these pods is not in the input: its name and the hash label of the pods identify the
     // Deployment.
     let one = owned_pod("web-h-1", "ReplicaSet", "web-h", "");
     assert_eq!(names(&format!("{deployment}{one}")), [("web-h-1".to_owned(), 1), ("web-#".to_owned(), 2)]);

@@ -11,7 +11,7 @@ use crate::UserDataError;
 pub(super) struct Field {
     name: &'static str,
     shape: Shape,
-    /// Written even if empty or missing, because Bottlerocket requires the setting.
+    /// Whether the setting is written even if it is empty or missing, because Bottlerocket requires it.
     required: bool,
 }
 
@@ -124,7 +124,7 @@ pub(super) fn known(
     written.map_or_else(|| Ok(Table::new()), |written| record(written, fields, path, unknown))
 }
 
-/// Records by name, each with its known settings.
+/// Known settings of records by name.
 pub(super) fn known_map(
     written: Option<Value>,
     path: &str,

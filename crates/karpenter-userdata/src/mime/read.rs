@@ -9,7 +9,8 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines keep their newline: a body ends before the newline that precedes the boundary.
+    /// Splits a text into lines that keep their newline, because a body ends before the newline that precedes the
+    /// boundary.
     fn new(text: &'a str) -> Self {
         Self { lines: text.split_inclusive('\n').collect(), next: 0 }
     }
@@ -27,7 +28,7 @@ enum Delimiter {
     Last,
 }
 
-/// The text must not contain carriage returns.
+/// Splits an archive into its parts. The text must not contain carriage returns.
 pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let mut lines = Lines::new(text);
     let headers = headers(&mut lines)?;
@@ -48,7 +49,7 @@ pub(super) fn parts(text: &str) -> Result<Vec<Part>, MimeError> {
     let mut parts = Vec::new();
     while found == Delimiter::Next {
         if lines.lines[lines.next..].iter().all(|line| line.trim().is_empty()) {
-            // A boundary without `--` at the end of the text, used instead of the closing one.
+            // The last boundary lacks the closing `--`; it is accepted at the end of the text.
             break;
         }
         let (part, next) = part(&mut lines, &delimiter)?;
@@ -108,7 +109,7 @@ fn headers(lines: &mut Lines<'_>) -> Result<Headers, MimeError> {
     }
 }
 
-/// `Content-Type` for `content-type` and `CONTENT-TYPE`.
+/// The canonical form of a header name, for example `Content-Type` for `content-type` and `CONTENT-TYPE`.
 fn canonical(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut characters = word.chars();

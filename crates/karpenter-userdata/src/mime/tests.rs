@@ -1,4 +1,5 @@
-//! Parsing of valid archives, and errors with their line numbers. Whole archives are compared in `tests/golden`.
+//! Tests of the parsing of valid archives, and of errors with their line numbers. Whole archives are compared in
+//! `tests/golden`.
 
 use super::*;
 

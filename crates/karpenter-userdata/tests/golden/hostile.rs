@@ -1,4 +1,4 @@
-//! Property tests: arbitrary custom user data is rendered or rejected, without a panic.
+//! Property tests: arbitrary custom user data must be rendered or rejected, without a panic.
 
 use karpenter_userdata::{AmiFamily, UserDataError, render};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ proptest! {
         }
     }
 
-    /// The body of every part of a valid archive is in the result unchanged.
+    /// The body of every part of a valid archive must be in the result unchanged.
     #[test]
     fn parts_are_copied_unchanged(
         bodies in prop::collection::vec("([a-zA-Z0-9 #:=/.\\-äß\"']|--//|--B|--//--){0,40}(\n([a-z ]|--//){0,20}){0,4}", 1..5),

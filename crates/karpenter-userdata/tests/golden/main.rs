@@ -1,4 +1,4 @@
-//! User data of every family, compared with recordings of upstream.
+//! Compares the user data of every family with recordings of upstream.
 //!
 //! `cases.json` holds inputs, each as its difference from `defaults`; `<name>.txt` is the decoded user data that upstream
 //! returned for it (karpenter-provider-aws, main at 1d927085d, package bootstrap; the smallest of many runs, because it
@@ -53,7 +53,7 @@ fn values<T: PartialEq + std::fmt::Debug>(actual: &T, expected: &T) -> Option<St
     (actual != expected).then(|| format!("got\n{actual:#?}\nexpected\n{expected:#?}"))
 }
 
-/// Everything before the generated document, and the document.
+/// Splits user data into everything before the generated document, and the document.
 fn node_config(text: &str) -> (&str, serde_json::Value) {
     let start = text.rfind("# Karpenter Generated NodeConfig\n").expect("a generated part");
     let (head, rest) = text.split_at(start);

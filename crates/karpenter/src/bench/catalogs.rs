@@ -21,13 +21,13 @@ const FAKE_TYPES: i64 = 400;
 pub(crate) enum AwsPool {
     /// Categories c, m and r, generation above 2, amd64, on-demand: a typical first NodePool.
     Default,
-    /// The same, limited to 4, 8, 16 or 32 vCPUs.
+    /// As `Default`, limited to 4, 8, 16 or 32 vCPUs.
     Capped,
     /// All amd64 types, on-demand.
     Everything,
 }
 
-/// Resolved once and not measured: a provider keeps its instance types between plans.
+/// The instance types are resolved once and not measured, because a provider keeps its instance types between plans.
 static AWS_TYPES: LazyLock<Arc<Vec<InstanceType>>> =
     LazyLock::new(|| Arc::new(aws::catalog().resolve(&AwsNodeClass::default())));
 

@@ -1,7 +1,7 @@
-//! W7: consolidation of clusters that were packed well and lost pods since.
+//! Workload W7: consolidation of clusters that were packed well and have lost pods since.
 //!
 //! Each pass evaluates a snapshot like the disruption controller; its commands are applied to the snapshot at once,
-//! until no command is left. Budgets, delays and PodDisruptionBudgets do not limit it.
+//! until no command is left. Budgets, delays and PodDisruptionBudgets do not apply.
 
 mod fleets;
 mod table;
@@ -18,9 +18,10 @@ use super::measure::{peak_rss_mib, reset_peak_rss};
 pub(crate) use fleets::{Case, cases};
 pub(crate) use table::{write_json, write_table};
 
-/// Upstream's rules execute one command per pass; a cluster of 1,000 nodes needs more than 60 passes.
+/// The maximum number of passes. Upstream's rules execute one command per pass, and a cluster of 1,000 nodes needs more
+/// than 60 passes.
 const PASSES_MAX: usize = 400;
-/// Where upstream's consolidation ends: about 7 % above the lower bound.
+/// The gap at which upstream's consolidation ends: about 7 % above the lower bound.
 const REFERENCE_GAP: f64 = 1.07;
 
 #[derive(Debug, Clone, Serialize)]
@@ -31,16 +32,17 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) nodes: usize,
     pub(crate) pods: usize,
-    /// The longest evaluation of the whole cluster; the first evaluation often finds only empty nodes.
+    /// The longest evaluation of the whole cluster. The first evaluation is often short, because it finds only empty
+    /// nodes.
     pub(crate) longest_pass_ms: f64,
-    /// All passes, including the last one without a command.
+    /// The duration of all passes, including the last one without a command.
     pub(crate) total_ms: f64,
     pub(crate) passes: usize,
-    /// False if commands were left after the maximum number of passes.
+    /// Whether no command was left; false if the maximum number of passes was reached before.
     pub(crate) is_at_rest: bool,
     pub(crate) commands: usize,
     pub(crate) pods_moved: usize,
-    /// Pods moved until the cluster's price was 7 % above the lower bound.
+    /// The number of pods that were moved until the cluster's price was 7 % above the lower bound.
     pub(crate) pods_moved_to_reference: Option<usize>,
     pub(crate) nodes_after: usize,
     pub(crate) hourly_before: f64,
@@ -49,7 +51,7 @@ pub(crate) struct Run {
     pub(crate) gap_before_percent: f64,
     pub(crate) gap_after_percent: f64,
     pub(crate) peak_rss_mib: Option<f64>,
-    /// Pods moved so far, and the price of the cluster at that point.
+    /// The number of pods moved so far and the price of the cluster, after each pass.
     pub(crate) curve: Vec<(usize, f64)>,
 }
 

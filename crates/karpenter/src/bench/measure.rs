@@ -19,11 +19,11 @@ pub(crate) struct Run {
     pub(crate) mode: &'static str,
     pub(crate) pods: u32,
     pub(crate) classes: u32,
-    /// The whole call, from problem to plan.
+    /// The duration of the whole call, from problem to plan.
     pub(crate) ms: f64,
     pub(crate) pods_per_second: f64,
     pub(crate) validate_ms: f64,
-    /// Number of violations that the validator found; any is a bug.
+    /// The number of violations that the validator found; any violation is a bug.
     pub(crate) violation_count: usize,
     /// The first violations.
     pub(crate) violations: Vec<String>,
@@ -83,14 +83,15 @@ pub(crate) fn run(case: &Case, mode: Mode, effort: u64) -> Run {
     }
 }
 
-/// Instance type options per planned node: minimum and median.
+/// The minimum and the median number of instance type options per planned node.
 fn options(plan: &Plan) -> (usize, usize) {
     let mut counts: Vec<usize> = plan.new_nodes.iter().map(|node| node.instance_type_options.len()).collect();
     counts.sort_unstable();
     (counts.first().copied().unwrap_or(0), counts.get(counts.len() / 2).copied().unwrap_or(0))
 }
 
-/// Linux only; elsewhere the value is empty or covers the whole process.
+/// Resets the peak memory of the process. This works on Linux only; elsewhere the value is empty or covers the whole
+/// process.
 pub(crate) fn reset_peak_rss() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

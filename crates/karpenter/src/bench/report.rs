@@ -1,4 +1,4 @@
-//! The results: one table row per case and mode, averaged over seeds; JSON has every run.
+//! Prints the results: one table row per case and mode, averaged over seeds; JSON has every run.
 
 use std::io::{self, BufWriter, Write};
 
@@ -9,7 +9,7 @@ use crate::render::columns::{Align, Cell, Column, Columns};
 use crate::render::terminal::Terminal;
 use crate::render::view::grouped_digits;
 
-/// A case may violate the same rule thousands of times; the first few are shown.
+/// The maximum number of violations that are printed per case; a case may violate the same rule thousands of times.
 const VIOLATIONS_SHOWN_MAX: usize = 3;
 
 pub(crate) fn violation_lines(run: &Run) -> Vec<String> {
@@ -87,7 +87,7 @@ fn row(group: &[&Run]) -> Vec<String> {
     let ms = mean(|run| run.ms);
     let rate = f64::from(first.pods) / (ms / 1000.0).max(1e-9);
     let peak = group.iter().filter_map(|run| run.peak_rss_mib).max_by(f64::total_cmp);
-    // The rate in the table is that of the mean, and so is its ratio.
+    // The rate in the table is that of the mean duration, and the ratio is derived from it.
     let ratio = first.times_reference.map(|ratio| ratio / first.pods_per_second * rate);
     vec![
         format!("{} {}", first.workload, first.name),

@@ -1,4 +1,4 @@
-//! Workload generators: equal seeds give equal workloads, with the documented counts and shapes.
+//! Tests of the workload generators: equal seeds give equal workloads, with the documented counts and shapes.
 
 use std::collections::BTreeSet;
 

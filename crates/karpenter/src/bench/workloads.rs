@@ -29,7 +29,7 @@ impl Case {
 const CPU_MILLIS: [i64; 5] = [100, 250, 500, 1000, 1500];
 const MEMORY_MIB: [i64; 6] = [100, 256, 512, 1024, 2048, 4096];
 const LETTERS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
-/// Pods of the cases with many shapes, before rounding.
+/// The number of pods of the cases with many shapes, before rounding.
 const MANY_SHAPES_PODS: u32 = 20_000;
 /// Upstream's benchmark has one fixed seed.
 const UPSTREAM_SEED: u64 = 42;
@@ -208,12 +208,12 @@ pub(crate) fn shaped_pods(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup>
         .collect()
 }
 
-/// Pods of sizes that are not rounded: 20m to 16 cores, half to twelve GiB per core.
+/// Pods with requests that are not round numbers: 20m to 16 cores, half to twelve GiB per core.
 fn many_shapes(count: u32, shapes: usize, seed: u64) -> Vec<PodGroup> {
     let mut rng = SplitMix64::new(200 + seed);
     let mut drawn = std::collections::BTreeSet::new();
     while drawn.len() < shapes {
-        // A product of three uniform numbers: many small pods and a few large ones.
+        // The size is a product of three uniform random numbers: many small pods and a few large ones.
         let share = rng.unit() * rng.unit() * rng.unit();
         let cpu_millis = 20 + (share * 1_598.0) as i64 * 10;
         let gib_per_core = 0.5 + 11.5 * rng.unit() * rng.unit();

@@ -1,5 +1,5 @@
-//! Accepts flags with one dash, as Go's flag package does: `-log-level=debug` is `--log-level=debug`. Only for
-//! `karpenter controller`, so that arguments of upstream's controller keep working, and only for its flags.
+//! Accepts flags with one dash, as Go's flag package does: `-log-level=debug` is `--log-level=debug`. This applies only
+//! to the flags of `karpenter controller`, so that arguments of upstream's controller continue to work.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::go_flags::CONTROLLER;
 
-/// Mounted into pods that may use the Kubernetes API.
+/// The path of the token that is mounted into pods that may use the Kubernetes API.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 /// Upstream's chart sets at least one of these variables.
 const CHART_VARIABLES: [&str; 2] = ["CLUSTER_NAME", "KARPENTER_SERVICE"];
@@ -49,7 +49,7 @@ pub(crate) fn with_subcommand(
     arguments
 }
 
-/// All flags except those of the program itself, such as --help.
+/// Whether an argument is a flag other than those of the program itself, such as --help.
 fn is_flag_of_controller(argument: &OsString) -> bool {
     let own = ["-h", "--help", "-V", "--version"];
     argument.to_str().is_some_and(|text| text.starts_with('-') && !own.contains(&text))

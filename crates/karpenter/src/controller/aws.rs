@@ -14,7 +14,7 @@ use kube::config::Kubeconfig;
 use super::connect::Connected;
 use crate::cli::ControllerArguments;
 
-/// Where pods find the CA certificates of the API server.
+/// The file in which a pod finds the CA certificates of the API server.
 const OWN_CA_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 pub(super) async fn assemble(

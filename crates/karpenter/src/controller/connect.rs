@@ -11,9 +11,9 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::client::ClientBuilder;
 
-/// Where a pod finds its namespace.
+/// The file in which a pod finds its namespace.
 const OWN_NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// Returns a new random UUID each time it is read.
+/// This file returns a new random UUID each time it is read.
 const RANDOM_TEXT_FILE: &str = "/proc/sys/kernel/random/uuid";
 
 pub(super) struct Connected {
@@ -59,7 +59,7 @@ fn known(kind: &str, answer: kube::Result<()>) -> Result<()> {
     }
 }
 
-/// `<pod name>_<unique text>`: the part before the underscore shows which pod is the leader.
+/// The identity `<pod name>_<unique text>`: the part before the underscore shows which pod is the leader.
 pub(super) fn identity() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()

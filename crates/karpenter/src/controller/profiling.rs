@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use karpenter_controllers::operator::http::{Page, Pages};
 
-/// The default of Go's handler.
+/// The default duration of a CPU profile, as in Go's handler.
 const SECONDS_DEFAULT: u64 = 30;
 const SECONDS_MAX: u64 = 300;
 

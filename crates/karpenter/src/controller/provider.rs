@@ -15,7 +15,7 @@ use crate::simulated_ec2;
 
 pub(super) enum Provider {
     Kwok(Kwok),
-    /// Its nodes have EC2 instance types, because v1alpha5 objects refer to EC2.
+    /// The kwok provider with EC2 instance types, because v1alpha5 objects refer to EC2.
     KwokAsEc2(Kwok),
     #[cfg(feature = "aws")]
     Aws(Box<karpenter_aws::assembly::Assembly>),
@@ -63,7 +63,7 @@ impl Provider {
     pub(super) async fn resume(&self) {
         match self {
             Self::Kwok(kwok) | Self::KwokAsEc2(kwok) => kwok.resume().await,
-            // Garbage collection finds instances of an earlier process.
+            // Garbage collection finds the instances of an earlier process, so nothing is restored.
             #[cfg(feature = "aws")]
             Self::Aws(_) => {}
         }

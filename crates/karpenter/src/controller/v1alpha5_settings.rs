@@ -31,7 +31,7 @@ pub(super) async fn read(client: &Client, namespace: &str) -> GlobalSettings {
     settings
 }
 
-/// The arguments, with these settings instead of defaults.
+/// The arguments, in which these settings replace the defaults.
 pub(super) fn complete(arguments: &ControllerArguments, settings: &GlobalSettings) -> ControllerArguments {
     let mut arguments = arguments.clone();
     let defaults = Options::default();

@@ -1,4 +1,4 @@
-//! The nodes of the cluster, and the lower bound of the price for its pods.
+//! Reads the nodes of the cluster, and computes the lower bound of the price for its pods.
 
 use std::sync::Arc;
 

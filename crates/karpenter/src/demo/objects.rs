@@ -6,7 +6,7 @@ use karpenter_api::types::{KWOKNodeClass, NodePool};
 use serde_json::json;
 
 pub(super) const DEPLOYMENT: &str = "inflate";
-/// Time from a launch until the node appears.
+/// The duration from a launch until the node appears.
 const REGISTRATION_DELAY: &str = "25s";
 
 pub(super) fn node_class() -> Result<KWOKNodeClass> {

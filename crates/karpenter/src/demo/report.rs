@@ -27,11 +27,11 @@ pub(super) struct Summary {
     pub(super) price_per_hour: f64,
     pub(super) lower_bound_per_hour: f64,
     pub(super) nodes_launched: usize,
-    /// Time from the loss of a node until all pods ran again.
+    /// The duration from the loss of a node until all pods ran again.
     pub(super) recovered_after: Duration,
-    /// Time from scaling to zero until the last node was deleted.
+    /// The duration from scaling to zero until the last node was deleted.
     pub(super) emptied_after: Duration,
-    /// Simulated time of the scenario.
+    /// The simulated duration of the scenario.
     pub(super) duration: Duration,
 }
 

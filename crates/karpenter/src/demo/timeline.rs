@@ -40,7 +40,7 @@ impl Actor {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Entry {
-    /// Since the start of the scenario.
+    /// The seconds since the start of the scenario.
     pub(super) seconds: f64,
     pub(super) actor: Actor,
     pub(super) text: String,
@@ -81,7 +81,7 @@ impl Timeline {
     }
 }
 
-/// Minutes and seconds since the start.
+/// Formats a duration as minutes and seconds.
 fn clock_face(at: Duration) -> String {
     let tenths = at.as_millis() / 100;
     format!("{}:{:02}.{}", tenths / 600, tenths / 10 % 60, tenths % 10)

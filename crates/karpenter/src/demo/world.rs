@@ -29,7 +29,7 @@ use crate::up::{SharedClock, install};
 const EPOCH: &str = "2026-01-01T09:00:00Z";
 /// How often the scenario checks the cluster.
 const LOOK: Duration = Duration::from_millis(500);
-/// Maximum simulated time of a step.
+/// The maximum simulated duration of a step.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 pub(super) struct World {
@@ -41,7 +41,7 @@ pub(super) struct World {
     operator: Operator,
     chronicle: Chronicle,
     timeline: Timeline,
-    /// How long pods were pending, since the last call.
+    /// How long pods were pending; only those that were bound since the last call.
     waited: Vec<Duration>,
     nodes_launched: usize,
 }
@@ -101,7 +101,7 @@ impl World {
         self.nodes_launched
     }
 
-    /// How long pods were pending, since the last call; shortest first.
+    /// How long pods were pending that were bound since the last call; shortest first.
     pub(super) fn take_waited(&mut self) -> Vec<Duration> {
         let mut waited = std::mem::take(&mut self.waited);
         waited.sort_unstable();
@@ -226,7 +226,7 @@ fn in_short(changes: &[ClusterChange], running: usize) -> Vec<(Actor, String)> {
         .collect()
 }
 
-/// The launched instances, equal ones counted.
+/// The launched instances as text; equal ones are counted.
 fn launched_types(launches: &[&ClusterChange]) -> String {
     let mut machines: BTreeMap<(&str, &str), (usize, f64)> = BTreeMap::new();
     for launch in launches {

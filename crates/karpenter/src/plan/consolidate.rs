@@ -1,8 +1,8 @@
 //! `karpenter plan --consolidate`: reads a dump of a cluster, and prints the commands that disruption would execute and
 //! the reason for every node that is not disrupted.
 //!
-//! One round is one evaluation of the controller. Further rounds start from the cluster after the commands so far; all of
-//! them count as within the same hour.
+//! One round is one evaluation of the controller. Further rounds start from the cluster after the commands so far; all
+//! rounds count as if they were within the same hour.
 
 pub(crate) mod launched;
 pub(crate) mod report;
@@ -28,7 +28,7 @@ use crate::render::terminal::Terminal;
 use crate::{Outcome, diagnostics};
 use report::{Report, Timings, unpriced_nodes};
 
-/// Stops a run whose evaluations never come to an end, which would be a bug.
+/// The maximum number of rounds; a run with more would be caused by a bug.
 const ROUNDS_MAX: u32 = 1_000;
 const NAMES_SHOWN_MAX: usize = 5;
 
@@ -64,7 +64,7 @@ pub(crate) fn run(
     }
 
     if !has_pods {
-        // Even an idle cluster has pods of its own; the dump is probably incomplete.
+        // Even an idle cluster has pods of its own, so the dump is probably incomplete.
         diagnostics::print_warning(
             "the input has no pods, so every node counts as empty; valid: a dump with all pods, as `kubectl get pods -A -o yaml` prints them",
         );
@@ -150,18 +150,18 @@ fn settings(arguments: &PlanArguments) -> Settings {
     }
 }
 
-/// Asks for every node without a command on its own why it is not consolidated; one simulation per node.
+/// Finds the reason why each node without a command is not consolidated, with one simulation per node.
 fn explain_staying_nodes(cluster: &Cluster, settings: &Settings, evaluation: &mut Evaluation) {
     let is_something_else_done = !evaluation.commands.is_empty() || !evaluation.dry_run_commands.is_empty();
     for node_verdict in &mut evaluation.verdicts {
-        // Verdicts of repair and drift stay.
+        // Verdicts of repair and drift are kept.
         let is_about_savings = node_verdict.method.is_none_or(|method| method.is_for_savings());
         if !is_about_savings || !matches!(node_verdict.verdict, Verdict::Fine | Verdict::NotNow) {
             continue;
         }
         match explain_node(cluster, settings, node_verdict.state_node) {
             Err(why) => node_verdict.verdict = why,
-            // It could be consolidated alone, but not in addition to the commands found.
+            // The node could be consolidated alone, but not in addition to the commands that were found.
             Ok(_) if is_something_else_done => node_verdict.verdict = Verdict::NotNow,
             Ok(_) => {}
         }

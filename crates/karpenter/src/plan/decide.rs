@@ -1,6 +1,7 @@
 //! Plans and validates, and handles planner faults.
 //!
-//! With [`plan_validated`], a planner fault affects only the pods concerned; all others are planned. Prints nothing.
+//! With [`plan_validated`], a planner fault affects only the pods concerned; all others are planned. This module prints
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -136,7 +137,7 @@ spec:
         problem
     }
 
-    /// The real planner, but in some modes it loses its first node, or panics.
+    /// The real planner, which in some modes loses its first node or panics.
     struct Faulty {
         modes: &'static [Mode],
         panics: bool,

@@ -17,7 +17,7 @@ pub(crate) enum Align {
 pub(crate) struct Column {
     pub(crate) header: String,
     pub(crate) align: Align,
-    /// 0 is never omitted; of the others, the highest rank is omitted first.
+    /// The rank of the column: 0 is never omitted; of the others, the highest rank is omitted first.
     pub(crate) rank: u8,
 }
 
@@ -120,7 +120,7 @@ impl Columns {
             let style = cell.style;
             match self.columns[*column].align {
                 Align::Right => write!(out, "{:padding$}{style}{}{style:#}", "", cell.text)?,
-                // No trailing blanks, which would show up in diffs.
+                // The last column has no trailing spaces, because they would show up in diffs.
                 Align::Left if is_last => write!(out, "{style}{}{style:#}", cell.text)?,
                 Align::Left => write!(out, "{style}{}{style:#}{:padding$}", cell.text, "")?,
             }

@@ -1,5 +1,5 @@
-//! Renders a simulated consolidation as text: the commands with their moves, then one line per node that stays. JSON
-//! and YAML are the report itself.
+//! Renders a simulated consolidation as text: the commands with their moves, then one line per node that is not
+//! disrupted. JSON and YAML print the report itself.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub(crate) fn write_report(
     }
 }
 
-/// `every_pod`: also print the target of each pod.
+/// Writes the table. With `every_pod`, it also prints the target of each pod.
 fn write_table(report: &Report, every_pod: bool, terminal: &Terminal, out: &mut dyn Write) -> io::Result<()> {
     write_summary(report, terminal, out)?;
     for (number, command) in report.commands.iter().enumerate() {
@@ -72,7 +72,7 @@ fn write_summary(report: &Report, terminal: &Terminal, out: &mut dyn Write) -> i
     let monthly = |hourly: f64| dollars_rounded(hourly * HOURS_PER_MONTH);
     writeln!(out, "cost now     {}/h  {}/month", dollars(cost.hourly_before), monthly(cost.hourly_before))?;
     if commands > 0 {
-        // A mandatory replacement, such as for drift, may be more expensive.
+        // The saving may be negative: a mandatory replacement, such as for drift, may be more expensive.
         let (percent, what) = match cost.saving_percent {
             saved if saved < 0.0 => (-saved, "more"),
             saved => (saved, "saved"),

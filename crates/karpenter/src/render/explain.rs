@@ -1,4 +1,5 @@
-//! `--explain`: for each group of pods where it was planned, and why other NodePools were not used.
+//! Prints the output of `--explain`: for each group of pods where it was planned, and why other NodePools were not
+//! used.
 //!
 //! The planner does not record rejected options, so the reasons are derived here from the NodePool's taints, labels
 //! and largest instance types. They ignore the other pods of the plan.
@@ -19,7 +20,7 @@ use super::view::{View, counted, group_label, resources_text};
 
 #[derive(Default)]
 struct Placed {
-    /// (pool, "type in zone, capacity type at price") to (nodes, pods).
+    /// The number of (nodes, pods) by (NodePool, "type in zone, capacity type at price").
     new: BTreeMap<(usize, String), (u64, u64)>,
     existing: BTreeMap<usize, u64>,
     left: u64,

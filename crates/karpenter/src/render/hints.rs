@@ -1,5 +1,5 @@
-//! Stable names of reasons for programs, and hints what to change so that a pod fits. A hint names the field; reasons
-//! that a user cannot influence have none.
+//! Stable names of reasons for programs, and hints that state which change would make a pod fit. A hint names the
+//! field; reasons that a user cannot influence have none.
 
 use karpenter_model::reason::{Reason, Refusal, Scope};
 use karpenter_model::resources::ResourceList;
@@ -33,7 +33,7 @@ pub(crate) fn reason_name(reason: &Reason) -> &'static str {
     }
 }
 
-/// The change that removes this reason.
+/// The hint: the change that removes this reason.
 pub(crate) fn hint(refusal: &Refusal) -> Option<String> {
     let pool = match &refusal.scope {
         Scope::NodePool(name) => Some(&**name),

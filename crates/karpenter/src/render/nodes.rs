@@ -1,4 +1,4 @@
-//! Node tables: planned nodes, grouped or one by one, and existing nodes that get pods.
+//! Prints node tables: planned nodes, grouped or one by one, and existing nodes that get pods.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ struct Row<'a> {
     pods_min: u64,
     pods_max: u64,
     options_min: usize,
-    /// Sums over the nodes, one per resource column.
+    /// The sums over the nodes, one per resource column.
     utilisation: Vec<Option<f64>>,
 }
 
@@ -107,11 +107,11 @@ fn rows_of<'a>(view: &'a View<'_>, resources: &[&str], exact: bool) -> Vec<Row<'
     rows
 }
 
-/// Columns that a table has only if they differ from others.
+/// Which optional columns a table has.
 #[derive(Clone, Copy)]
 struct Shown {
     several_pools: bool,
-    /// Some node costs more than its instance.
+    /// Whether some node costs more than its instance, because of volumes or addresses.
     attachments: bool,
 }
 
@@ -263,7 +263,7 @@ pub(crate) fn write_existing(
     table.write(terminal, out)
 }
 
-/// `web ×3, api ×1`, in group order.
+/// The workloads with their numbers of pods, as in `web ×3, api ×1`, in the order of the groups.
 pub(crate) fn workloads_text(view: &View<'_>, runs: &[PodRun], terminal: &Terminal) -> String {
     const SHOWN_MAX: usize = 6;
     let mut by_group: BTreeMap<u32, u64> = BTreeMap::new();
@@ -283,7 +283,7 @@ pub(crate) fn workloads_text(view: &View<'_>, runs: &[PodRun], terminal: &Termin
     parts.join(", ")
 }
 
-/// Shows `nvidia.com/gpu` as GPU.
+/// The name of a column: `nvidia.com/gpu` becomes GPU.
 fn short_name(resource: &str) -> String {
     let short = resource.rsplit('/').next().unwrap_or(resource);
     short.to_ascii_uppercase()

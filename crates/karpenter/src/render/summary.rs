@@ -1,4 +1,4 @@
-//! The first lines of a table: the number of planned pods, and the price compared with the lower bound and with
+//! Prints the first lines of a table: the number of planned pods, and the price compared with the lower bound and with
 //! compat mode.
 
 use std::io::{self, Write};
@@ -60,7 +60,7 @@ fn grouped(number: u64) -> String {
     super::view::grouped_digits(number)
 }
 
-/// Four decimals for small amounts, two for large ones.
+/// Formats an amount in dollars, with four decimals for small amounts and two for large ones.
 pub(crate) fn dollars(amount: f64) -> String {
     if amount < 10.0 { format!("${amount:.4}") } else { format!("${}", with_thousands(amount, 2)) }
 }

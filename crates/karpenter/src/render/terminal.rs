@@ -12,9 +12,9 @@ const WIDTH_MIN: usize = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terminal {
     pub(crate) colour: bool,
-    /// Block characters and the multiplication sign; plain ASCII otherwise.
+    /// Whether block characters and the multiplication sign can be printed; otherwise only ASCII.
     pub(crate) unicode: bool,
-    /// Columns; `usize::MAX` if the width is not limited.
+    /// The number of columns; `usize::MAX` if the width is not limited.
     pub(crate) width: usize,
 }
 
@@ -48,7 +48,7 @@ impl Terminal {
         if self.colour { Style::new().fg_color(Some(colour.into())) } else { Style::new() }
     }
 
-    /// "×" if the output supports it.
+    /// The sign "×" if the output supports it, otherwise "x".
     pub(crate) fn times(&self) -> &'static str {
         if self.unicode { "×" } else { "x" }
     }

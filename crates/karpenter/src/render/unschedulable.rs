@@ -1,4 +1,4 @@
-//! Unschedulable pods: one block per group of pods, one line per NodePool with the reason, and a hint.
+//! Prints unschedulable pods: one block per group of pods, one line per NodePool with the reason, and a hint.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! A plan with its problem, and the lookups that all formats need. Holds references only.
+//! A plan with its problem, and the lookups that all formats need. It holds references only.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ pub(crate) const HOURS_PER_MONTH: f64 = 730.0;
 /// Duration of each stage of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
-    /// Reading and parsing files.
+    /// The duration of reading and parsing files.
     pub(crate) read: Duration,
-    /// Building the problem from objects, including instance types.
+    /// The duration of building the problem from objects, including instance types.
     pub(crate) assemble: Duration,
     pub(crate) schedule: Duration,
     pub(crate) validate: Duration,
@@ -61,7 +61,7 @@ impl<'a> View<'a> {
         &self.problem.pods[run.group as usize]
     }
 
-    /// `namespace/name` of every pod of the runs, made one at a time.
+    /// `namespace/name` of every pod of the runs, created one at a time.
     pub(crate) fn pod_names<'b>(&'b self, runs: &'b [PodRun]) -> impl Iterator<Item = String> + 'b {
         runs.iter().flat_map(move |run| {
             let group = self.group(run);
@@ -70,7 +70,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Dollars per hour of the planned instances alone, without volumes and addresses.
+    /// The price per hour of the planned instances alone, without volumes and addresses.
     pub(crate) fn instance_price(&self) -> f64 {
         self.nodes().map(|node| node.instance_price()).sum()
     }
@@ -155,7 +155,7 @@ impl<'a> NodeView<'a> {
         self.offering().capacity_type().map(AsRef::as_ref)
     }
 
-    /// Dollars per hour of the instance alone, without volumes and addresses.
+    /// The price per hour of the instance alone, without volumes and addresses.
     pub(crate) fn instance_price(&self) -> f64 {
         self.offering().instance_price()
     }

@@ -6,7 +6,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 
-/// The field manager of what `up` installs.
+/// The field manager of the objects that `up` installs.
 const MANAGER: &str = "karpenter-up";
 
 /// Applies all CustomResourceDefinitions, those of the v1alpha5 API only on request; existing ones are updated.

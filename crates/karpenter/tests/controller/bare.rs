@@ -1,4 +1,4 @@
-//! The binary without a subcommand, with the environment variables of upstream's charts.
+//! Tests of the binary without a subcommand, with the environment variables of upstream's charts.
 
 use super::*;
 
@@ -57,7 +57,7 @@ const AWS_CHART: &[(&str, &str)] = &[
     ("SUBNET_REFRESH_INTERVAL", "1m"),
 ];
 
-/// The binary without a subcommand, with exactly these variables.
+/// Runs the binary without a subcommand, with exactly these variables.
 fn bare(arguments: &[&str], variables: &[&[(&str, &str)]], kubeconfig: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_karpenter"));
     command.args(arguments).env_clear().env("KUBECONFIG", kubeconfig);
@@ -65,7 +65,7 @@ fn bare(arguments: &[&str], variables: &[&[(&str, &str)]], kubeconfig: &Path) ->
     command
 }
 
-/// A build with AWS needs a variable to select kwok; one without does not.
+/// In a build with AWS, this variable selects the kwok provider; a build without AWS needs none.
 const KWOK_WORD: &[(&str, &str)] =
     if cfg!(feature = "aws") { &[("KARPENTER_PROVIDER", "kwok")] } else { &[] };
 
@@ -76,7 +76,7 @@ async fn controller_is_implied_with_environment_of_upstream_kwok_chart() {
     let mut up = Running::start(&["up", "--port", "0", "--without-karpenter"], &kubeconfig);
     up.line_with("Ctrl-C");
     let variables = [BOTH_CHARTS, KWOK_CHART, KWOK_WORD];
-    // Upstream's binary accepts flags without a subcommand, also with one dash.
+    // Upstream's binary accepts flags without a subcommand, even with one dash.
     let mut running = Running::spawn(&mut bare(&["-log-format", "console"], &variables, &kubeconfig));
     let started = running.line_with("starting karpenter");
     assert!(!started.starts_with('{'), "the flag reached the controller: {started}");

@@ -1,4 +1,4 @@
-//! `/debug/pprof/` of a running controller.
+//! Tests of `/debug/pprof/` of a running controller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use super::*;
 #[path = "../../../karpenter-memory/tests/profiles/pprof.rs"]
 mod pprof;
 
-/// Status and body of a response.
+/// The status and the body of a response.
 fn fetch(port: &Value, path: &str) -> (u16, Vec<u8>) {
     let port = u16::try_from(port.as_u64().expect("a port")).expect("a port");
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("connects");
@@ -65,7 +65,7 @@ async fn profiles_are_served_only_if_enabled() {
     assert!(!heap.sample.is_empty(), "megabytes are in use");
     assert!(heap.functions().iter().any(|name| name.contains("karpenter")), "{:?}", heap.functions());
 
-    // CPU load for the profile.
+    // Causes CPU load during the profile.
     let is_over = AtomicBool::new(false);
     let cpu = std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -123,7 +123,7 @@ impl<'a> Mutator<'a> {
                 return format!("{text}---\n{}", random.pick(&from));
             }
             6 => lines[line].push_str(&"x".repeat(random.below(2000))),
-            // Values are mutated most often, because they affect most decisions.
+            // Values are mutated most often, because most decisions depend on them.
             _ => replace_value(&mut lines, line, random),
         }
         lines.join("\n") + "\n"

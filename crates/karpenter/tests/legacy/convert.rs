@@ -1,4 +1,4 @@
-//! `karpenter convert`: output streams, exit codes, and output that can be read again.
+//! Tests of `karpenter convert`: output streams, exit codes, and output that can be read again.
 
 use crate::{documents, fixture, karpenter, path, text};
 

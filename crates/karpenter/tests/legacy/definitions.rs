@@ -1,5 +1,5 @@
-//! The v1alpha5 CRDs on an API server: documented manifests are accepted, and those that never worked are rejected
-//! with a reason.
+//! Tests of the v1alpha5 CRDs on an API server: documented manifests are accepted, and those that never worked are
+//! rejected with a reason.
 
 use std::path::Path;
 
@@ -56,8 +56,8 @@ async fn published_manifests_are_accepted() {
             // Two documents have a Provisioner "default".
             object["metadata"]["name"] =
                 json!(format!("{case}-{}", object["metadata"]["name"].as_str().unwrap()));
-            // Cluster-scoped kinds: kubectl sends no namespace in the path, and the server removes the one in the
-            // body.
+            // The kinds are cluster-scoped: kubectl sends no namespace in the path, and the server removes the one in
+            // the body.
             let created = create(&client, &object).await.unwrap_or_else(|error| panic!("{object}: {error}"));
             assert_eq!(created.metadata.namespace, None, "{case}");
             assert_eq!(created.data["spec"], object["spec"], "{case}: nothing is pruned");
@@ -106,7 +106,7 @@ async fn objects_that_never_worked_are_rejected_with_reason() {
             json!({"providerRef": {"name": "t"}, "kubeletConfiguration": {"evictionSoft": {"memory.available": "5%"}}}),
             "must name the same signals",
         ),
-        // As a chart renders an empty list of zones.
+        // The object is as a chart renders it with an empty list of zones.
         (
             requirement(json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": null})),
             "operator In must have a value defined",

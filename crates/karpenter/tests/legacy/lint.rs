@@ -1,4 +1,4 @@
-//! Tests of the binary: `karpenter lint` with its formats and exit codes, v1alpha5 objects, and a Deployment with two
+//! Tests of the binary with `karpenter lint`: formats and exit codes, v1alpha5 objects, and a Deployment with two
 //! mistakes.
 
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! The v1alpha5 API with the binary: `convert`, `lint`, its CustomResourceDefinitions on an API server, and the
-//! three-pools example.
+//! Tests of the v1alpha5 API with the binary: `convert`, `lint`, its CustomResourceDefinitions on an API server, and
+//! the example `three-pools`.
 
 mod convert;
 mod definitions;
@@ -21,7 +21,7 @@ pub fn karpenter(arguments: &[&str], stdin: &str) -> Output {
         .spawn()
         .expect("the binary starts");
     let written = child.stdin.take().expect("piped").write_all(stdin.as_bytes());
-    // Bad flags end the binary before it reads its input.
+    // If flags are invalid, the binary ends before it reads its input.
     if let Err(error) = written {
         assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{error}");
     }
@@ -38,7 +38,7 @@ pub fn documents(text: &str) -> Vec<Value> {
     read.documents.into_iter().map(|document| document.value).collect()
 }
 
-/// Published manifests, with the expected result.
+/// The path of a published manifest or of its expected result.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../karpenter-legacy/tests/fixtures").join(name)
 }

@@ -1,5 +1,5 @@
-//! The three-pools example in both API versions: no findings, planned as its README says, and next to unmanaged
-//! nodes.
+//! Tests of the example `three-pools` in both API versions: it has no findings, is planned as its README states, and
+//! works next to unmanaged nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

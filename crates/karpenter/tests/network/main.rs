@@ -1,5 +1,5 @@
-//! How the binary connects to Kubernetes and AWS: through a proxy, with custom CA certificates, and with credentials
-//! from every source of the SDK's default chain.
+//! Tests how the binary connects to Kubernetes and AWS: through a proxy, with custom CA certificates, and with
+//! credentials from every source of the SDK's default chain.
 //!
 //! Everything runs in the test: an HTTP proxy, an API server, and a TLS server with its own CA for the hosts of AWS.
 
@@ -82,7 +82,7 @@ async fn kubernetes_client_uses_proxy_of_environment() {
         assert_eq!(connection.authorization.as_deref(), Some("Basic dXNlcjpzZWNyZXQ="));
     }
 
-    // In lower case, too; NO_PROXY applies to the API server, not to the proxy.
+    // The variable in lower case is used too; NO_PROXY applies to the API server, not to the proxy.
     let output = run(&arguments, &[("https_proxy", &address), ("NO_PROXY", "127.0.0.1,.other")]).await;
     assert!(!proxy.take().is_empty(), "{}", said(&output));
     let output = run(&arguments, &[("HTTPS_PROXY", &address), ("NO_PROXY", ".internal")]).await;
@@ -191,7 +191,7 @@ mod aws {
         assert!(asked.is_empty() && said.contains("AWS_CA_BUNDLE"), "{said}");
         assert!(surroundings.proxy.take().is_empty());
 
-        // The variable with which Go replaces the system's CA certificates; it applies to Kubernetes, too.
+        // This variable replaces, as in Go, the system's CA certificates, for Kubernetes too.
         let ca = surroundings.file("ca.pem");
         let (asked, said) =
             surroundings.run(&[KEYS[0], KEYS[1], ("AWS_CA_BUNDLE", ""), ("SSL_CERT_FILE", &ca)]).await;
@@ -268,7 +268,7 @@ mod aws {
             assert!(signed.contains(&format!("Credential={key}/")), "{key}: {signed}");
         }
 
-        // Without a session no request is made, and the error names SSO.
+        // If there is no session, no request is made, and the error names SSO.
         std::fs::remove_dir_all(folder.0.join(".aws/sso/cache")).expect("a cache");
         let (asked, said) = surroundings.run(&[("AWS_CONFIG_FILE", config), ("AWS_PROFILE", "sso")]).await;
         assert!(asked.is_empty() && said.to_lowercase().contains("sso"), "{said}");

@@ -11,11 +11,11 @@ pub(super) struct Word<'text> {
     pub(super) text: &'text str,
     /// From 1.
     pub(super) line: usize,
-    /// Whether only spaces and at most one line break separate it from the word before.
+    /// Whether only spaces and at most one line break separate the word from the word before.
     pub(super) continues: bool,
 }
 
-/// Comments and string literals that have a space; a literal without one is a name, not a sentence.
+/// Comments and string literals that have a space; a literal without a space is a name, not a sentence.
 pub(super) fn of_rust(source: &str) -> String {
     let bytes = source.as_bytes();
     let blank = |byte: u8| if byte.is_ascii_whitespace() { byte } else { CODE };
@@ -52,7 +52,8 @@ pub(super) fn of_markdown(source: &str) -> String {
     String::from_utf8_lossy(&masked).into_owned()
 }
 
-/// A backslash at the end of a line continues the text; any other escape is no part of a word.
+/// Masks escapes in a literal. A backslash at the end of a line continues the text; any other escape is not part of a
+/// word.
 fn mask_escapes(literal: &mut [u8]) {
     let mut at = 0;
     while at + 1 < literal.len() {
@@ -105,7 +106,7 @@ fn is_first_of_line(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|byte| **byte != b'\n').all(|byte| *byte == b' ')
 }
 
-/// One past the closing fence; the end of the text if there is none.
+/// The position after the closing fence; the end of the text if there is none.
 fn fence_end(text: &[u8], open: usize, length: usize) -> usize {
     let mut at = open + length;
     while at < text.len() {
@@ -138,7 +139,7 @@ fn span_end(text: &[u8], open: usize, length: usize) -> Option<usize> {
     None
 }
 
-/// A line break that is followed by a blank line.
+/// Whether a line break is followed by a blank line.
 fn is_paragraph_end(text: &[u8], at: usize) -> bool {
     text[at] == b'\n' && text[at + 1..].iter().find(|byte| **byte != b' ').is_none_or(|byte| *byte == b'\n')
 }

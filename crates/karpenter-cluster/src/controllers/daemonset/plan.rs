@@ -33,7 +33,7 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Eligibility {
     pub(super) should_run: bool,
-    /// Existing pods may stay although no new pod would be created.
+    /// Whether existing pods may continue to run although no new pod would be created.
     pub(super) should_continue: bool,
 }
 
@@ -120,8 +120,7 @@ pub(super) fn target_node(pod: &Pod) -> Option<String> {
         .and_then(|rule| rule.values.as_ref()?.first().cloned())
 }
 
-/// The sort key that decides which of several pods on a node stays, the first one: bound before unbound, then the
-/// oldest.
+/// The sort key for several pods on a node, of which the first is kept: bound before unbound, then the oldest.
 pub(super) fn keep_order(pod: &Pod) -> (bool, Option<Timestamp>, &str) {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (pods::node_name(pod).is_none(), created, name_of(pod))
@@ -204,7 +203,7 @@ fn keep_one(
     }
 }
 
-/// How many pods may be unavailable or extra during a rolling update.
+/// The maximum numbers of unavailable and of extra pods during a rolling update.
 struct Bounds {
     unavailable: i32,
     surge: i32,

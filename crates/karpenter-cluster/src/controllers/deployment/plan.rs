@@ -17,7 +17,7 @@ use super::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION, REVISION_HISTORY, TEMPLATE
 use crate::controllers::context::{annotation, is_deleting, name_of};
 use crate::controllers::{hash, owners};
 
-/// A change of a ReplicaSet's size, as in the event's message.
+/// A change of a ReplicaSet's size, as the message of the event states it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Scaled {
     set: String,
@@ -256,8 +256,8 @@ impl<'a> Draft<'a> {
         any
     }
 
-    /// Applies a change of `spec.replicas` without rolling: a single active ReplicaSet gets all, several share in
-    /// proportion.
+    /// Applies a change of `spec.replicas` without rolling: a single active ReplicaSet gets the whole change, several
+    /// share it in proportion to their size.
     fn scale(&mut self) {
         let wanted = self.wanted();
         let active: Vec<usize> = (0..self.old.len()).filter(|at| size(&self.old[*at]) > 0).collect();
@@ -295,7 +295,7 @@ impl<'a> Draft<'a> {
         let mut active: Vec<&mut ReplicaSet> =
             self.old.iter_mut().chain(self.newest.as_mut()).filter(|set| size(set) > 0).collect();
         let to_add = allowed - active.iter().map(|set| size(set)).sum::<i32>();
-        // Largest first; among equal sizes, the newest gains more and the oldest loses more.
+        // The largest ReplicaSets come first; among equal sizes, the newest gains more and the oldest loses more.
         active.sort_by(|one, two| {
             let by_age = age_key(one).cmp(&age_key(two));
             size(two).cmp(&size(one)).then(if to_add > 0 { by_age.reverse() } else { by_age })
@@ -362,7 +362,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Oldest first, then by name.
+/// The sort key by age: oldest first, then by name.
 fn age_key(set: &ReplicaSet) -> (Option<Timestamp>, &str) {
     (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name_of(set))
 }

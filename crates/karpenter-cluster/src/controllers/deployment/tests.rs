@@ -82,7 +82,7 @@ fn new_template_surges_and_then_scales_old_set_down() {
     assert_eq!(first.create.as_ref().map(size), Some(1));
     assert_eq!(sizes(&first), [named("web-v1", 3)]);
     assert_eq!(first.revision.as_deref(), Some("2"));
-    // Four of five pods are available and three must be: one old pod may be removed.
+    // Four of five pods are available and three must be, so one old pod may be removed.
     let next = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
     assert_eq!(sizes(&next), [named("web-v1", 2)]);
 }
@@ -91,7 +91,8 @@ fn new_template_surges_and_then_scales_old_set_down() {
 fn unavailable_old_pods_are_removed_first() {
     let deployment = deployment(json!({}));
     let plan = decide(&deployment, &[set("v0", 1, 2, 2), set("v1", 2, 2, 0), set("v2", 3, 1, 1)]);
-    // Five exist, at least three must be available: both unavailable pods of the younger ReplicaSet may be removed.
+    // Five pods exist and at least three must be available, so both unavailable pods of the younger ReplicaSet may be
+    // removed.
     assert_eq!(sizes(&plan), [named("web-v1", 0)]);
 }
 
@@ -147,7 +148,7 @@ fn paused_deployments_scale_but_do_not_roll() {
 fn scaling_during_rollout_is_proportional() {
     let deployment = deployment(json!({"spec": {"replicas": 8}}));
     let plan = decide(&deployment, &[set("v1", 1, 3, 3), set("v2", 2, 2, 1)]);
-    // From five to ten: both double.
+    // The Deployment is scaled from five to ten, and both ReplicaSets double.
     assert_eq!(sizes(&plan), [named("web-v1", 6), named("web-v2", 4)]);
 }
 

@@ -21,7 +21,7 @@ fn of_ten(_: &OwnerReference) -> Option<(String, i32)> {
     Some(("rs".into(), 10))
 }
 
-/// Expected, desired, healthy and allowed.
+/// The numbers of expected, desired and healthy pods, and of allowed disruptions.
 fn numbers(budget: &PodDisruptionBudget, pods: &[Arc<Pod>]) -> (i32, i32, i32, i32) {
     let pods: Vec<&Pod> = pods.iter().map(|pod| &**pod).collect();
     let (status, _) = status(budget, &pods, of_ten, now());

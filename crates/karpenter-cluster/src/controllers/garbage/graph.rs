@@ -45,7 +45,7 @@ impl Item {
     }
 }
 
-/// What to do with an object.
+/// The action for an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     Keep,
@@ -56,7 +56,7 @@ pub(super) enum Verdict {
     Delete(PropagationPolicy),
     /// Remove the owner references of these dependents, then the object's finalizer.
     Orphan(Vec<(String, Item)>),
-    /// All blocking dependents are gone: remove the finalizer.
+    /// All blocking dependents are gone, so the finalizer is removed.
     Finish,
 }
 
@@ -86,7 +86,7 @@ impl Graph {
             if let Some(dependents) = self.dependents.get_mut(owner) {
                 dependents.remove(uid);
             }
-            // The owner may have waited for this object's deletion.
+            // The owner may have been waiting for the deletion of this object.
             affected.push(owner.clone());
         }
         for owner in &after {

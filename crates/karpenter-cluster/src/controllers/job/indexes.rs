@@ -27,7 +27,7 @@ pub(super) fn print(indexes: &BTreeSet<i32>) -> String {
         .into_iter()
         .map(|(first, last)| match last - first {
             0 => first.to_string(),
-            // Two consecutive indexes are listed, three or more form a range.
+            // Two consecutive indexes are listed one by one; three or more form a range.
             1 => format!("{first},{last}"),
             _ => format!("{first}-{last}"),
         })

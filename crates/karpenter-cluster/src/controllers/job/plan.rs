@@ -41,7 +41,7 @@ impl Backoff {
 
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Written before the other changes.
+    /// The new status. It is written before the other changes.
     pub(super) status: JobStatus,
     /// Pods whose finalizer is removed after the status is written.
     pub(super) release: Vec<String>,
@@ -152,7 +152,7 @@ fn manage(
     let spec = count.spec;
     let running = active.len() as i32;
     if suspended {
-        // Suspension is not a failure: these pods are not counted.
+        // Pods that are deleted because of suspension do not count as failed.
         plan.delete.extend(active.iter().map(|pod| name_of(&***pod).to_string()));
         plan.release.extend(active.iter().map(|pod| name_of(&***pod).to_string()));
         set_condition(&mut count.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
@@ -208,7 +208,7 @@ struct Count<'a> {
     completed: BTreeSet<i32>,
     release: Vec<String>,
     backoff: Backoff,
-    /// Why the pod failure policy fails the Job.
+    /// The message if a rule of the pod failure policy fails the Job.
     fatal: Option<String>,
 }
 

@@ -78,7 +78,7 @@ fn job_completes_with_enough_successes() {
     let reason = "CompletionsReached";
     assert_eq!(conditions(&done), [named("SuccessCriteriaMet", reason), named("Complete", reason)]);
     assert!(done.status.completion_time.is_some());
-    // The Job is not complete before every outcome is counted.
+    // The Job is not complete until every outcome is counted.
     let early = decide(&job(json!({"status": {"succeeded": 2}})), &[ended("c", "Succeeded", 1)]);
     assert_eq!(conditions(&early), [named("SuccessCriteriaMet", reason)]);
 }

@@ -88,7 +88,7 @@ pub(super) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     wanted.extend(health.map(|key| (key, NO_EXECUTE)));
 
     let known = taints_of(node);
-    // A node that never reported keeps the taint that it was created with.
+    // If the kubelet never reported, the node keeps the taint that it was created with.
     let undecided = status("Ready").is_none();
     let ours = |taint: &Taint| {
         let key = taint.key.as_str();

@@ -58,7 +58,7 @@ fn colocated_pods_are_deleted_first() {
 #[test]
 fn ages_of_the_same_magnitude_are_equal() {
     let ready = |at: &str| json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": at}]}});
-    // 1 s and 1800 s, then 1790 s and 1800 s, where the uid decides.
+    // The ages are 1 s and 1800 s, and in the second case 1790 s and 1800 s, where the uid decides.
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:59:59Z"))];
     assert_eq!(order(&pods), ["b-new", "a-old"]);
     let pods = [pod("a-old", ready("2026-01-01T11:30:00Z")), pod("b-new", ready("2026-01-01T11:30:10Z"))];

@@ -18,7 +18,7 @@ use crate::controllers::{owners, pods};
 pub(super) enum Step {
     Create {
         ordinal: i32,
-        /// Created from the revision that is being replaced.
+        /// Whether the pod is created from the revision that is being replaced.
         from_current: bool,
     },
     Delete {
@@ -26,7 +26,7 @@ pub(super) enum Step {
     },
 }
 
-/// `web-3` is parent `web` with ordinal 3.
+/// Splits a pod name: `web-3` has the parent `web` and the ordinal 3.
 pub(super) fn parent_and_ordinal(name: &str) -> Option<(&str, i32)> {
     let (parent, ordinal) = name.rsplit_once('-')?;
     Some((parent, ordinal.parse().ok()?))

@@ -15,7 +15,7 @@ use crate::reconcile::{Queue, Reconcile, Requeue};
 use crate::store::{Change, ObjectKey, Store};
 use crate::stores::{BY_CLAIM, BY_NODE_AND_VOLUME, claims_of};
 
-/// Keys are a node, as the namespace, and a volume, as the name.
+/// The controller; the keys of its queue are a node (as the namespace) and a volume (as the name).
 pub struct Attachments {
     pub context: Context,
 }

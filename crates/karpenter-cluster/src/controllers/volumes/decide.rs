@@ -64,7 +64,7 @@ pub(super) fn claim_step(
                 "Bound" => ClaimStep::Nothing,
                 _ => ClaimStep::Bind(volume.clone()),
             },
-            // A claim may name an available volume itself.
+            // A volume may be reserved for this claim.
             Some(volume) if volume.spec.as_ref().is_some_and(|spec| spec.claim_ref.is_none()) => {
                 ClaimStep::Bind(volume.clone())
             }
@@ -234,7 +234,7 @@ pub(super) fn volume_step(volume: &PersistentVolume, claim: Option<&PersistentVo
         return if phase == "Bound" && claim.is_some() { VolumeStep::Nothing } else { VolumeStep::Unprotect };
     }
     let Some(reference) = &spec.claim_ref else { return to("Available") };
-    // Reserved for a claim that does not exist yet.
+    // The volume is reserved for a claim that does not exist yet.
     if reference.uid.as_deref().unwrap_or_default().is_empty() {
         return if claim.is_some() { VolumeStep::Nothing } else { to("Available") };
     }

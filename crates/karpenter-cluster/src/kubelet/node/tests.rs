@@ -58,7 +58,7 @@ fn healthy_node_is_not_patched_between_heartbeats() {
     let quiet = decide(&settled, Some(&lease("2026-01-01T11:59:53.000000Z")), &Options::default(), now());
     assert_eq!((quiet.status.is_some(), quiet.renew), (false, false));
     assert_eq!(quiet.again, Some(Duration::from_secs(3)));
-    // Four minutes after the last heartbeat; at five the next is due, and the transition time is kept.
+    // Four minutes after the last heartbeat, the next one is due at five minutes, and the transition time is kept.
     let later = decide(
         &settled,
         Some(&lease("2026-01-01T12:00:55.000000Z")),
@@ -127,7 +127,7 @@ fn heartbeat_keeps_conditions_of_other_clients() {
     let sick = json!({"status": {"conditions": [{"type": "KWOKUnhealthy", "status": "True", "reason": "Injected",
         "lastHeartbeatTime": "2026-01-01T10:00:00Z", "lastTransitionTime": "2026-01-01T10:00:00Z"}]}});
     let decision = decide(&node(sick), None, &Options::default(), now());
-    // A strategic merge patch merges conditions by type: other types stay.
+    // A strategic merge patch merges conditions by type, so other types are kept.
     assert_eq!(condition(&decision, "Ready")["status"], "True");
     assert_eq!(condition(&decision, "KWOKUnhealthy"), &Value::Null);
 }

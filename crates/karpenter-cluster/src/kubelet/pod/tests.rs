@@ -17,7 +17,7 @@ fn pod(patch: Value) -> Pod {
     from(object)
 }
 
-/// The same pod, running and ready since 11:59:50.
+/// A pod that is running and ready since 11:59:50.
 fn running_pod(patch: Value) -> Pod {
     let mut with = json!({"status": {"phase": "Running", "startTime": "2026-01-01T11:59:50Z",
         "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:59:50Z"}],

@@ -23,7 +23,7 @@ fn requests_are_rounded_up_and_include_the_pod_itself() {
             "",
             &[("cpu", 101), ("memory", 2), ("nvidia.com/gpu", 1), ("pods", 1)],
         ),
-        // An API server would have copied the limits.
+        // The limits become requests, as an API server would have defaulted them.
         ("resources: {limits: {cpu: 2}}", "", &[("cpu", 2000), ("pods", 1)]),
         (
             "resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 5}}",
@@ -113,7 +113,8 @@ fn ordinary_pods_have_no_refusal() {
         "nodeSelector: {fookarpenter.sh/x: z}".to_owned(),
         expression("{key: karpenter.sh/capacity-type, operator: In, values: [spot, cheap]}"),
         expression("{key: karpenter.sh/nodepool, operator: Exists}"),
-        // Only the first term counts for opting out; the second is tried when the first does not fit.
+        // Only the first term decides whether the pod opts out of Karpenter; the second term is tried when the first
+        // does not fit.
         required(
             "{matchExpressions: [{key: a, operator: Exists}]}, {matchExpressions: [{key: karpenter.sh/nodepool, operator: DoesNotExist}]}",
         ),

@@ -101,7 +101,7 @@ fn bound_claims_follow_their_volume() {
     let csi = "csi: {driver: ebs.csi.aws.com, volumeHandle: v}";
     assert_eq!(alternatives(&affinity(zone, csi)), ["topology.kubernetes.io/zone In [a]"]);
     assert_eq!(alternatives(&affinity(host, csi)), ["kubernetes.io/hostname In [n1]"]);
-    // The pod abandons a local volume, so the hostname is ignored.
+    // A local volume does not follow its pod to another node, so its hostname is ignored.
     assert_eq!(alternatives(&affinity(host, "local: {path: /x}")), [""]);
     assert_eq!(alternatives(&(claim("data", "volumeName: pv", BOUND) + &volume("pv", csi))), [""; 0]);
 }
@@ -160,7 +160,7 @@ spec:
     let (limited, _) = problem(&format!("{POOL}{set}{CLASS}{LIMITED_NODE}"));
     let names: Vec<String> = limited.pods.iter().map(|group| group.names.name(0)).collect();
     assert_eq!(names, ["db-0", "db-1", "db-2"]);
-    // One of the claims exists already and is bound to a zone.
+    // One of the claims already exists and is bound to a volume in a zone.
     let made = claim("data-db-1", "volumeName: pv", BOUND)
         + &volume(
             "pv",

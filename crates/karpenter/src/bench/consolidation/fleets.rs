@@ -1,5 +1,5 @@
-//! The clusters of W7: 40 pod sizes, packed in upstream's order on AWS instance types of 4 to 32 vCPUs. Each node
-//! then loses between 0 and 80 % of its pods, 40 % in total.
+//! The clusters of workload W7: 40 pod sizes, packed in upstream's order on AWS instance types of 4 to 32 vCPUs. Each
+//! node then loses between 0 and 80 % of its pods, 40 % in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ enum Variant {
     /// Two Deployments on kwok's instance types, planned in cost mode, that lost 30 % of their pods; the budget
     /// allows 10 % of the nodes. The comparison with upstream runs this case on a real control plane.
     ScaledIn,
-    /// The same with the small pods spread over hosts, about one per host.
+    /// As `ScaledIn`, with the small pods spread over hosts, about one per host.
     ScaledInSpread,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Case {
     variant: Variant,
 }
 
-/// All cases with at most this number of pods.
+/// The cases of W7 with at most this number of pods.
 pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
     let mut cases = Vec::new();
     for (variant, label, sizes) in [
@@ -66,7 +66,7 @@ pub(crate) fn cases(seeds: u64, pods_max: Option<u32>) -> Vec<Case> {
             cases.push(Case { name: format!("scaled in {pods}{label}"), seed, nodes, variant });
         }
     }
-    // About ten pods per node.
+    // A node has about ten pods.
     cases.retain(|case| pods_max.is_none_or(|most| case.nodes * 10 <= most));
     cases
 }
@@ -90,7 +90,7 @@ impl Case {
         matches!(self.variant, Variant::ScaledIn | Variant::ScaledInSpread)
     }
 
-    /// The nodes that budgets allow in the next pass.
+    /// Sets the numbers of nodes that budgets allow in the next pass.
     pub(crate) fn allow(&self, cluster: &mut Cluster) {
         if !self.is_scaled_in() {
             return;
@@ -103,7 +103,7 @@ impl Case {
 
     fn scaled_in(&self) -> Cluster {
         let each = match self.variant {
-            // Nearly every small pod has its own node.
+            // Nearly every small pod has a node of its own.
             Variant::ScaledInSpread => 500,
             _ => self.nodes * 1_000 / 75 / 2,
         };
@@ -119,7 +119,7 @@ impl Case {
         let mut cluster = apply::cluster_of_plan(&problem, &plan);
         let mut rng = SplitMix64::new(1_000 + self.seed);
         for prefix in ["default/small", "default/large"] {
-            // Random pods, but exactly this number.
+            // The pods are selected at random, but their number is exact.
             let mut order: Vec<(u64, String)> =
                 (0..each).map(|number| (rng.next(), format!("{prefix}-{number}"))).collect();
             order.sort_unstable();
@@ -219,7 +219,7 @@ pub(crate) fn lower_bound(cluster: &Cluster) -> f64 {
     });
     let mut problem = Problem { nodes: Vec::new(), pods: pods.collect(), ..cluster.problem.clone() };
     problem.options.mode = Mode::Cost;
-    // With this effort the bound is as tight as the planner can prove.
+    // At this effort, the bound is as tight as the planner can prove.
     problem.options.effort = 10 * EFFORT_DEFAULT;
     karpenter_scheduling::schedule(&problem).lower_bound_per_hour
 }

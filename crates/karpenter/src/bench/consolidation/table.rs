@@ -1,4 +1,4 @@
-//! The results of W7: one row per run; JSON also has the price after each pass.
+//! Prints the results of workload W7: one row per run; JSON also has the price after each pass.
 
 use std::io::{self, BufWriter, Write};
 

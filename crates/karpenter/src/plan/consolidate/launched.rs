@@ -1,4 +1,4 @@
-//! Names of the replacements in a report: one for each, the same in all rounds.
+//! Names the replacements in a report: each has one name, which is the same in all rounds.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use karpenter_disruption::cluster::Cluster;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Launched {
     count: usize,
-    /// Of the last round, in the order of their launch.
+    /// The replacements of the last round, in the order of their launch.
     new: Vec<String>,
-    /// Names in the report by names in the simulated cluster.
+    /// The names in the report, by the names in the simulated cluster.
     names: BTreeMap<String, String>,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct NodeFacts {
     pub(crate) capacity_type: Option<String>,
     /// `None` if unknown.
     pub(crate) price: Option<f64>,
-    /// Of the instance alone, without volumes and addresses.
+    /// The price of the instance alone, without volumes and addresses.
     pub(crate) instance_price: Option<f64>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct TimingsReport {
     total_ms: f64,
 }
 
-/// Wall time of each stage.
+/// The wall time of each stage.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timings {
     pub(crate) read: Duration,
@@ -166,7 +166,7 @@ impl Report {
             self.commands.push(report);
         }
         for command in &evaluation.dry_run_commands {
-            // Commands of the dry run are found again in every round.
+            // Commands of the dry run are found again in every round, so they are reported once.
             let is_known = self.commands.iter().any(|known| {
                 known.dry_run
                     && known
@@ -214,7 +214,8 @@ impl Report {
         let cost = &mut self.cost;
         cost.saving = cost.hourly_before - cost.hourly_after;
         cost.saving_percent = percent(cost.saving, cost.hourly_before);
-        // The price excludes nodes without a known price, whose pods the lower bound includes; there is no gap then.
+        // If the price of some node is unknown, there is no gap: the price excludes such nodes, but the lower bound
+        // includes their pods.
         let bound = cost.lower_bound.filter(|_| unpriced_nodes(cluster).is_empty());
         cost.gap_percent = bound.map(|bound| rounded((cost.hourly_after / bound - 1.0) * 100.0, 3));
         for price in [&mut cost.hourly_before, &mut cost.hourly_after, &mut cost.saving] {
