@@ -50,8 +50,8 @@ def refusals(stage, _):
     for name, *_ in table:
         lines = logged_errors(stage, name)
         assert len(lines) == 1, (name, lines)
-        assert lines[0].get("what-to-do"), lines
-        print(f"{name}: {lines[0]['error']}: {lines[0]['what-to-do']}")
+        assert lines[0].get("advice"), lines
+        print(f"{name}: {lines[0]['error']}: {lines[0]['advice']}")
     assert stage.condition("good", "Ready")[0].startswith("True")
     stage.apply(*[stage.node_class(name) for name, *_ in table])
     stage.until("all of them are ready once they are put right", 120, lambda: all(
@@ -77,8 +77,8 @@ def refusals(stage, _):
         stage.until(f"{name} may not be used: {kind} is {expected}", 60,
                     lambda kind=kind, name=name, expected=expected: stage.condition(name, kind)[0] == expected)
         lines = [line for line in logged_errors(stage, name) if line.get("condition") == kind]
-        assert len(lines) == 1 and lines[0].get("what-to-do"), (name, lines)
-        print(f"{name}: {lines[0]['error']}: {lines[0]['what-to-do']}")
+        assert len(lines) == 1 and lines[0].get("advice"), (name, lines)
+        print(f"{name}: {lines[0]['error']}: {lines[0]['advice']}")
         assert stage.condition("good", "Ready")[0].startswith("True"), stage.condition("good", "Ready")
         stage.refuse()
         # A failed dry run is cached for half an hour, but not for another spec.

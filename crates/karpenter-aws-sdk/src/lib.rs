@@ -60,9 +60,9 @@ pub enum ConnectError {
          cannot be detected"
     )]
     NoRegion,
-    #[error("{place}: {value:?} is no number of attempts; valid: a whole number, 0 for no limit")]
+    #[error("{place}: {value:?} is not a number of attempts; valid: a whole number, 0 for no limit")]
     MaxAttempts { place: String, value: String },
-    #[error("{place}: {value:?} is no retry mode; valid: standard, adaptive")]
+    #[error("{place}: {value:?} is not a retry mode; valid: standard, adaptive")]
     RetryMode { place: String, value: String },
     #[error("{place}: {path:?} cannot be used: {reason}; valid: a file with certificates in PEM")]
     CaBundle { place: String, path: String, reason: String },

@@ -265,6 +265,6 @@ async fn terminate_batch(ec2: &dyn Ec2, ids: &[String]) -> Vec<Result<(), AwsErr
     });
     answers.extend(open.iter().cloned().zip(singly.await));
     let lost =
-        |id: &String| Err(AwsError::unreachable(format!("the response does not mention instance {id}")));
+        |id: &String| Err(AwsError::unreachable(format!("the response does not contain instance {id}")));
     ids.iter().map(|id| answers.get(id).cloned().unwrap_or_else(|| lost(id))).collect()
 }

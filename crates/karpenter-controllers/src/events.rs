@@ -194,7 +194,7 @@ impl Recorder {
         let kube::Error::Api(status) = error else { return };
         let is_harmless = status.is_already_exists() || status.message.contains("being terminated");
         if !is_harmless && locked(&self.logged_status_codes).insert(status.code) {
-            tracing::error!(%error, "server rejected event, events like it are dropped");
+            tracing::error!(%error, "server rejected event, will not retry");
         }
     }
 

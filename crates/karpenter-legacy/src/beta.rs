@@ -298,8 +298,8 @@ fn images(spec: &mut Map<String, Value>, typed: &BetaEC2NodeClassSpec, input: &V
             report.add(
                 Code::CustomRegistration,
                 "spec.userData",
-                "v1 expects a node to register with the taint karpenter.sh/unregistered:NoExecute, and for family Custom \
-                 only your user data can see to that",
+                "in v1 a node must register with the taint karpenter.sh/unregistered:NoExecute; for family Custom your user \
+                 data must set it",
                 "add --register-with-taints=karpenter.sh/unregistered:NoExecute to the kubelet's arguments",
             );
         }

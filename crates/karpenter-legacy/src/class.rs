@@ -124,8 +124,8 @@ fn add_images(spec: &mut Map<String, Value>, settings: &AwsSettings, path: &str,
         report.add(
             Code::CustomRegistration,
             format!("{path}.userData"),
-            "v1 expects a node to register with the taint karpenter.sh/unregistered:NoExecute, and for family Custom only \
-             your user data can see to that",
+            "in v1 a node must register with the taint karpenter.sh/unregistered:NoExecute; for family Custom your user data \
+             must set it",
             "add --register-with-taints=karpenter.sh/unregistered:NoExecute to the kubelet's arguments",
         );
     }

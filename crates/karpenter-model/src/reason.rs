@@ -136,7 +136,7 @@ impl fmt::Display for Reason {
         match self {
             Self::NoNodePools => f.write_str("no dynamic nodepools found"),
             Self::OptedOut => f.write_str("the pod's requirements exclude nodes of nodepools"),
-            Self::InvalidPod { what } => write!(f, "the pod cannot be planned: {what}"),
+            Self::InvalidPod { what } => write!(f, "the pod is invalid: {what}"),
             Self::Volume { what } => write!(f, "a volume cannot be used: {what}"),
             Self::DynamicResources => f.write_str(
                 "pod has Dynamic Resource Allocation requirements that are not yet supported by Karpenter",

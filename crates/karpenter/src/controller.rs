@@ -189,7 +189,7 @@ async fn work(choice: ProviderChoice, arguments: &ControllerArguments) -> Result
         None => stopping.await,
     };
     if stopped.is_err() {
-        tracing::error!("some passes did not finish in time and were cancelled");
+        tracing::error!("some reconciles did not finish before the shutdown timeout and were cancelled");
     }
     if let Some(election) = &mut election
         && let Err(error) = election.release().await

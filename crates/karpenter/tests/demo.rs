@@ -18,7 +18,11 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn scenario_is_complete_and_deterministic_for_a_seed() {
     let first = demo(&["--seed", "7", "-o", "json"]);
-    assert_eq!(first.stdout, demo(&["--seed", "7", "-o", "json"]).stdout, "the same seed, another story");
+    assert_eq!(
+        first.stdout,
+        demo(&["--seed", "7", "-o", "json"]).stdout,
+        "the same seed must give the same output"
+    );
     let output: Value = serde_json::from_slice(&first.stdout).expect("JSON");
 
     let timeline = output["timeline"].as_array().expect("a list");

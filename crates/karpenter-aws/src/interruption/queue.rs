@@ -63,7 +63,7 @@ fn advice(kind: ErrorKind) -> &'static str {
              prints the policy"
         }
         ErrorKind::BadCredentials => "check the credentials of this process",
-        _ => "it is tried again",
+        _ => "none: the call is retried",
     }
 }
 
@@ -184,7 +184,11 @@ impl InterruptionQueue {
         }
         let failed = self.sqs.delete_messages(queue_url, receipt_handles).await?;
         for failure in &failed {
-            tracing::debug!(code = failure.code, "a message was not deleted: {}", failure.message);
+            tracing::debug!(
+                code = failure.code,
+                "failed to delete interruption message: {}",
+                failure.message
+            );
         }
         let deleted = receipt_handles.len().saturating_sub(failed.len());
         self.handler.metrics().deleted.inc_by(u64::try_from(deleted).unwrap_or_default());

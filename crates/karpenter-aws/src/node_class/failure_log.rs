@@ -33,8 +33,8 @@ impl FailureLog {
         match self.action_for(uid_of(class), result) {
             LogAction::Failure => {
                 let Some(failure) = &result.failure else { return };
-                let (error, what_to_do) = (failure.error.as_str(), failure.remedy.as_str());
-                tracing::error!(nodeclass, condition, error, what_to_do, "{}", summary(&result.new_status));
+                let (error, advice) = (failure.error.as_str(), failure.remedy.as_str());
+                tracing::error!(nodeclass, condition, error, advice, "{}", summary(&result.new_status));
             }
             LogAction::Recovery => tracing::info!(nodeclass, condition, "nodeclass condition recovered"),
             LogAction::Nothing => {}
@@ -62,9 +62,9 @@ impl FailureLog {
             failures.insert(key, failure.error.clone())
         };
         if before.as_ref() != Some(&failure.error) {
-            let (error, what_to_do) = (failure.error.as_str(), failure.remedy.as_str());
+            let (error, advice) = (failure.error.as_str(), failure.remedy.as_str());
             let nodeclass = name_of(class);
-            tracing::error!(nodeclass, error, what_to_do, "failed to clean up deleted nodeclass");
+            tracing::error!(nodeclass, error, advice, "failed to clean up deleted nodeclass");
         }
     }
 

@@ -76,7 +76,7 @@ impl Declare {
     pub(super) fn process(&self) {
         let build = self.gauge_int(
             "karpenter_build_info",
-            "Which build this is; always 1.",
+            "Version and commit of this build, as labels; always 1.",
             &["version", "goversion", "goarch", "commit"],
         );
         let arch = go_arch(std::env::consts::ARCH);

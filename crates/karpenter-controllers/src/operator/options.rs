@@ -166,7 +166,7 @@ pub struct Options {
     #[arg(long, env, default_value = "Strict", value_name = "POLICY", value_parser = min_values_policy, hide_env_values = true)]
     pub min_values_policy: MinValuesPolicy,
 
-    /// Leave pods without a node that ask for devices through resource claims (accepted; they are left either way)
+    /// Do not plan pods with resource claims (accepted without effect: such pods are never planned)
     #[arg(long, env, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true",
         action = clap::ArgAction::Set, value_name = "true|false", value_parser = boolean::<true>, hide_env_values = true)]
     pub ignore_dra_requests: bool,

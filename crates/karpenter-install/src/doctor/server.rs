@@ -36,7 +36,7 @@ fn version(server: &Server) -> Finding {
 
 fn clock(server: &Server) -> Finding {
     let Some(ahead) = server.ahead_secs else {
-        return Finding::ok("clock", "the API server does not progress its time");
+        return Finding::ok("clock", "the Date header of the API server does not advance");
     };
     let direction = if ahead > 0 { "ahead of" } else { "behind" };
     let message = format!("the API server's clock is {} s {direction} this machine's", ahead.abs());

@@ -27,7 +27,7 @@ pub(super) async fn remove(
         let Some((kind, _)) = definition_kind(definition) else { continue };
         let objects_count = observe::all(client, kind).await?.len();
         match definition_stays(definition, objects_count) {
-            Some(why) => stay.push(format!("{} stays: {why}", title(definition))),
+            Some(why) => stay.push(format!("{} is kept: {why}", title(definition))),
             None => {
                 delete(client, definition, progress).await?;
                 gone.push(name(definition));

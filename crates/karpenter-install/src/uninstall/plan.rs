@@ -285,7 +285,8 @@ fn others(seen: &Seen, choices: &Choices) -> Vec<Step> {
                 "Deployment {place} was not installed by this command; helm uninstall {release} --namespace {namespace} removes it"
             )));
         } else if controller.owner == Owner::Unsigned && controller.program == Program::Ours {
-            steps.push(Step::Say(format!("Deployment {place} was not installed by this command and stays")));
+            steps
+                .push(Step::Say(format!("Deployment {place} was not installed by this command and is kept")));
         }
     }
     steps

@@ -79,7 +79,7 @@ pub fn cloudformation(options: &ResourceOptions) -> Value {
     resources.insert("SpotServiceLinkedRole".to_owned(), spot_role);
     json!({
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": format!("What Karpenter needs in the account of cluster {cluster}"),
+        "Description": format!("IAM roles, queue and rules that Karpenter needs for cluster {cluster}"),
         "Parameters": {"CreateSpotServiceLinkedRole": {
             "Type": "String",
             "AllowedValues": ["true", "false"],

@@ -214,8 +214,8 @@ async fn unreadable_queue_is_logged_once_with_advice() {
         ("QueueDoesNotExist", "create the queue, or correct --interruption-queue"),
         ("AccessDenied", "allow sqs:GetQueueUrl, sqs:ReceiveMessage and sqs:DeleteMessage"),
         ("ExpiredToken", "check the credentials of this process"),
-        ("RequestThrottled", "it is tried again"),
-        ("InternalFailure", "it is tried again"),
+        ("RequestThrottled", "none: the call is retried"),
+        ("InternalFailure", "none: the call is retried"),
     ];
     for (code, advice) in table {
         let log = Log::listen();

@@ -370,7 +370,7 @@ async fn every_failure_is_shown_and_clears_with_its_cause() {
             log.errors().into_iter().filter(|line| line.field("nodeclass") == "default").collect();
         let [line] = logged.as_slice() else { panic!("{case}: not one line but {logged:?}") };
         assert_eq!(line.field("condition"), condition, "{case}");
-        assert!(!line.field("error").is_empty() && !line.field("what_to_do").is_empty(), "{case}: {line:?}");
+        assert!(!line.field("error").is_empty() && !line.field("advice").is_empty(), "{case}: {line:?}");
         if !CONCERNS_ALL_CLASSES.contains(&case) {
             assert_eq!(world.said("other", "Ready").await.expect("a condition").status, "True", "{case}");
         }

@@ -64,7 +64,7 @@ impl FromStr for FeatureGates {
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let Some((name, value)) = pair.split_once('=') else {
                 return Err(format!(
-                    "{pair:?} is no gate; valid: Name=true or Name=false, separated by commas"
+                    "{pair:?} is not a feature gate; valid: Name=true or Name=false, separated by commas"
                 ));
             };
             let (name, value) = (name.trim(), value.trim());
