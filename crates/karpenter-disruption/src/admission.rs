@@ -1,5 +1,5 @@
-//! Admits consolidation commands one after the other: each only if budgets, PodDisruptionBudgets and the settings of
-//! NodePools hold for it together with those admitted before.
+//! Admits consolidation commands one after the other: a command is admitted only if budgets, PodDisruptionBudgets and
+//! the settings of NodePools allow it together with the commands admitted before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Computes the state of a cluster after a plan for an empty cluster, or after commands, was executed. Used by
+//! Computes the cluster after a plan for an empty cluster was executed, or after commands were executed. Used by
 //! simulations and benchmarks.
 //!
 //! Every launch uses the cheapest option, and every pod is bound to its planned node. No decisions are made here.
@@ -117,7 +117,7 @@ pub fn after(cluster: &Cluster, commands: &[Command]) -> Cluster {
         }
         count_moves(&mut next, command);
         if command.static_pool.is_some() {
-            // Each node is replaced by one of the current template, with the same pods.
+            // Each candidate is replaced by a node of the current template, with the same pods.
             for candidate in &command.candidates {
                 next.state_nodes[candidate.state_node].drifted_since_secs = None;
             }

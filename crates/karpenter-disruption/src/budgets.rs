@@ -68,12 +68,12 @@ pub(crate) fn remaining_excluding(
     pools
 }
 
-/// What is left of the budgets, by NodePool.
+/// The number of nodes that budgets still allow to be disrupted, by NodePool.
 pub fn left(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.left())).collect()
 }
 
-/// What the budgets allow without nodes in disruption, by NodePool.
+/// The number of nodes that budgets allow to be disrupted if none is disrupted yet, by NodePool.
 pub(crate) fn allowed(cluster: &Cluster, reason: Reason) -> BTreeMap<Arc<str>, u32> {
     remaining(cluster, reason).into_iter().map(|(name, remaining)| (name, remaining.allowed)).collect()
 }

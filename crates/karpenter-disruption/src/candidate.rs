@@ -1,6 +1,6 @@
 //! Decides which nodes may be disrupted, or what blocks their disruption.
 //!
-//! Whether there is a reason to disrupt a node is decided by the methods.
+//! The methods decide whether there is a reason to disrupt a node.
 //!
 //! Upstream: pkg/controllers/disruption/types.go (NewCandidate), pkg/controllers/state/statenode.go.
 
@@ -16,9 +16,9 @@ use crate::command::Candidate;
 pub enum DisruptionClass {
     /// All protections of node and pods apply.
     Graceful,
-    /// Protections of pods apply unless the claim has a termination grace period.
+    /// Protections of the node apply; protections of pods apply unless the claim has a termination grace period.
     Eventual,
-    /// Of the pods' protections only do-not-disrupt applies: emptiness in the v1alpha5 API.
+    /// Of the pods' protections only do-not-disrupt applies. For emptiness in the v1alpha5 API.
     Emptied,
     /// Protections of the node do not apply, and those of pods only without a termination grace period.
     Repair,
@@ -134,7 +134,7 @@ pub(crate) fn candidate_excluding(
     if has_budget_share || cluster.disrupting_claims.contains(&state_node.claim) {
         return Err(Blocked::InCommand);
     }
-    // The hold-off is per reason: an unhealthy node is repaired although its drift command failed.
+    // The hold-off is per reason: an unhealthy node is repaired even if a drift command for it failed.
     if cluster.held_off.get(&state_node.claim).is_some_and(|failed| failed.contains(&reason)) {
         return Err(Blocked::Resting);
     }

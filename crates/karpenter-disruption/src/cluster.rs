@@ -1,4 +1,4 @@
-//! The input of disruption: every node with its pods and every NodePool with its rules, at one moment.
+//! The input of disruption: all nodes with their pods and all NodePools with their rules, at one moment.
 //!
 //! A `Cluster` is a value; no decisions are made here. Times are seconds since the epoch.
 //!
@@ -14,8 +14,8 @@ use crate::command::Method;
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     /// The nodes that are not being disrupted, with their pods; the NodePools that may launch nodes; and the pending
-    /// pods, including the pods of nodes that are being deleted. The order of nodes is the tie-break between equal
-    /// pods: for equal results, the caller sorts nodes by name.
+    /// pods, including the pods of nodes that are being deleted. If several nodes are equally good, the first one is
+    /// used, so the caller sorts nodes by name for reproducible results.
     pub problem: Problem,
     /// Every node of this provider, including those that are launching or being deleted.
     pub state_nodes: Vec<StateNode>,
@@ -33,10 +33,10 @@ pub struct Cluster {
     /// Claims that are not disrupted for a while because a command for them failed, with the reasons of these
     /// commands. A hold-off does not apply to other reasons or other claims.
     pub held_off: BTreeMap<Arc<str>, BTreeSet<Reason>>,
-    /// Whether to return commands that exceed the budgets now, to be started when budgets allow it.
+    /// Whether commands that exceed the budgets are also returned, to be started when budgets allow it.
     pub plan_beyond_budgets: bool,
-    /// Set while pods are leaving their nodes: until then no commands of `Rebalance` are planned, because the plan
-    /// would be outdated before it starts. Rounded up to whole seconds.
+    /// Set while pods are leaving their nodes (pod churn): no command of `Rebalance` is planned before this time,
+    /// because it would be outdated before it starts. Rounded up to whole seconds.
     pub churn_ends_at_secs: Option<i64>,
     /// The last period in which pods were moved for a low saving per disruption.
     pub low_yield: Option<LowYieldWindow>,
@@ -67,7 +67,7 @@ impl Cluster {
 pub struct ProposedCommand {
     pub method: Method,
     pub claims: BTreeSet<Arc<str>>,
-    /// It was found beyond the budgets, and does not count against them yet.
+    /// Whether the command was found beyond the budgets, so that it does not count against them yet.
     pub awaits_budget: bool,
 }
 
@@ -99,7 +99,7 @@ pub struct StateNode {
     /// The last time a pod was bound or removed; `None` before initialization.
     pub last_pod_event_secs: Option<i64>,
     pub instance_type: Option<Arc<str>>,
-    /// The catalog of the NodePool does not have the instance type, so its price is unknown.
+    /// Whether the catalog of the NodePool lacks the instance type, so that the price is unknown.
     pub is_instance_type_unknown: bool,
     pub zone: Option<Arc<str>>,
     pub capacity_type: Option<Arc<str>>,
@@ -113,7 +113,7 @@ pub struct StateNode {
     /// One per pod of `Problem::nodes[at]`, in the same order. For a node that is being deleted: the pods that a
     /// PodDisruptionBudget selects and that are not evicted yet.
     pub pods: Vec<NodePod>,
-    /// A repair policy names a condition of the node, whether its toleration has elapsed or not.
+    /// Whether a repair policy names a condition of the node, even if its toleration has not elapsed yet.
     pub is_unhealthy: bool,
     /// Set if a repair policy applies to the node now.
     pub repair: Option<Repair>,
@@ -129,8 +129,8 @@ pub struct LegacyNodeMarks {
     pub node_created_at_secs: Option<i64>,
     /// `karpenter.sh/emptiness-timestamp`; an invalid value counts as long ago.
     pub empty_since_secs: Option<i64>,
-    /// `karpenter.sh/do-not-consolidate`: `true` protects the node from consolidation, any other value allows it
-    /// whatever the NodePool says.
+    /// `karpenter.sh/do-not-consolidate`: `true` protects the node from consolidation; any other value allows
+    /// consolidation even if the NodePool does not.
     pub do_not_consolidate: Option<bool>,
 }
 

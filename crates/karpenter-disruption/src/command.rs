@@ -82,7 +82,7 @@ impl Method {
 pub enum Decision {
     Delete,
     Replace,
-    /// The candidate is deleted before its replacement is launched, because nothing can be launched before.
+    /// The candidate is deleted before its replacement is launched, because its capacity is needed for the launch.
     TerminateFirst,
     Reboot,
 }
@@ -114,7 +114,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Price per disruption cost; candidates with a higher ratio are disrupted first.
+    /// Price divided by disruption cost; candidates with a higher ratio are disrupted first.
     pub fn savings_ratio(&self) -> f64 {
         self.price_per_hour / self.reschedule_cost
     }

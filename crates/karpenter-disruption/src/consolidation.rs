@@ -1,4 +1,5 @@
-//! What multi-node and single-node consolidation share: candidates whose pods fit on other nodes or on one cheaper node.
+//! The common part of multi-node and single-node consolidation: deletes candidates whose pods fit on other nodes or on
+//! one cheaper node.
 //!
 //! Upstream: pkg/controllers/disruption/consolidation.go.
 
@@ -19,8 +20,8 @@ use crate::prices::{
 use crate::simulation::{Placement, SimulationOptions, read, simulation_request};
 use crate::verdict::Verdict;
 
-/// A spot node is replaced by a spot node only with at least this many cheaper instance types, and the launch is limited
-/// to them: whichever is launched is then among the cheapest, and not replaced again at once.
+/// A spot node is replaced by a spot node only if there are at least this many cheaper instance types, and the launch
+/// is limited to them. Then the launched type is among the cheapest, and the new node is not replaced again at once.
 pub(crate) const SPOT_TO_SPOT_TYPES: usize = 15;
 
 pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
@@ -33,7 +34,7 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
                 continue;
             }
         };
-        // Static NodePools are not consolidated, and empty nodes belong to Emptiness.
+        // Static NodePools are not consolidated, and empty nodes are left to Emptiness.
         let Some(pool) = pool.filter(|pool| pool.replicas.is_none() && !candidate.is_empty) else { continue };
         match verdict_of(context, state_node, pool) {
             Some(verdict) => eligible.rejected.push((index, verdict)),
@@ -64,7 +65,7 @@ fn verdict_of(
         state_node.legacy_marks.do_not_consolidate.filter(|_| pool.legacy_rules.is_some());
     match is_do_not_disrupt {
         Some(true) => return Some(Verdict::Blocked(Blocked::Unconsolidated)),
-        // `do-not-consolidate: "false"` allows consolidation whatever the NodePool says.
+        // `do-not-consolidate: "false"` allows consolidation even if the NodePool does not.
         Some(false) => return None,
         None => {}
     }
@@ -154,7 +155,7 @@ fn make_cheaper(
         let needed = needed_for_min_values(problem, node).map_err(too_few)?;
         node.instance_type_options.truncate(SPOT_TO_SPOT_TYPES.max(needed));
     }
-    // The options were compared by their spot price; an on-demand launch could cost more than the candidates.
+    // The options were compared by their spot prices, but an on-demand launch could cost more than the candidates.
     if allows_capacity_type(node, CAPACITY_TYPE_SPOT) && allows_capacity_type(node, CAPACITY_TYPE_ON_DEMAND) {
         force_spot_if_offered(context, node);
     }
@@ -162,7 +163,7 @@ fn make_cheaper(
     Ok(())
 }
 
-/// Requires spot if any option has a spot offering: requirements may allow spot although none is offered.
+/// Requires spot if any option has a spot offering. The requirements may allow spot although no option offers it.
 pub(crate) fn force_spot_if_offered(context: &EvaluationContext<'_>, node: &mut PlannedNode) {
     let problem = &context.cluster.problem;
     let mut forced = node.clone();

@@ -28,7 +28,8 @@ pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
             Err(verdict) => eligible.rejected.push((index, verdict)),
         }
     }
-    // Empty nodes come first: otherwise pods of other nodes could be moved to them, and then moved again.
+    // Empty nodes are replaced first: otherwise pods of other nodes could be moved to them and would then be moved
+    // again.
     eligible.candidates.sort_by_key(|candidate| {
         let state_node = context.state_node(candidate);
         let has_pods = state_node.pods.iter().any(|node_pod| node_pod.is_reschedulable);
@@ -87,7 +88,7 @@ fn first(context: &EvaluationContext<'_>, candidates: Vec<Candidate>, found: &mu
     }
 }
 
-/// As many candidates as budgets allow, each simulated with those before it replaced.
+/// Finds as many candidates as budgets allow; each is simulated on the cluster in which those before it are replaced.
 fn several(
     context: &EvaluationContext<'_>,
     candidates: Vec<Candidate>,
@@ -100,7 +101,7 @@ fn several(
     let mut receivers = BTreeSet::new();
     for candidate in candidates {
         let removed_nodes = context.nodes_of([&candidate]);
-        // The node receives pods of an earlier command, which would have to move twice.
+        // The node receives pods of an earlier command; if it were replaced, these would be moved twice.
         if removed_nodes.iter().any(|node| receivers.contains(node)) {
             found.rejected.push((candidate.state_node, Verdict::NotNow));
             continue;
@@ -158,7 +159,8 @@ pub(crate) fn command(
     let price_after_per_hour = placement.price_per_hour();
     let Placement { mut moves, mut replacements } = placement;
     if decision == Decision::TerminateFirst {
-        // The command launches no replacement: provisioning uses the freed capacity of the node limit.
+        // The command launches no replacement: when the node is deleted, provisioning can use its share of the node
+        // limit.
         replacements.clear();
         moves.retain(|(_, to)| matches!(to, Destination::Existing(_)));
     }

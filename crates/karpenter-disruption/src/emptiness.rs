@@ -53,7 +53,7 @@ fn verdict_of(cluster: &Cluster, state_node: &StateNode, pool: &NodePoolView) ->
 }
 
 /// Why an empty node is not deleted under the rules of the v1alpha5 API: `ttlSecondsAfterEmpty` has not elapsed, or
-/// emptiness belongs to consolidation.
+/// consolidation is enabled and deletes empty nodes instead.
 fn legacy_verdict(
     cluster: &Cluster,
     state_node: &StateNode,

@@ -1,5 +1,5 @@
-//! One evaluation: asks the methods in order, returns the commands of the first that has any, and a verdict for
-//! every node.
+//! One evaluation: runs the methods in order and returns the commands of the first method that finds any, and a verdict
+//! for every node.
 //!
 //! Nothing is remembered between evaluations: proposed and running commands are part of the input.
 //!
@@ -113,7 +113,7 @@ pub fn evaluate_timed(
         let is_rehearsed =
             |candidate: &Candidate| method.is_for_savings() && context.pool(candidate).pool_policy.is_dry_run;
         let (rehearsed, real): (Vec<_>, Vec<_>) = candidates.into_iter().partition(is_rehearsed);
-        // Upstream waits for the validation inside of its loop and evaluates nothing else meanwhile.
+        // Upstream's loop waits for the validation of a command and evaluates nothing in the meantime.
         let is_waiting = match settings.mode {
             Mode::Compat => !cluster.proposed_commands.is_empty(),
             Mode::Cost => cluster.proposed_commands.iter().any(|one| one.method == *method),

@@ -1,8 +1,9 @@
 //! Expiration in the v1alpha5 API: nodes older than `ttlSecondsUntilExpired` are replaced gracefully, one at a time.
 //!
-//! In v1 another controller deletes expired claims. Here a node waits for PodDisruptionBudgets and for pods with
-//! `karpenter.sh/do-not-evict`, and is deleted after its replacement is initialized. Pods that cannot be scheduled
-//! elsewhere do not block it. Budgets of the NodePool do not apply: the v1alpha5 API has none.
+//! In v1 another controller deletes expired claims. Under the v1alpha5 API a node is deleted only after its replacement
+//! is initialized, and not while a PodDisruptionBudget or a pod with `karpenter.sh/do-not-evict` blocks it. Pods that
+//! cannot be scheduled elsewhere do not block it. Budgets of the NodePool do not apply, because the v1alpha5 API has
+//! none.
 
 use std::sync::Arc;
 

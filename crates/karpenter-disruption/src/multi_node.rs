@@ -77,8 +77,8 @@ pub(crate) fn together(
     Ok(command)
 }
 
-/// A replacement of the same instance type as a candidate is kept only if it is cheaper than that candidate: otherwise
-/// the candidate could have stayed.
+/// If a replacement has the same instance type as a candidate, it must be cheaper than that candidate. Otherwise
+/// keeping the candidate would be as good.
 fn leave_out_same_types(
     context: &EvaluationContext<'_>,
     candidates: &[Candidate],

@@ -19,8 +19,8 @@ pub struct PodBudgetUse {
 pub enum JointEvictions {
     /// All evictions have to be allowed at once.
     AllNow,
-    /// The first node of a PodDisruptionBudget may evict its pods one after the other; further nodes need evictions to be
-    /// left.
+    /// The first node that a PodDisruptionBudget affects may evict its pods one after the other; for further nodes, the
+    /// PodDisruptionBudget must allow all evictions at once.
     FirstMayWait,
 }
 

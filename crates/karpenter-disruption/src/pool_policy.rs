@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, NodePoolView, StateNode};
 use crate::command::{Candidate, Command, Decision};
 use crate::verdict::Verdict;
 
-/// Tolerance for rounding in sums of prices: a smaller saving counts as none.
+/// Tolerance for rounding in sums of prices: a smaller saving counts as zero.
 const NO_SAVING_PER_HOUR: f64 = 1e-9;
 
 /// Checks that the command saves money, and at least the minimum of every NodePool of its candidates.
@@ -22,7 +22,8 @@ pub(crate) fn check_saving(cluster: &Cluster, command: &Command) -> Result<(), V
             of_price.max(pool.pool_policy.min_saving_per_hour)
         })
         .fold(0.0, f64::max);
-    // The saving of a node with an unknown price is zero, but deleting it launches nothing.
+    // If the price of a node is unknown, its saving is zero; deleting the node is allowed nevertheless, because that
+    // launches nothing.
     if command.decision != Decision::Delete && saving < NO_SAVING_PER_HOUR {
         return Err(Verdict::NotCheaper {
             price_now_per_hour: command.price_before_per_hour,

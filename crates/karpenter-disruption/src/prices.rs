@@ -1,4 +1,5 @@
-//! The price of a planned node, cheapest and worst case, and which of its instance type options are cheap enough.
+//! The price of a planned node in the best and in the worst case, and which of its instance type options are cheap
+//! enough.
 //!
 //! Upstream: pkg/cloudprovider/types.go (WorstLaunchPrice, OrderByPrice, SatisfiesMinValues),
 //! pkg/controllers/provisioning/scheduling/nodeclaim.go (RemoveInstanceTypeOptionsByPriceAndMinValues).
@@ -98,7 +99,8 @@ pub fn keep_cheaper_than(
 /// were relaxed; zero without `minValues`.
 pub fn needed_for_min_values(problem: &Problem, node: &PlannedNode) -> Result<usize, MinValuesUnmet> {
     let Some(pool) = problem.pools.get(node.pool) else { return Ok(0) };
-    // The node's requirements may be narrower; values that they exclude cannot be launched.
+    // The requirements of the node may be narrower than those of the NodePool. Values that they exclude cannot be
+    // launched, so they are not counted.
     let asked: Vec<(&Requirement, u32)> = pool
         .requirements
         .iter()

@@ -54,7 +54,7 @@ pub struct Rebalancing {
     pub lower_bound_per_hour: f64,
     /// One step per command, in order; the last has `price_after_all_per_hour`.
     pub steps: Vec<Step>,
-    /// By position: candidates that only the settings of NodePools keep from being disrupted.
+    /// By position: candidates that are not disrupted only because of settings of NodePools.
     pub refused: BTreeMap<usize, Verdict>,
 }
 
@@ -75,8 +75,8 @@ const COST_RATIO_GOOD_UNPROVEN_APART: f64 = 1.015;
 /// lower bound does not.
 const COST_RATIO_VS_REPACK: f64 = 1.005;
 
-/// If a full repack is known, the price may exceed it by this ratio at most: for few pods the estimated optimum is too high,
-/// and a repack is not an estimate.
+/// If the price of a full repack is known, the fleet's price may exceed it by at most this ratio. For few pods the
+/// estimated optimum is too high; the price of a repack is exact.
 const COST_RATIO_GOOD_VS_REPACK: f64 = 1.012;
 
 /// If there are at most this many NodePools of equal size, each is repacked with the full effort.
@@ -88,14 +88,15 @@ const COST_RATIO_SKIP_REPACK: f64 = 1.015;
 /// No limit to the saving of a pass.
 const ALL: f64 = f64::INFINITY;
 
-/// If a pass saves more than this share of the price, commands with a lower saving per disruption wait for a later pass.
+/// If a pass saves more than this share of the price, commands with a lower saving per disruption are left to a later
+/// pass.
 const SAVING_SHARE_DEFERS_REST: f64 = 0.02;
 
 /// A saving below this share of the price is negligible.
 const SAVING_SHARE_NEGLIGIBLE: f64 = 0.002;
 
-/// If a pass saves more than this share of the price and budgets allow all of it at once, commands with a lower saving per
-/// disruption wait for the next pass.
+/// If a pass saves more than this share of the price and budgets allow all of it at once, commands with a lower saving
+/// per disruption are left to the next pass.
 const SAVING_SHARE_PASS_TARGET: f64 = 0.004;
 
 /// The pause after pods were moved with a low saving per disruption, in seconds.
@@ -131,13 +132,14 @@ pub fn plan(
     let effort = (settings.effort / EFFORT_SHARE).max(1);
     let price_near_bound = worths.lower_bound_per_hour * COST_RATIO_GOOD;
     let may_repack = may_repack(candidates, budget_left);
-    // Deferred moves have a higher saving per disruption than those that would be found next, and may need the same nodes. If
-    // budgets allow all found commands at once, the rest is planned after them.
+    // Deferred moves have a higher saving per disruption than the moves that would be found next, and may need the same
+    // nodes. So if budgets allow all moves found so far at once, the search ends and the rest is found in the next
+    // pass.
     let is_enough = |zones: &Zones, moves: &[Move]| {
         zones.deferred_saving_per_hour() > SAVING_SHARE_NEGLIGIBLE * price_now
             || may_repack && saving_per_hour(moves) > SAVING_SHARE_PASS_TARGET * price_now
     };
-    // With zonal spreads, the commands of one round exclude further candidates, so all rounds are run.
+    // With zonal spreads, the moves of one round exclude further candidates, so all rounds are run.
     let is_divided = may_repack && zones.is_empty();
     let mut deletions = Deletions::new(worth, price_now);
     if !is_divided {
@@ -163,7 +165,7 @@ pub fn plan(
         merge(&mut refused, deletions.best(&mut draft, &mut zones, &means, None, &mut moves));
     }
     let price_then = price_now - saving_per_hour(&moves);
-    // With zonal spreads, simulations take long, so one pass does only one of the two.
+    // With zonal spreads simulations take long, so one pass runs only one of the two searches.
     let pass_saving_max = if zones.is_empty() { SAVING_SHARE_DEFERS_REST } else { SAVING_SHARE_NEGLIGIBLE };
     let is_over = !is_enough(&zones, &moves) && price_now - price_then <= pass_saving_max * price_now;
     // The remaining commands have a low saving per disruption. They are used only until the target price is reached, and not in
@@ -186,7 +188,7 @@ pub fn plan(
             replacing::run(&mut draft, &mut zones, &means, &replacing::MEDIUM_YIELD, effort, ALL, &mut fair)
         };
         let (estimated_optimum, why);
-        // The search that takes longest is started first; the other threads share the rest.
+        // The search that takes longest is started first; the other searches run on the remaining threads.
         (repack, (estimated_optimum, why)) =
             rayon::join(find_repack, || rayon::join(find_estimated_optimum, find_fair));
         price_target = price_target.max(
@@ -203,7 +205,7 @@ pub fn plan(
     let saved = saving_per_hour(&moves);
     let mut poor = Vec::new();
     let may_repack = saved < SAVING_SHARE_NEGLIGIBLE * price_now && may_repack;
-    // A repack that costs more than the current fleet gives no target.
+    // If a full repack would cost more than the current fleet, its price is not used as a target.
     if let Some(repack) = repack.filter(|repack| may_repack && *repack < price_now) {
         price_target = price_target
             .min(repack * COST_RATIO_GOOD_VS_REPACK)
@@ -213,7 +215,7 @@ pub fn plan(
     if may_repack && is_expensive(price_now - saved, price_target) {
         let is_restarted = zones.has_blocked_candidates() || !is_draft_of_moves;
         if is_restarted {
-            // The commands that were found so far exclude other nodes, so the search starts again without them.
+            // The moves found so far exclude other nodes, so the search is repeated without these moves.
             draft = Draft::new(cluster, simulator, candidates);
             zones = Zones::new(&draft);
         }
@@ -306,8 +308,8 @@ fn best_first(a: &Move, b: &Move) -> Ordering {
     b.saving_per_disruption().total_cmp(&a.saving_per_disruption()).then_with(|| a.sources.cmp(&b.sources))
 }
 
-/// Large sets are few and get the full effort. If pods exclude each other on nodes, the window relaxation, which starts at
-/// the default effort, takes too long.
+/// The relaxation of large sets gets the full effort, because the sets are few. If pods exclude each other on nodes, a
+/// lower effort is used, because the relaxation would take too long.
 fn repack_effort(cluster: &Cluster, effort: u64) -> u64 {
     if is_apart(cluster) { (effort.min(EFFORT_DEFAULT) * 9 / 10).max(1) } else { effort }
 }
@@ -329,9 +331,9 @@ fn may_repack(candidates: &[Candidate], budget_left: &BTreeMap<Arc<str>, u32>) -
     candidates.iter().any(is_enough)
 }
 
-/// Whether commands with a low saving per disruption may move pods away from the node. Pods are not always bound to their
-/// planned nodes, and to correct that again and again would never end. Therefore such commands run for at most
-/// `LOW_YIELD_PERIOD_SECS`, move each pod once, and pause for `LOW_YIELD_REST_SECS`.
+/// Whether commands with a low saving per disruption may move pods away from the node. Pods are not always bound to
+/// their planned nodes, so there would always be something to correct. Therefore such commands run for at most
+/// `LOW_YIELD_PERIOD_SECS`, move each pod at most once, and then pause for `LOW_YIELD_REST_SECS`.
 fn allows_low_yield_moves(cluster: &Cluster, state_node: &StateNode) -> bool {
     let Some(window) = cluster.low_yield else { return true };
     if cluster.now_secs.saturating_sub(window.last_secs) >= LOW_YIELD_REST_SECS {

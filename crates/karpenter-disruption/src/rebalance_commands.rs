@@ -1,5 +1,6 @@
-//! The method Rebalance in mode Cost: restricts the planner's commands for the whole cluster to what budgets and settings
-//! of NodePools allow now, and to launch options that are cheaper in any case.
+//! The method Rebalance in mode Cost. Restricts the commands that were planned for the whole cluster to those that
+//! budgets and settings of NodePools allow now, and their instance type options to those that are always cheaper than
+//! the candidates.
 
 use karpenter_model::labels::{CAPACITY_TYPE_ON_DEMAND, CAPACITY_TYPE_SPOT};
 use karpenter_model::problem::Mode as EngineMode;
@@ -91,7 +92,7 @@ pub(crate) fn replan(
     Ok(command)
 }
 
-/// Removes instance type options with which the command could cost more than its candidates, whichever is launched.
+/// Removes instance type options whose launch could make the command more expensive than its candidates.
 fn restrict_to_cheaper_options(
     context: &EvaluationContext<'_>,
     command: &mut Command,

@@ -21,7 +21,8 @@ use crate::simulation::replace;
 use crate::static_drift;
 use crate::verdict::Verdict;
 
-/// Repair stops if more than this percentage of a NodePool's nodes is unhealthy: the cause is probably not the nodes.
+/// Repair stops if more than this percentage of a NodePool's nodes is unhealthy, because then the cause is probably not
+/// the nodes.
 const SICK_PERCENT_MAX: usize = 20;
 
 pub(crate) fn eligible(context: &EvaluationContext<'_>) -> MethodCandidates {
@@ -141,7 +142,7 @@ fn repaired<'p>(
         let decision = static_drift::replacement(state_node, pool, may_terminate_first, &mut room)?;
         static_drift::command(Method::Repair, candidate, decision)
     } else {
-        // The drain decides when blocked pods are evicted; the simulation has to place them in any case.
+        // The drain decides when blocked pods are evicted, but the simulation has to place them in any case.
         let simulator = simulator.get_or_init(|| context.unrestricted_simulator());
         let (answer, _) = replace(context, simulator, &candidate, true, may_terminate_first);
         drift::command(Method::Repair, &candidate, answer)?

@@ -1,7 +1,7 @@
 //! Scheduling simulation: where the pods of some nodes would be scheduled if these were deleted.
 //!
-//! Pending pods are simulated too. But a command is not rejected because of them, and it does not launch nodes that
-//! only they need, because provisioning does.
+//! Pending pods are simulated too. But they are no reason to reject a command, and the command does not launch nodes
+//! that only they need: provisioning launches these.
 //!
 //! Upstream: pkg/controllers/disruption/helpers.go (SimulateScheduling).
 
@@ -150,7 +150,7 @@ fn name_of(context: &EvaluationContext<'_>, pod: BoundAt) -> Arc<str> {
     node_pod.map(|node_pod| node_pod.name.clone()).unwrap_or_default()
 }
 
-/// Another placement with fewer replacements, if the larger number does not save enough.
+/// If the larger number of replacements does not save enough, another placement with fewer replacements.
 fn with_fewer(
     context: &EvaluationContext<'_>,
     simulator: &Simulator<'_>,
@@ -185,7 +185,7 @@ pub(crate) enum NodeReplacement {
 }
 
 /// Simulates the replacement of one node. If pods cannot be scheduled and terminate-first is allowed, the replacement
-/// is simulated again with the node's own slot in its capacity reservation free.
+/// is simulated again as if the node's slot in its capacity reservation were free.
 ///
 /// Also returns the outcome of the simulation, to be committed to a simulator.
 pub(crate) fn replace(
@@ -213,8 +213,8 @@ pub(crate) fn replace(
     let reservation = state_node.reservation_id.clone().filter(|_| may_terminate_first && is_reserved);
     let Some(reservation) = reservation else { return (NodeReplacement::Not(unschedulable), None) };
     let reservation_credits = BTreeMap::from([(reservation, 1)]);
-    // Pods that do not fit into the freed slot must count as unschedulable, because the command launches nothing else
-    // for them.
+    // If pods do not fit into the freed slot they must count as unschedulable, because the command launches nothing
+    // else for them.
     let simulation_options = SimulationOptions { moves_blocked_pods, reserved_mode: ReservedMode::Strict };
     let outcome = context.ask(
         simulator,

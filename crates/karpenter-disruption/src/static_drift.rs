@@ -82,8 +82,8 @@ pub(crate) fn find(context: &EvaluationContext<'_>, candidates: Vec<Candidate>) 
     found
 }
 
-/// A static NodePool with more nodes than replicas is scaled down; a replacement would be one more node to delete. In
-/// mode Compat, as upstream, nodes that a command has marked count as present until they are being deleted.
+/// A static NodePool with more nodes than replicas is being scaled down, and a replacement would be one more node to
+/// delete. In mode Compat, as in upstream, nodes selected by a command count as present until they are being deleted.
 pub(crate) fn scaling_down(
     cluster: &Cluster,
     pool: &NodePoolView,
@@ -97,7 +97,8 @@ pub(crate) fn scaling_down(
     (staying.count() > pool.replicas.unwrap_or(0) as usize).then_some(Verdict::StaticScalingDown)
 }
 
-/// How a node of a static NodePool is replaced; reserves one of the nodes that the limit leaves if it needs one.
+/// How a node of a static NodePool is replaced. If the replacement needs one of the nodes that the limit still allows,
+/// it is reserved.
 pub(crate) fn replacement(
     state_node: &StateNode,
     pool: &NodePoolView,

@@ -146,7 +146,7 @@ fn current_candidates(
         .collect();
     let wanted: BTreeSet<usize> =
         command.candidates.iter().filter_map(|one| index_of.get(&*one.uid).copied()).collect();
-    // Nominated candidates are rejected with a reason of their own.
+    // For nominated candidates there is a separate reason.
     let is_nominated = |index: &usize| context.cluster.state_nodes[*index].is_nominated;
     if command.method != Method::Emptiness && wanted.iter().any(is_nominated) {
         return Err(Rejection::Nominated);
@@ -203,8 +203,9 @@ fn replan(
     candidates: &[Candidate],
 ) -> Result<Command, Rejection> {
     if command.method == Method::Rebalance {
-        // The cheapest plan may use more nodes than the command allows, and pods in another order may need one more node.
-        // Deletions and single replacements were planned in upstream's order, so that is the second attempt.
+        // The cheapest plan may need more nodes than the command has, and planning pods in another order may need one
+        // more node. Deletions and single replacements were planned in upstream's order, so the second attempt uses
+        // that order.
         let first = rebalanced(context, command, candidates, context.engine_mode());
         return first.or_else(|verdict| {
             rebalanced(context, command, candidates, EngineMode::Compat).map_err(|_| verdict)

@@ -29,8 +29,8 @@ impl NodeVerdict {
             Some(Method::Repair | Method::Expiration | Method::StaticDrift | Method::Drift)
         );
         match self.verdict {
-            // For repair and drift, the event is that the disruption is blocked; `Unconsolidatable` is for
-            // consolidation only.
+            // For repair and drift the event is `DisruptionBlocked`, because `Unconsolidatable` is for consolidation
+            // only.
             Verdict::WouldNotFit { .. } | Verdict::PodBudgetJoint { .. } if has_to_be => {
                 Some(EventKind::DisruptionBlocked)
             }
@@ -176,7 +176,7 @@ impl Verdict {
     /// Upstream's event for the verdict on consolidation.
     pub fn event(&self) -> Option<EventKind> {
         match self {
-            // Both states last only moments, and in a growing cluster every node would get the event.
+            // Both states last only seconds, and in a growing cluster every node would get the event.
             Self::Blocked(Blocked::InCommand | Blocked::Nominated) => None,
             Self::Blocked(_)
             | Self::StaticAtLimit

@@ -116,7 +116,7 @@ impl CalendarFields {
 
 /// Year, month (1-12) and day (1-31) of a day counted from 1970-01-01, in the proleptic Gregorian calendar.
 fn civil_from_days(day: i64) -> (i64, u32, u32) {
-    // Counting from 1 March of year 0 puts the leap day at the end of each year and each 400-year era.
+    // With years that begin on 1 March, the leap day is the last day of each year and of each 400-year era.
     let shifted = day + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A percentage of the price, from 0 to 100, in steps of 0.01. 0 compares prices alone.
+/// A percentage of the price, from 0 to 100, in steps of 0.01. With 0, only prices are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeCountTolerance {
     hundredths: u16,

@@ -29,7 +29,8 @@ pub struct Plan {
     pub new_nodes: Vec<PlannedNode>,
     pub existing: Vec<ExistingPlacement>,
     pub unschedulable: Vec<Unschedulable>,
-    /// An order in which the pods can be bound without violating a constraint in between. Contains every planned pod.
+    /// An order in which the pods can be bound so that every constraint holds after each binding. Contains every
+    /// planned pod.
     pub order: Vec<(PodRun, Place)>,
     /// Sum of the prices of new nodes.
     pub price_per_hour: f64,

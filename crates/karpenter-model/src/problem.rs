@@ -20,7 +20,7 @@ pub struct Problem {
     pub catalogs: Vec<Arc<Vec<InstanceType>>>,
     pub pools: Vec<NodePool>,
     pub nodes: Vec<Node>,
-    /// Pending pods in groups; the pods of a group are equal for scheduling.
+    /// Pending pods in groups. All pods of a group have the same spec.
     pub pods: Vec<PodGroup>,
     /// One spec per DaemonSet; every node that it fits runs its pod.
     pub daemons: Vec<Daemon>,
@@ -199,9 +199,10 @@ pub enum ReservedMode {
     /// The pod stays pending until the reservation has capacity (provisioning).
     #[default]
     Strict,
-    /// The pod uses other offerings (simulations).
+    /// The pod is placed on other offerings instead. Used by simulations.
     Fallback,
-    /// Pods wait for reservations first and use other offerings in the end: the result of repeated provisioning (plans).
+    /// Pods wait for reservations first and use other offerings at the end, which is the result of repeated
+    /// provisioning. Used for plans.
     Exhaust,
 }
 

@@ -216,7 +216,7 @@ impl Requirement {
         }
         let low = self.gte.unwrap_or(0).max(0);
         let high = self.lte.unwrap_or(i64::MAX);
-        // At most |values| integers can be excluded, so one of the next |values| + 1 is allowed.
+        // At most |values| integers can be excluded, so one of the next |values| + 1 integers is allowed.
         (0..=self.values.len() as i64)
             .filter_map(|step| low.checked_add(step))
             .take_while(|n| *n <= high)
@@ -262,8 +262,8 @@ pub enum Incompatible {
 
 /// A set of requirements, all of which must be met, at most one per key.
 ///
-/// Clones share their content until one is changed, and then still share single requirements: a catalog has tens of
-/// thousands of offerings and types with mostly equal requirements.
+/// Clones share their content until one is changed; after that they still share the unchanged requirements. A catalog
+/// has tens of thousands of offerings and types, most of whose requirements are equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Requirements {
     /// Sorted by key. There are at most a few dozen, for which a list is faster than a tree.
@@ -287,7 +287,8 @@ impl Requirements {
         self.all.binary_search_by(|present| (*present.key).cmp(key))
     }
 
-    /// The list for changes, unshared if necessary. The clone has capacity for `count` more, because most changes add.
+    /// The list for changes; copied first if it is shared. The copy has capacity for `count` more requirements, because
+    /// most changes add some.
     fn unshared_with_capacity(&mut self, count: usize) -> &mut Vec<Arc<Requirement>> {
         if Arc::get_mut(&mut self.all).is_none() {
             let mut copy = Vec::with_capacity(self.all.len() + count);
@@ -334,7 +335,7 @@ impl Requirements {
     }
 
     pub fn remove(&mut self, key: &str) -> Option<Requirement> {
-        // If the key is absent, the list is not copied.
+        // Checked first, because without the key there is no need to copy the list.
         let position = self.position(key).ok()?;
         Some(Arc::unwrap_or_clone(Arc::make_mut(&mut self.all).remove(position)))
     }

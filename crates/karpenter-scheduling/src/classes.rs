@@ -28,7 +28,8 @@ pub(crate) struct Class {
     pub(crate) spec: Arc<PodSpec>,
     /// The pods of the class in queue order.
     pub(crate) pods: Vec<PodRun>,
-    /// The pods are bound to other nodes now. Nodes that are closed to moved pods do not accept them.
+    /// Whether the pods are bound now and would move to another node. Nodes that are closed to moved pods do not accept
+    /// them.
     pub(crate) is_mover: bool,
     /// Variants in order of relaxation: indexes into [`Classes::variants`].
     pub(crate) variants: std::ops::Range<usize>,
@@ -50,7 +51,8 @@ pub(crate) struct Variant {
     /// Templates whose taints the pods tolerate.
     pub(crate) tolerated: Bits,
     pub(crate) owned: Vec<Owned>,
-    /// The volume requirements, of which at least one must be met; `[NONE]` if there are no volumes.
+    /// Sets of volume requirements, one per possible topology of the volumes; the node must meet at least one of them.
+    /// `[NONE]` if there are no volumes.
     pub(crate) alternatives: Vec<ReqId>,
     /// Anti-affinity groups over zone-like keys that select the pods: the domains of their owners are
     /// excluded.
@@ -60,8 +62,8 @@ pub(crate) struct Variant {
     pub(crate) is_bulk: bool,
     /// Like `is_bulk`, without regard to the anti-affinity of other pods.
     is_bulk_alone: bool,
-    /// Whether this is a second copy of a variant, which is tried last. For its spreads, domains that only another
-    /// required term of the pod allows count only while they have a node.
+    /// Whether this is the last variant to be tried: a copy of another variant whose spreads also count domains that
+    /// only another required term of the pod allows, as long as such a domain has a node.
     pub(crate) is_last_resort: bool,
 }
 
@@ -83,8 +85,8 @@ pub(crate) struct Owned {
     reach: Reach,
 }
 
-/// The facts that decide which domains the node constraints of a pod allow. They do not change when nodes are
-/// added or removed, except for `suitable_nodes`.
+/// What determines the domains that the node constraints of a pod allow. It does not change when nodes are added or
+/// removed, except for `suitable_nodes`.
 #[derive(Debug, Clone, Default)]
 struct Reach {
     /// Domains that some required term allows.
@@ -297,7 +299,7 @@ fn compile_variant(
     let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
     let mut state = |group: GroupId, required: bool| *groups.entry(group).or_insert(false) |= required;
     for spread in &spec.spread {
-        // The pod as written, not the relaxed variant, determines which nodes the spread counts.
+        // The pod's original constraints, not those of the relaxed variant, determine which nodes the spread counts.
         state(topology.spread_group(as_written, spread), spread.hard);
     }
     for (anti, required, preferred) in [
@@ -377,8 +379,8 @@ pub(crate) fn link(classes: &mut Classes, topology: &mut Topology, nodes: &[Node
         let strict = variant.is_last_resort.then(|| variant.spec.strict_requirements());
         for owned in &mut variant.owned {
             owned.selects_itself = class.matched_by_any.binary_search(&owned.group).is_ok();
-            // kube-scheduler considers every required term, not only the one of this variant. A spread that
-            // ignores node affinity also counts other domains if they have nodes.
+            // kube-scheduler counts domains that any required term of the pod allows, not only the term of this
+            // variant. A spread that ignores node affinity counts every domain that has nodes.
             let domains = &topology.domains[owned.key];
             let terms = node_terms(&class.spec);
             let reach = &mut owned.reach;

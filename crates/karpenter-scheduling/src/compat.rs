@@ -29,8 +29,8 @@ pub(crate) fn solve(ledger: &mut Ledger) -> Vec<QueueRun> {
 fn place_until_stable(ledger: &mut Ledger, mut unschedulable: Vec<QueueRun>) -> Vec<QueueRun> {
     loop {
         unschedulable = place_queue(ledger, unschedulable);
-        // An unschedulable pod may depend on a pod whose planned node has no definite zone yet. Pin such a
-        // node to one zone and retry.
+        // An unschedulable pod may depend on the zone of a planned node whose zone is still undecided. Pin one such
+        // node to a zone and retry.
         let settled = !unschedulable.is_empty()
             && (pin::pin_for_affinity(ledger, &unschedulable)
                 || pin::pin_for_anti_affinity(ledger, &unschedulable));
@@ -65,7 +65,7 @@ fn place_queue(ledger: &mut Ledger, queue: Vec<QueueRun>) -> Vec<QueueRun> {
 /// Remembers the counters at which a variant was unschedulable, so that identical pods are not tried again.
 struct FailureMemo {
     seen: Vec<Option<u64>>,
-    /// By variant: whether a full reservation was the only obstacle. Such pods wait for a slot with all their
+    /// By variant: whether full reservations are the only obstacle. Such pods wait for a slot and keep all their
     /// preferences.
     awaits: Vec<bool>,
 }
@@ -75,9 +75,8 @@ impl FailureMemo {
         Self { seen: vec![None; variants], awaits: vec![false; variants] }
     }
 
-    /// A sum of counters that grows whenever an unschedulable variant might have become schedulable: counts
-    /// of spread and affinity groups that the variant states, label keys that a planned node gained, and
-    /// released slots of reservations.
+    /// The sum of the counters that grow whenever an unschedulable variant might have become schedulable: pods of its
+    /// spread and affinity groups, label keys that planned nodes gained, and released slots of reservations.
     fn stamp(ledger: &Ledger, variant: usize) -> u64 {
         let counts: u64 = ledger.classes.variants[variant]
             .owned
@@ -127,7 +126,7 @@ fn place_run(ledger: &mut Ledger, run: &mut QueueRun, failures: &mut FailureMemo
     }
 }
 
-/// The positions at which the scans for identical pods resume.
+/// For each kind of node, the position at which the search for identical pods continues.
 struct Search {
     levels: Vec<Cursor>,
 }
@@ -191,7 +190,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
             if placed > 0 {
                 return placed;
             }
-            // If a variant fits on none of the planned nodes, it never will; new nodes are filled when they are opened.
+            // If no planned node accepts the variant now, none will later; a new node is filled when it is opened.
             cursor.claims_are_full = true;
         }
     } else if place_one_on_claims(ledger, variant) {
@@ -199,7 +198,7 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
     }
     let placed = open_new(ledger, variant, count);
     if placed == 0 && ledger.slots.may_retry_without_reservation() {
-        // A node that loses its reservation is better than an unschedulable pod.
+        // A pod on a node that loses its reservation is better than an unschedulable pod.
         ledger.slots.may_drop_reservation = true;
         let found = place_one_on_claims(ledger, variant);
         ledger.slots.may_drop_reservation = false;
@@ -209,7 +208,8 @@ fn place_on_planned(ledger: &mut Ledger, variant: usize, count: u32, cursor: &mu
 }
 
 fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
-    // The order must not change during the scan, so it is taken out; the scan stops at the first success.
+    // The order must not change during the search, so it is taken out of the ledger; the search ends with the first
+    // placement.
     let order = std::mem::take(&mut ledger.by_pod_count);
     let found = order.iter().find_map(|(_, _, claim)| {
         let claim = *claim as usize;
@@ -225,8 +225,8 @@ fn place_one_on_claims(ledger: &mut Ledger, variant: usize) -> bool {
     }
 }
 
-/// Places pods on planned nodes as one-by-one placement on the node with the fewest pods would: all nodes
-/// fill up level by level.
+/// Gives the same result as placing each pod on the planned node with the fewest pods: the nodes with the fewest pods
+/// are filled up to the level of the next ones.
 fn fill_claims_by_level(ledger: &mut Ledger, variant: usize, count: u32) -> u32 {
     let order = std::mem::take(&mut ledger.by_pod_count);
     let mut open = Vec::new();

@@ -111,7 +111,7 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
     let compat_price = claims_price(ledger, &ledger.claims);
     let (mode, effort) = (ledger.options.mode, ledger.options.effort);
     let mut scratch = Scratch::default();
-    // The bound is that of the pods that compat mode placed; repacking only lowers their price.
+    // The bound is computed for the pods that compat mode placed. Repacking places the same pods.
     let bound_effort = relaxation_effort(effort.min(EFFORT_DEFAULT));
     let tiers = tiers(&ledger.prepared);
     let mut fleet = Fleet::default();
@@ -154,7 +154,8 @@ pub(crate) fn solve(ledger: &mut Ledger, bound: Bound) -> Plan {
 #[derive(Default)]
 struct Fleet {
     claims: Vec<Claim>,
-    /// By position of a planned node in the ledger: its position in `claims`.
+    /// Maps the position of a planned node in the ledger to its position in `claims`; only nodes that were not repacked
+    /// are included.
     kept: BTreeMap<usize, usize>,
     lower_bound: f64,
     /// Whether the pods of every tier were packed.
@@ -289,7 +290,7 @@ fn tiers(prepared: &Prepared) -> Vec<Bits> {
 }
 
 fn claims_price(ledger: &Ledger, claims: &[Claim]) -> f64 {
-    // `sum` of an empty iterator is -0.0, which would be printed with its sign.
+    // `sum` of an empty iterator is -0.0, which would be printed as `-0`.
     let total = |claims: &[Claim]| {
         let prices = claims.iter().map(|claim| ledger.cheapest_price(claim).unwrap_or(0.0));
         prices.fold(0.0, |total, price| total + price)
@@ -363,7 +364,8 @@ fn pack_items(
     let mut is_flexible = true;
     let mut relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
     if relaxed.is_none() {
-        // Some pods fit only on spot instance types that have too few alternatives.
+        // Too few alternatives exist for the spot instance types on which some pods fit, so the requirement for
+        // alternatives is dropped.
         is_flexible = false;
         zone_free_kinds = items::kinds(ledger, tier, &zone_free_demands.list, false);
         relaxed = FirstRelaxation::relax(&zone_free.rows, &zone_free_kinds, effort, is_zoned, scratch);
@@ -393,7 +395,7 @@ fn pack_items(
     let is_acceptable = |packings: &[Packing], bound: f64, acceptable: f64| {
         packings.iter().any(|(price, _)| *price <= bound * acceptable)
     };
-    // An effort below the default is for many small simulations: one relaxation each.
+    // Efforts below the default are used for many small simulations, which solve only one relaxation each.
     if matches!(first, FirstRelaxation::MergedRelaxation(_))
         && effort >= EFFORT_DEFAULT
         && !is_acceptable(&packings, bound, ACCEPTABLE_COST_RATIO)
@@ -445,8 +447,8 @@ fn pack_items(
     let PackingTask { zoned_rows, kinds, .. } = task;
     let mut claims = cheapest_claims(ledger, &items, &zoned_rows, &kinds, &packings);
     if tier.len() == ledger.prepared.templates.len() {
-        // Nodes of other weights would count for hostname spreads too, so hosts are shared only if the tier
-        // has all templates.
+        // Nodes of NodePools with other weights count for hostname spreads too. So pods with a spread share nodes only
+        // if this tier has all templates.
         let price = claims.as_ref().map_or(f64::MAX, |claims| claims_price(ledger, claims)) + frozen_price;
         let shared = share::repack(ledger, tier, &items, &repacking.frozen, price, scratch);
         claims = shared.or(claims);
@@ -460,8 +462,8 @@ fn pack_items(
 /// The total price of the nodes, and the nodes.
 type Packing = (f64, Vec<pack::Bin>);
 
-/// The planned nodes with the lowest price among several packings. A pod that excludes others may not fit on the node
-/// that it was packed on and then needs another node, so the cheapest packing may not have the cheapest planned nodes.
+/// Converts several packings into planned nodes and returns the cheapest nodes. The cheapest packing may not have the
+/// cheapest nodes: pods that exclude each other may not fit on a packed node and then need another one.
 fn cheapest_claims(
     ledger: &mut Ledger,
     items: &[items::Item],
@@ -495,15 +497,15 @@ impl FirstRelaxation {
         is_zoned: bool,
         scratch: &mut Scratch,
     ) -> Option<Self> {
-        // Merged rows are few, and the packing depends on how well they are solved. Only small simulations
-        // reduce the effort.
+        // A packing depends on how well the merged rows are solved, and these are few; so the effort is reduced only
+        // for small simulations.
         let is_small = effort.saturating_mul(2) < EFFORT_DEFAULT;
         let merged_effort =
             relaxation_effort(if is_small { effort } else { EFFORT_DEFAULT * MERGED_EFFORT_FACTOR });
         let merged = bound::merged_relaxation(rows, kinds, merged_effort, scratch);
         let lower_bound = merged.as_ref().map_or(0.0, |merged| merged.relaxed.lower_bound);
-        // With zones the merged relaxation guides one of several packings. Even if its nodes are too few,
-        // nodes distributed by zone can be better than columns split over the zones.
+        // With zonal constraints, the merged relaxation is the start of one of several packings. It is used even if it
+        // has too few nodes for the limits, because it may still give the cheapest nodes.
         let has_other_packings = is_zoned && effort >= EFFORT_DEFAULT;
         let is_usable = |merged: &MergedRelaxation| has_other_packings || merged.has_enough_nodes_for(rows);
         if let Some(merged) = merged.filter(is_usable) {
@@ -542,7 +544,7 @@ struct PackingTask {
 enum Stage {
     Quick,
     Thorough,
-    /// As `Thorough`, without dives.
+    /// Like `Thorough`, without dives.
     WithoutDives,
 }
 
@@ -595,8 +597,8 @@ impl PackingTask {
             let mut packer = pack::Packer::new(&own_rows, &own_kinds, own_values, weights, scratch, work_max);
             let share = block.rows.iter().map(|row| row_value(*row)).sum::<f64>() / total_value;
             packer.target_price = share * relaxed.estimate * stage.acceptable_ratio();
-            // The columns of a relaxation without zones are small fractions in every zone: a dive has little
-            // to start from.
+            // In a packing by zone, only a small fraction of each column remains for a zone, so a dive has no whole
+            // nodes to fix.
             let is_diving = match stage {
                 Stage::Quick => effort >= EFFORT_DEFAULT && !self.is_zoned,
                 Stage::Thorough => true,
@@ -640,7 +642,7 @@ impl PackingTask {
         row_of
             .zip(&self.zoned_rows.rows)
             .map(|(row, data)| {
-                // A row may have the dual price 0 in the relaxation, but the packer must place it; so it gets
+                // A row may have the dual price 0 in the relaxation. The packer must place it nevertheless, so it gets
                 // a small value.
                 let floor = knapsack::weigh(&relaxed.resource_prices, &data.requests) * 0.02;
                 relaxed.duals[row].max(floor).max(1e-9)
@@ -708,7 +710,8 @@ fn zoned_columns(
 
 fn relaxation_effort(effort: u64) -> Effort {
     if effort < EFFORT_DEFAULT {
-        // An effort below the default scales all limits down: it is for many small simulations.
+        // Below the default effort all limits are scaled down, because such efforts are used for many small
+        // simulations.
         let share = |of: u64, least: u64| (of * effort / EFFORT_DEFAULT).max(least);
         return Effort {
             rounds: share(120, 6) as usize,
@@ -771,7 +774,7 @@ fn within_limits(ledger: &mut Ledger, claims: &mut [Claim]) -> bool {
         if left.iter().any(|left| *left < 0) {
             return false;
         }
-        // Far from the limit the options are kept.
+        // If the limit cannot be reached, all options are kept.
         let most: Vec<i64> = (0..left.len())
             .map(|limited| template.types.iter().map(|t| t.limited_capacity[limited]).max().unwrap_or(0))
             .collect();

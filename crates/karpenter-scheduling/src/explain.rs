@@ -1,5 +1,4 @@
-//! Explains why a class is unschedulable: every NodePool is checked again, at the last level of relaxation,
-//! for the first obstacle.
+//! Explains why a class is unschedulable: finds the first obstacle of every NodePool, at the last level of relaxation.
 //!
 //! Runs only for classes that are finally unschedulable, so it may be slow. It never changes the counters of
 //! the ledger.
@@ -33,7 +32,7 @@ pub(crate) fn reasons(ledger: &mut Ledger, class: usize) -> Vec<Refusal> {
     for template in 0..ledger.prepared.templates.len() {
         let name = ledger.problem.pools[ledger.prepared.templates[template].pool].name.clone();
         if waiting.is_some_and(|(_, awaits_reservation)| awaits_reservation == template) {
-            // NodePools after this one are not tried while this one may accept the pod later.
+            // NodePools after this one are not tried, because this one may accept the pod later.
             refusals.push(Refusal { scope: Scope::NodePool(name), reason: Reason::ReservationFull });
             break;
         }
@@ -253,8 +252,8 @@ fn node_reasons(ledger: &mut Ledger, variant: usize) -> Vec<Refusal> {
             facts.labels.compatible(ledger.states.added(data.added), &BTreeSet::new())
         {
             match Reason::from(incompatible) {
-                // Every node has another value, so the reason states the requirement of the pod, which is common to all
-                // nodes.
+                // The nodes have different values, so the reason states the pod's requirement, which is the same for
+                // all nodes.
                 Reason::Requirement { wanted, .. } => Reason::NoInstanceTypeMatches { wanted: vec![wanted] },
                 other => other,
             }

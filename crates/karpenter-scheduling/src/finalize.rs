@@ -109,7 +109,7 @@ pub(crate) fn plan(ledger: &mut Ledger, left: &[QueueRun]) -> Plan {
     plan
 }
 
-/// Sorted runs with adjacent ones merged.
+/// Sorts the runs and merges adjacent ones.
 fn joined(mut runs: Vec<PodRun>) -> Vec<PodRun> {
     runs.sort_unstable();
     let mut joined: Vec<PodRun> = Vec::with_capacity(runs.len());
@@ -132,7 +132,7 @@ pub(crate) fn options(ledger: &Ledger, claim: &Claim) -> Vec<StateType> {
         let name = |entry: &StateType| &ledger.states.instance_type(state.template, entry.index).name;
         a.price.total_cmp(&b.price).then_with(|| name(a).cmp(name(b)))
     });
-    // An instance type with several sizes is one option, at its cheapest.
+    // An instance type whose offerings have several sizes is one option, at its lowest price.
     let types = &ledger.prepared.templates[state.template].types;
     if options.iter().any(|entry| types[entry.index].offerings.is_some()) {
         let mut seen = BTreeSet::new();

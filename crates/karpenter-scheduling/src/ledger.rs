@@ -60,14 +60,14 @@ pub(crate) struct Claim {
     pub(crate) pod_count: u32,
     /// The pods on the node: (variant, volume alternative, count).
     pub(crate) content: Vec<(usize, u8, u32)>,
-    /// An instance type that is known to hold `used`.
+    /// An instance type that is known to fit all pods of the node.
     witness: usize,
     /// Only instance types whose limited capacity is at most this may be used; `None` where the NodePool's
     /// limits do not bind.
     pub(crate) limit: Option<SmallVec<[i64; 2]>>,
     pub(crate) min_values_relaxed: bool,
-    /// The `minValues` that were lowered for the first pod, because no options met them. Later pods must not lower them
-    /// further.
+    /// `minValues` that were lowered when the first pod was placed, because no instance types met them. Later pods must
+    /// not lower them further.
     lowered_min_values: Vec<(Arc<str>, u32)>,
     /// Reservations of which the node holds one slot each.
     pub(crate) reservations: ReservationSet,
@@ -131,8 +131,8 @@ pub(crate) struct Ledger {
     /// Planned nodes in the order in which they are tried: (number of pods, rank, claim).
     pub(crate) by_pod_count: BTreeSet<(u32, i64, u32)>,
     ranks_given: i64,
-    /// How often a planned node gained a label key that its NodePool leaves undefined: pods that require the
-    /// key may fit then.
+    /// How often a planned node gained a label key that its NodePool does not define. Then pods that require the key
+    /// may fit.
     pub(crate) label_definitions: u64,
     /// Remaining amount of each template's limited resources, and of its node limit.
     pub(crate) limits_left: Vec<SmallVec<[i64; 2]>>,
@@ -193,8 +193,8 @@ impl Ledger {
         self.ranks_given += 1;
         let entry = &mut self.claims[claim];
         self.by_pod_count.remove(&(entry.pod_count, entry.rank, claim as u32));
-        // Upstream sorts its list by pod count before every pod, and the sort is stable while the list is
-        // short. So a new node comes after nodes with as many pods, and a node that received a further pod
+        // Upstream sorts its list of nodes by pod count before every pod, with a sort that is stable for short lists.
+        // So a new node comes after other nodes with the same number of pods, and a node that received a further pod
         // comes before them.
         entry.rank = if entry.pod_count == 0 && count == 1 { self.ranks_given } else { -self.ranks_given };
         entry.pod_count += count;
@@ -220,8 +220,7 @@ impl Ledger {
         }
         self.update_reservations(claim);
         self.count_on_claim(variant, slot, fit.state, count);
-        // The node is pinned immediately, so that pods can be bound in the order of the placements, for zones and hosts
-        // alike.
+        // The node is pinned immediately. Otherwise an order in which its pods satisfy all constraints might not exist.
         crate::pin::pin_claim(self, claim);
         let is_deferred = self.awaits_domain(variant, self.claims[claim].state);
         let (alternative, target) = (fit.alternative, Target::Claim(claim));
@@ -290,8 +289,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a constraint that selects the pod cannot count it yet, because the domain of the node is
-    /// undecided.
+    /// Whether a constraint that selects the pod cannot count it yet, because the domain of its node is undecided.
     fn awaits_domain(&mut self, variant: usize, state: StateId) -> bool {
         let class = self.classes.variants[variant].class;
         (0..self.classes.classes[class].matched.len()).any(|position| {

@@ -1,14 +1,14 @@
 //! Pins planned nodes to one domain where a constraint counts their pods.
 //!
-//! The zone of a planned node may be left undecided as long as no pod on it has a zonal constraint. But if constraints
-//! of other pods count its pods, the zone matters: a zone that only the launch chooses could violate a spread or an
-//! affinity. Upstream leaves such nodes undecided.
+//! The zone of a planned node may be undecided as long as no pod on it has a zonal constraint. But if constraints of
+//! other pods count its pods, the zone must be known: otherwise the launch chooses a zone that may violate a spread or
+//! an affinity. Upstream leaves such nodes undecided.
 //!
-//! A node that is undecided between instance types that a spread counts and others is narrowed to one or the
-//! other, whichever is cheaper.
+//! If a spread counts only some of the instance types that a node may launch as, the node is restricted to these or to
+//! the others, whichever is cheaper.
 //!
-//! minValues have priority: a node with too few values would be rejected at the end, together with pods that
-//! others depend on. If no choice meets minValues, the node stays undecided.
+//! minValues have priority, because a node with too few values would be rejected at the end, together with pods that
+//! depend on it. If no choice meets minValues, the node stays undecided.
 
 use crate::classes::QueueRun;
 use crate::ledger::Ledger;
@@ -79,8 +79,8 @@ fn change_state(ledger: &mut Ledger, claim: usize, state: StateId) {
     ledger.count_newly_pinned(claim, before, state);
 }
 
-/// Pins one undecided node whose pods exclude an unschedulable pod from all domains in which the node may
-/// launch. Returns whether there was one.
+/// Pins one undecided node whose pods exclude an unschedulable pod from all domains in which the node may launch.
+/// Returns whether a node was pinned.
 pub(crate) fn pin_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variant = &ledger.classes.variants[ledger.classes.classes[run.class].variants.end - 1];
@@ -106,8 +106,8 @@ pub(crate) fn pin_for_anti_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -
     false
 }
 
-/// Pins one undecided node with a pod that an unschedulable pod has an affinity to. Returns whether there was
-/// one.
+/// Pins one undecided node that holds a pod that an unschedulable pod requires by affinity. Returns whether a node was
+/// pinned.
 pub(crate) fn pin_for_affinity(ledger: &mut Ledger, waiting: &[QueueRun]) -> bool {
     for run in waiting {
         let variants = ledger.classes.classes[run.class].variants.clone();

@@ -1,9 +1,9 @@
 //! Capacity reservations: which planned nodes hold a slot of which reservations, and when no slot is left.
 //!
-//! A planned node may launch into any compatible reservation. Which one is decided when the plan is finished
-//! ([`Ledger::assign`]); until then a matching guarantees a slot for every such node. The compatible reservations are
-//! computed again with every pod. A node of a NodePool with `minValues` holds a slot of every reservation that it lists
-//! instead, because it must not lose any. This module does not choose between nodes.
+//! A planned node may launch into any compatible reservation. [`Ledger::assign`] decides which one when the plan is
+//! finished; until then a matching guarantees a slot for every such node. The compatible reservations of a node are
+//! computed again with every pod. A node of a NodePool with `minValues` instead holds a slot of every reservation that
+//! it lists, because it must not lose any. This module does not choose between nodes.
 //!
 //! Upstream: pkg/controllers/provisioning/scheduling/reservationmanager.go, nodeclaim.go. Upstream holds a
 //! slot of every reservation of a node during one planning run.
@@ -131,7 +131,8 @@ pub(crate) struct ReservedOffering {
     pub(crate) offering: u32,
     pub(crate) price: f64,
     pub(crate) reservation: ReservationId,
-    /// The reservation had capacity before this planning run: slots that are used now may be released again.
+    /// Whether the reservation had capacity before this planning run; slots that are in use may be released during the
+    /// run.
     pub(crate) has_capacity: bool,
 }
 
@@ -139,7 +140,7 @@ pub(crate) struct ReservedOffering {
 #[derive(Debug, Clone)]
 pub(crate) struct Slots {
     matching: Matching,
-    /// By reservation: whether it gains slots in the simulation, so that it has capacity regardless of the catalog.
+    /// By reservation: whether the simulation adds slots to it, so that it has capacity regardless of the catalog.
     is_credited: Vec<bool>,
     /// How often slots were released. After a release, a pod that waits for a slot may fit.
     pub(crate) releases: u64,
@@ -192,7 +193,7 @@ impl Slots {
         self.is_strict
     }
 
-    /// Lets pods that waited for a slot use other capacity; returns whether that makes a difference.
+    /// Lets pods that waited for a slot use other capacity; returns whether any pod is affected.
     pub(crate) fn start_fallback(&mut self) -> bool {
         let has_waited = self.is_strict && self.falls_back && !self.matching.is_empty();
         self.is_strict &= !self.falls_back;
@@ -342,7 +343,7 @@ impl Ledger {
             return;
         }
         matching.remove(before);
-        // A smaller set of reservations frees no capacity for other nodes; an empty set does.
+        // If a node can use fewer reservations than before, no slot becomes free; if it uses none any more, one does.
         *releases += u64::from(after.is_empty());
         if !after.is_empty() {
             let added = matching.add(after);

@@ -1,6 +1,6 @@
 //! The order of placements, from which the plan derives an order in which its pods can be bound.
 //!
-//! Pods on a node whose zone was undecided when they were placed did not count anywhere yet; they come last.
+//! Pods that were placed on a node whose zone was still undecided did not count in any zone, so they come last.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,8 +25,8 @@ pub(crate) struct Event {
     pub(crate) is_deferred: bool,
 }
 
-/// The order for a repacking of the planned nodes. Pods move between nodes, but not between zones; so the
-/// pods of each class and zone in their original order keep every zonal constraint valid.
+/// The order for a repacking of the planned nodes. Pods change nodes, but not zones, so the original order of the pods
+/// of each class and zone still satisfies every zonal constraint.
 ///
 /// `kept` maps old to new positions of frozen nodes; their pods keep their order.
 pub(crate) fn of_repacking(

@@ -184,7 +184,7 @@ impl States {
         result
     }
 
-    /// The state after the values of one key were restricted to these.
+    /// Restricts one key to the given values; returns the resulting state.
     pub(crate) fn narrow<'a>(
         &mut self,
         state: StateId,
@@ -246,7 +246,8 @@ impl States {
                             .filter(|value| requirement.has(value))
                             .for_each(|value| insert(value));
                     }
-                    // If neither the instance type nor the offering states the key, the label of the NodePool decides.
+                    // If neither the instance type nor the offering defines the key, the label of the NodePool
+                    // determines the domain.
                     None if wanted.is_some() => universe.iter().for_each(|value| insert(value)),
                     None => {}
                 }
@@ -355,7 +356,7 @@ impl States {
                 let is_better = best.is_none_or(|best: (bool, f64, u32)| {
                     let incumbent = &instance_type.offerings[best.2 as usize];
                     let by_price = (rank.0, rank.1).partial_cmp(&(best.0, best.1));
-                    // At equal prices, the labels decide, so that the position in the catalog does not matter.
+                    // At equal prices the order of labels decides, not the position in the catalog.
                     by_price
                         .unwrap_or(Ordering::Equal)
                         .then_with(|| offering.requirements.cmp(&incumbent.requirements))

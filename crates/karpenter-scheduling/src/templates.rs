@@ -134,7 +134,8 @@ fn template(problem: &Problem, dimensions: &Dimensions, daemons: &[PreparedDaemo
         definition.limits.lookup(NODES).map(|limit| limit.saturating_sub(definition.usage.get(NODES)));
     let daemons_here: Vec<&PreparedDaemon> =
         daemons.iter().filter(|daemon| daemon.may_run_on_pool(definition, &requirements, problem)).collect();
-    // Instance types are sorted by name, so that the order of the catalog does not decide between equal types.
+    // Instance types are sorted by name, so that the choice between equal types does not depend on the order of the
+    // catalog.
     let mut by_name: Vec<(usize, &InstanceType)> = catalog(problem, definition).iter().enumerate().collect();
     by_name.sort_by(|a, b| a.1.name.cmp(&b.1.name));
     let types = by_name
@@ -243,7 +244,7 @@ impl PreparedDaemon {
     }
 }
 
-/// Adds two labels that every running node has: DaemonSets may select them although no claim requires them.
+/// Adds two labels that every running node has: DaemonSets may select them, although no claim requires them.
 fn with_lifecycle_labels(requirements: &Requirements) -> Requirements {
     let mut all = requirements.clone();
     all.add(Requirement::in_values(labels::REGISTERED, ["true"]));

@@ -64,7 +64,7 @@ pub(crate) struct GroupKey {
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) namespaces: BTreeSet<Arc<str>>,
     pub(crate) filter: NodeFilter,
-    /// The tolerations of the pod: only domains that it can use count. They are part of the identity of the group.
+    /// The tolerations of the pod; domains that it cannot use do not count. They are part of the identity of the group.
     pub(crate) tolerations: Option<Vec<Toleration>>,
 }
 
@@ -261,8 +261,8 @@ impl Topology {
         found
     }
 
-    /// Numbers keys and groups by content, so that their order does not depend on which pods state them.
-    /// Returns the new number of every key and group.
+    /// Renumbers keys and groups by content, so that their order does not depend on which pods have them. Returns the
+    /// new number of every key and group.
     pub(crate) fn sort(&mut self) -> (Vec<usize>, Vec<GroupId>) {
         let mut keys: Vec<usize> = (0..self.keys.len()).collect();
         keys.sort_by(|a, b| self.keys[*a].cmp(&self.keys[*b]));
@@ -413,7 +413,8 @@ impl Topology {
         self.count_total(id, i64::from(count));
     }
 
-    /// Subtracts the pods of a removed node from the counts. The counts of its host are not needed any more.
+    /// Subtracts the pods of a removed node from the counts of its domain. The count of the host itself is not needed
+    /// any more.
     pub(crate) fn remove_matched(&mut self, id: GroupId, domain: Option<usize>, count: u32) {
         if let Some(domain) = domain {
             self.set_matched(id, domain, |present| present - count);

@@ -1,9 +1,9 @@
 //! Assembles a planning problem from the objects of a running cluster, as the controllers hold them.
 //!
-//! Unlike in [`crate::assemble`], the caller states which NodePools may launch with which instance types, which pods
-//! are pending, which are nominated for a node and which nodes are being deleted. Objects are shared, not copied. A
-//! claim that is not launched yet counts as the smallest node it may become, so that its pods fit and other pods do not
-//! rely on more capacity than it will have.
+//! Unlike in [`crate::assemble`], the caller states which NodePools may launch which instance types, which pods are
+//! pending, which are nominated for a node, and which nodes are being deleted. Objects are shared, not copied. A claim
+//! that is not launched yet counts as a node with the smallest capacity that it may get, so that no more pods are
+//! planned onto it than will fit.
 //!
 //! Upstream: pkg/controllers/provisioning/provisioner.go.
 
@@ -61,8 +61,8 @@ pub struct ClusterInput {
     pub bound: Vec<Arc<Pod>>,
     /// Pods to be planned: pending ones, and bound ones whose node is being deleted.
     pub pending: Vec<Arc<Pod>>,
-    /// Pods that are nominated for a node, by the name of its claim, or of the node if it has no claim. If
-    /// that no longer exists, the pods are pending.
+    /// Pods that are nominated for a node, with the name of the NodeClaim, or of the node if it has no NodeClaim. If
+    /// that object no longer exists, the pods count as pending.
     pub expected: Vec<(String, Arc<Pod>)>,
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     pub volume_claims: Vec<Arc<PersistentVolumeClaim>>,
@@ -75,7 +75,7 @@ pub struct ClusterInput {
     pub spreading: DefaultSpreadInput,
 }
 
-/// The objects behind a node of the problem: a node, a claim without one, or both.
+/// What a node of the problem was made from: a Node, a NodeClaim without a Node, or both.
 #[derive(Debug, Clone, Default)]
 pub struct Host {
     pub node: Option<Arc<Node>>,
@@ -224,8 +224,8 @@ fn assign_pods<'a>(
         let Some(position) = drafts.by_node_name.get(node) else { continue };
         let draft = &mut drafts.drafts[*position];
         if draft.is_deleting {
-            // The pod is planned together with the pending pods, and is also listed on its node, because it still has
-            // to be evicted.
+            // The pod is planned like a pending pod. It is also listed on its node, because it still has to be evicted
+            // there.
             node_pods[*position].pods.push(pod.clone());
             continue;
         }
@@ -274,7 +274,7 @@ fn assign_pods<'a>(
 /// Pods by spec, in order of first appearance.
 #[derive(Default)]
 struct Groups {
-    /// Equal specs are the same allocation, so its address identifies a group.
+    /// Equal specs are stored once, so the address of a spec identifies its group.
     by_spec: FxHashMap<usize, usize>,
     groups: Vec<(Arc<PodSpec>, Vec<Arc<Pod>>)>,
 }

@@ -198,7 +198,8 @@ fn key<'a>(kind: &'a str, metadata: &'a ObjectMeta) -> (&'a str, &'a str, &'a st
     (namespace_of(metadata), kind, name_of(metadata))
 }
 
-/// A selector as expressions only, so that it can be combined with labels that contradict it.
+/// Converts a selector to expressions only: expressions may contradict each other, whereas a map has one value per
+/// label.
 fn expressions(selector: &LabelSelector) -> Vec<LabelSelectorRequirement> {
     let equal = selector.match_labels.iter().flatten().map(|(key, value)| LabelSelectorRequirement {
         key: key.clone(),

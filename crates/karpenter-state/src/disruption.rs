@@ -2,7 +2,8 @@
 //!
 //! Based on [`crate::cluster_input`]: the same problem as for provisioning, and in addition every claim with its node,
 //! the properties of each pod for disruption, PodDisruptionBudgets, and the NodePools with what their budgets allow
-//! now. The caller adds what is not in any object (marks, nominations, move history). No decisions are made here.
+//! now. The caller adds what no object contains: marks for deletion, nominations and the move history. No decisions are
+//! made here.
 
 mod node_pods;
 mod pod_budgets;
@@ -47,7 +48,7 @@ pub struct DisruptionInput {
     pub moved_last_hour: BTreeMap<String, u32>,
     /// Matches of repair policies, by node name.
     pub repairs: BTreeMap<String, Repair>,
-    /// Names of nodes with a condition that a repair policy names, whether its toleration has elapsed or not.
+    /// Names of nodes with a condition that a repair policy names, even if its toleration has not elapsed yet.
     pub unhealthy: BTreeSet<String>,
     /// Commands that await their validation.
     pub proposed_commands: Vec<ProposedCommand>,

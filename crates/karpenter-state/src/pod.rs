@@ -1,10 +1,10 @@
 //! A pod as the controllers keep it: its identity and status, and references to what it shares with other
 //! pods of its workload.
 //!
-//! A large cluster has ten pods per node, and nearly all of a pod comes from its workload. That part is kept
-//! once and referenced by every replica ([`PodInterner`]), so that a pod needs a few hundred bytes, and
-//! replicas are compared by address. Fields that are not used are dropped when the pod is read ([`keep`]), so
-//! a kept pod cannot be written back.
+//! A large cluster has ten pods per node, and most fields of a pod come from its workload. These are stored once and
+//! referenced by every replica ([`PodInterner`]). So a pod needs a few hundred bytes, and replicas are compared by
+//! address. Fields that are not used are dropped when the pod is read ([`keep`]), so a stored pod cannot be written
+//! back.
 
 mod fields;
 mod intern;
@@ -181,8 +181,8 @@ impl Pod {
             && self.has_equal_spec(new)
     }
 
-    /// References the parts of the older version where they are equal. This is needed for a pod from the response to a
-    /// write, which was read without the interner.
+    /// References the shared parts of the older version where they are equal. Needed for a pod from the response to a
+    /// write, which is read without the interner.
     pub fn reuse_shared_parts(&mut self, older: &Self) {
         if self.shared_meta == older.shared_meta {
             self.shared_meta = older.shared_meta.clone();

@@ -127,7 +127,7 @@ pub fn allows_nothing(budget: &PodDisruptionBudget) -> bool {
     is_none || is_all
 }
 
-/// Whether unready pods may be evicted whatever the budget has left.
+/// Whether unready pods may be evicted even if the PodDisruptionBudget allows no disruptions.
 pub fn always_allows_unready(budget: &PodDisruptionBudget) -> bool {
     let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
     policy == Some("AlwaysAllow")
@@ -206,7 +206,7 @@ pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
         && !is_do_not_disrupt_active(pod, now)
 }
 
-/// Whether the pod must be gone before its node can be terminated.
+/// Whether the pod must have terminated before its node can be terminated.
 pub fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !tolerates_disruption(pod) && !is_stuck_terminating(pod, now) && !is_owned_by_node(pod)
 }

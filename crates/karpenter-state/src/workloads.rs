@@ -86,7 +86,8 @@ type WorkloadKey<'a> = (&'a str, &'a str, &'a str);
 struct Present<'a> {
     live: FxHashMap<WorkloadKey<'a>, u32>,
     succeeded: FxHashMap<WorkloadKey<'a>, u32>,
-    /// Names of pods by StatefulSet, including terminating ones: their successors have the same names.
+    /// Names of existing pods by StatefulSet, including terminating ones, because pods that replace them have the same
+    /// names.
     of_stateful_set: FxHashMap<WorkloadKey<'a>, BTreeSet<&'a str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which moves save enough to become commands.
+//! Decides which moves save enough to become commands.
 //!
 //! Budgets are not considered: a move that exceeds them is still part of the plan.
 
@@ -17,10 +17,11 @@ use crate::pod_budgets::{JointEvictions, PodBudgetUse};
 use crate::pool_policy::{MoveAllowance, check_saving};
 use crate::verdict::Verdict;
 
-/// The minimum saving of a command that launches nodes, as a share of the price of its candidates, because prices change
-/// anyway.
+/// The minimum saving of a command that launches nodes, as a share of the price of its candidates. Smaller savings are
+/// within the usual changes of prices.
 const SAVING_SHARE_MIN: f64 = 0.005;
-/// The additional share for each node by which every candidate enlarges the fleet: each node runs DaemonSet pods.
+/// If a command launches more nodes than it deletes, the minimum share increases by this factor times the number of
+/// additional nodes per candidate, because each node also runs DaemonSet pods.
 const SAVING_SHARE_PER_NODE_MORE: f64 = 0.08;
 
 /// The share of the fleet's price that a move has to save, per share of the disruption cost of all pods.
@@ -48,7 +49,7 @@ pub(crate) struct Rules<'a> {
     totals: BTreeMap<Arc<str>, Totals>,
     /// The price of the fleet, and the disruption cost of all its pods.
     whole: Totals,
-    /// The evictions of nodes that are being deleted already.
+    /// The evictions of nodes that are already being deleted.
     evicted_anyway: PodBudgetUse,
     moves_left: MoveAllowance,
 }
@@ -102,7 +103,8 @@ impl<'a> Rules<'a> {
         self.is_agreed(draft, &deletion(draft, source, Vec::new()))
     }
 
-    /// Whether all pods of the move may be evicted together and are within the moves per hour of their NodePools.
+    /// Whether PodDisruptionBudgets allow all evictions of the move together, and the moves per hour of the NodePools
+    /// allow all of its pods.
     pub(crate) fn may_go_together(&self, draft: &Draft<'_>, one: &Move) -> bool {
         let command = command(draft.candidates, one.clone(), false);
         let mut evicted = self.evicted_anyway.clone();

@@ -19,14 +19,15 @@ const BATCH_START: usize = 16;
 /// The maximum number of nodes of one command whose deletions depend on each other; upstream's multi-node limit.
 const TOGETHER_MAX: usize = 100;
 
-/// With zonal spreads, this number of nodes or a tenth of them is deleted per pass: nodes that receive pods stay, so the
-/// next candidates are better chosen after these are gone.
+/// With zonal spreads, at most this number of nodes or a tenth of them is deleted per pass. Nodes that receive pods are
+/// kept, so the next candidates are chosen better after these deletions.
 const AT_ONCE_SHARE: usize = 10;
 
 /// If deletions save no more than this share of the price, only one order of them is tried.
 const MANY: f64 = 0.02;
 
-/// The deletions of one pass. Free capacity only shrinks during a pass, so a candidate that failed is not tried again.
+/// The deletions of one pass. Free capacity only decreases during a pass, so a candidate that could not be deleted is
+/// not tried again.
 pub(crate) struct Deletions {
     /// By candidate: the dual price of its pods.
     worth: Vec<f64>,
@@ -43,8 +44,8 @@ impl Deletions {
     /// Like [`run`] for candidates with at least this saving per disruption, in the best of several orders; only the first
     /// order if there is little to delete.
     ///
-    /// Which nodes can be deleted depends on the order in which free capacity is used: by saving per disruption, or by saving
-    /// per used capacity, priced by the dual prices of the pods.
+    /// Free capacity is limited, so the order decides which nodes can be deleted. The orders are: by saving per
+    /// disruption, and by saving per used capacity, where capacity is valued at the dual prices of the pods.
     pub(crate) fn best(
         &mut self,
         draft: &mut Draft<'_>,
@@ -72,7 +73,7 @@ impl Deletions {
         let found = if saved(&first.2) <= MANY * self.price_per_hour {
             first
         } else {
-            // A higher disruption cost is accepted only for a high saving.
+            // An order with a higher disruption cost is used only if it saves much more.
             let gain = |moves: &[Move]| {
                 let disruption_cost: f64 = moves.iter().map(|one| one.disruption_cost).sum();
                 saved(moves) - rules.least_saving_per_hour(disruption_cost, Yield::GREAT)
@@ -88,7 +89,7 @@ impl Deletions {
         refused
     }
 
-    /// Candidates that were not tried yet and save enough per disruption if they are deleted without a replacement.
+    /// Candidates that were not tried yet and whose deletion without a replacement saves enough per disruption.
     fn wanted(&self, draft: &Draft<'_>, means: &Means<'_>, least: Option<Yield>) -> Vec<usize> {
         let yields_enough = |candidate: &usize| {
             let one = &draft.candidates[*candidate];
@@ -144,7 +145,7 @@ fn run(
         let mut onto = draft.receivers();
         onto.retain(|node| !deleted_later.contains(node));
         if batch == 1 {
-            // Most candidates cannot be deleted any more; continue with those that can.
+            // Most candidates cannot be deleted any more, so the search continues with those that can.
             let fits: Vec<bool> =
                 rest.par_iter().map(|candidate| delete(draft, &[*candidate], &onto).is_some()).collect();
             rest = rest
@@ -155,7 +156,8 @@ fn run(
                 .collect();
         }
         if rest.is_empty() && moves.is_empty() && !waiting.is_empty() {
-            // The deletions that these candidates depend on are not possible. Some candidates can be deleted without them.
+            // The deletions that these candidates depend on are not possible. Some of the candidates may be deleted
+            // without them.
             zones.retry_deferred(waiting.iter().map(|one| draft.candidates[*one].price_per_hour).sum());
             deleted_later.clear();
             rest = std::mem::take(&mut waiting);

@@ -1,7 +1,7 @@
 //! The fleet as it would be after the moves that were found so far, and the simulation of further moves.
 //!
-//! A command may rely only on existing nodes and on its own replacements, so no pod is moved to the replacement of another
-//! move. A node that receives pods is not removed by the same plan, so no pod is moved twice.
+//! A move uses only existing nodes and its own replacements: no pod is moved to a replacement of another move. A node
+//! that receives pods is not removed by the same plan, so no pod is moved twice.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,8 @@ pub(crate) struct Draft<'a> {
     nodes: usize,
     /// The number of groups of pending pods. The draft has planned these pods; the groups contain only unschedulable ones.
     waiting: usize,
-    /// Results of simulations since the last commit: the same simulation is requested again with a lower minimum saving.
+    /// Results of simulations since the last commit. They are kept because the same simulation is requested again with
+    /// a lower minimum saving.
     answered: Mutex<BTreeMap<Asked, Option<Found>>>,
 }
 
@@ -171,7 +172,8 @@ impl<'a> Draft<'a> {
         let simulation_request = simulation_request(&removed_nodes, mode, effort, &reservation_credits);
         let mut outcome = self.simulator.simulate_onto(&simulation_request, onto);
         if simulation_request.prefers_vacated_domains && outcome.unschedulable_movers(self.waiting) > 0 {
-            // The pods do not fit into the topology domains that they leave; other domains may have capacity.
+            // The pods do not fit into the topology domains that they leave, so the simulation is repeated with all
+            // domains.
             outcome = self.simulator.simulate_onto(
                 &SimulationRequest { prefers_vacated_domains: false, ..simulation_request },
                 onto,
@@ -197,7 +199,7 @@ impl<'a> Draft<'a> {
             );
         };
         for placement in &outcome.plan.existing {
-            // The replacement of another move does not exist yet.
+            // The target is the replacement of another move, which does not exist yet.
             if placement.node >= self.nodes {
                 return None;
             }

@@ -1,8 +1,8 @@
 //! The resource relaxation of a set of pods: their price if cpu and memory were divisible.
 //!
-//! Pods with much cpu and pods with much memory are cheaper together than apart; this estimate finds such pods a
-//! thousand times faster than packing. It ignores labels, counts and whether pods fit next to each other, so it only
-//! decides which nodes are simulated together.
+//! Pods that mainly need cpu and pods that mainly need memory are cheaper on common nodes than on separate ones. This
+//! estimate finds such pods a thousand times faster than packing. It ignores labels, the number of nodes and whether
+//! whole pods fit together, so it only decides which nodes are simulated together.
 
 use karpenter_model::problem::{Mobility, Problem};
 use karpenter_model::resources::{CPU, MEMORY};
@@ -43,7 +43,8 @@ impl Amount {
 /// several ratios of the two.
 pub(crate) struct Fluid {
     prices: Vec<Amount>,
-    /// Capacities of instance types with their prices, without dominated types.
+    /// Capacities of instance types with their prices; types are left out if another type is at least as large and not
+    /// more expensive.
     types: Vec<(Amount, f64)>,
 }
 

@@ -1,9 +1,9 @@
 //! Checks that the moves of a plan do not depend on each other: any subset can be executed, in any order.
 //!
-//! Moves share neither nodes nor free capacity. They can only affect each other through constraints that count across
-//! nodes: topology spreads, affinities by zone or another label, limits of NodePools, and reservations. Budgets drop some
-//! moves and delay others. Therefore a move must not change the distribution that pods of another move depend on,
-//! unless the spread holds for any subset of the moves (`tally`).
+//! Moves do not share nodes or free capacity. They affect each other only through constraints that count pods on
+//! several nodes (topology spreads, affinities by zone or another label), limits of NodePools, and reservations.
+//! Budgets may drop or delay some of the moves. Therefore a move must not change a distribution of pods that another
+//! move depends on, unless the spread holds for any subset of the moves (`tally`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct CombinedEffects {
     tallies: Vec<Option<Tally>>,
 }
 
-/// How the moves of a plan affect or depend on one term.
+/// Which moves of a plan affect one term or depend on it.
 struct TermState {
     is_shifted: bool,
     is_depended_on: bool,
@@ -68,7 +68,7 @@ impl TermState {
         }
     }
 
-    /// Whether this term makes neither the move depend on the others nor the others on the move.
+    /// Whether a move and the recorded moves are independent with regard to this term.
     fn admits(mut self, term: usize, own: &Effects) -> bool {
         let is_dependency = own.depends_on.contains(&term) && self.is_shifted
             || own.shifted.contains(&term) && self.is_depended_on;
@@ -89,7 +89,7 @@ impl CombinedEffects {
         }
     }
 
-    /// Whether no term makes the move depend on the others or the others on the move.
+    /// Whether a move and the recorded moves are independent with regard to every term.
     fn admits(&self, own: &Effects) -> bool {
         own.depends_on.union(&own.shifted).all(|term| self.only(*term).admits(*term, own))
     }
@@ -194,7 +194,7 @@ impl Zones {
         let mut domains_of: BTreeMap<&str, Vec<Arc<str>>> = BTreeMap::new();
         let mut tallies: Vec<Option<Tally>> = Vec::new();
         for (key, selector, namespaces, max_skew) in &terms {
-            // Pending pods will be bound before a move is executed, and their domain is not known.
+            // Pending pods will be bound before a move is executed, and it is not known in which domain.
             let is_pending_match =
                 |spec: &PodSpec| namespaces.contains(&spec.namespace) && selector.matches(&spec.labels);
             let max_skew =
@@ -243,7 +243,7 @@ impl Zones {
         }
     }
 
-    /// Whether no pod has or matches a constraint across nodes.
+    /// Whether no pod has or matches a constraint that counts pods on several nodes.
     pub(crate) fn is_empty(&self) -> bool {
         self.counted.is_empty()
     }
@@ -321,7 +321,7 @@ impl Zones {
         self.deferred_saving_per_hour
     }
 
-    /// Starts a round of simulations, which do not see each other's moves.
+    /// Starts a round of simulations. The simulations of a round do not consider each other's moves.
     pub(crate) fn begin_round(&mut self) {
         self.is_reserved_taken = false;
     }

@@ -23,7 +23,7 @@ pub(crate) struct Manner {
     at_once: usize,
     /// The number of simulated nodes after which a pass ends.
     asked_most: usize,
-    /// Sets of this number of nodes get the full effort, smaller ones their share.
+    /// Sets of at least this number of nodes get the full effort, smaller ones a proportional share.
     full_effort_nodes: usize,
     /// Some replacements may equal candidates, which then stay. The reduced move must save at least this share of the whole
     /// move.
@@ -71,8 +71,9 @@ const fn small(least: Yield) -> Manner {
     }
 }
 
-/// Large sets leave less capacity unused and move many pods for that. The largest come first, because small ones would split
-/// them. Each takes as long as all small ones together, so only as many as needed are simulated in one pass.
+/// Repacking large sets leaves less capacity unused, but moves many pods. The largest sets come first, because smaller
+/// ones would use some of their nodes. Each takes as long as all small sets together, so only as many as needed are
+/// simulated in one pass.
 pub(crate) const REPACK: Manner = Manner {
     rounds: &[
         (Choice::Wasteful, 128),
@@ -87,7 +88,8 @@ pub(crate) const REPACK: Manner = Manner {
     kept_least: 0.0,
 };
 
-/// Like [`REPACK`], for pods that exclude each other on nodes: small sets would mostly be launched again, so the sets are larger.
+/// Like [`REPACK`], with larger sets, for pods that exclude each other on nodes: replacing a small set of their nodes
+/// mostly launches the same nodes again.
 pub(crate) const REPACK_APART: Manner = Manner {
     rounds: &[(Choice::Wasteful, 256), (Choice::Complementary, 64), (Choice::Complementary, 32)],
     asked_most: 2 * 256,
@@ -146,7 +148,7 @@ pub(crate) fn run(
         };
         let least = |disruption_cost: f64| rules.least_saving_per_hour(disruption_cost, manner.least);
         let mut sets = windows.choose((choice, size), &draft.is_open, size_in, least);
-        // If a NodePool has no more nodes than the largest set, further sets are equal.
+        // If a NodePool has no more nodes than the largest set, all further sets are equal to it.
         sets.retain(|set| known_sets.insert(set.clone()));
         let asked = with_room(draft, sets, round);
         // Sets of few nodes need less effort.
@@ -177,8 +179,8 @@ pub(crate) fn run(
                         continue;
                     }
                 };
-                // The simulations of one round do not see each other's results: a set that may conflict with an earlier
-                // one is simulated again.
+                // The simulations of one round do not consider each other's results, so a set that may conflict with an
+                // earlier one is simulated again.
                 let found = if zones.is_still_valid(draft, &found.one) {
                     Ok(found)
                 } else {

@@ -1,9 +1,9 @@
 //! Checks that a topology spread holds for any subset of a plan's moves.
 //!
-//! A spread requires that the domain of a placed pod has at most `maxSkew` more pods than the domain with the fewest.
-//! So only the differences between two domains matter. Each executed move increases or decreases a difference. The
-//! difference is largest if exactly the moves that increase it are executed. If the spread holds in that case for every
-//! placed pod, no move depends on another one.
+//! A spread requires that the domain in which a pod is placed has at most `maxSkew` more pods than the domain with the
+//! fewest. So only the differences between two domains matter. Each executed move increases or decreases a difference.
+//! The difference is largest if only the moves that increase it are executed. If the spread holds in that case for
+//! every placed pod, the moves do not depend on each other.
 
 use std::sync::Arc;
 

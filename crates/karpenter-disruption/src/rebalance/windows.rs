@@ -1,6 +1,6 @@
 //! Which candidates are simulated together: sets with a high possible saving per disruption.
 //!
-//! This only selects sets; the simulation decides whether anything is saved.
+//! This module only selects sets; the simulation shows whether replacing them saves anything.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,8 @@ pub(crate) enum Choice {
     Wasteful,
 }
 
-/// Sets in which at most this share of the price could be saved are skipped: every packing leaves some capacity unused.
+/// Sets in which at most this share of the price could be saved are skipped, because every packing leaves about as much
+/// capacity unused.
 const PROMISED_SHARE_MIN: f64 = 0.01;
 
 /// The number of whole nodes in the relaxation of a single candidate.
@@ -162,8 +163,8 @@ impl<'a> Windows<'a> {
         for (at, candidate) in open.iter().enumerate() {
             let data = &self.candidates[*candidate];
             let disruption_cost = data.reschedule_cost.max(1e-9);
-            // The dual prices of the set give an upper bound of a candidate's saving, so few candidates need an exact
-            // evaluation.
+            // The dual prices of the set give an upper bound for the saving of adding a candidate, so few candidates
+            // need an exact evaluation.
             let at_most = (data.price_per_hour - prices_now.of(self.amounts[*candidate])) / disruption_cost;
             if best.is_some_and(|(_, gain)| at_most + 1e-12 <= gain) {
                 continue;

@@ -1,4 +1,4 @@
-//! The dual prices of nodes: what the pods of a node cost at least in any fleet.
+//! The dual price of a node: the minimum that its pods cost in any fleet.
 //!
 //! A node's price minus the dual price of its pods is the maximum saving from packing these pods elsewhere.
 
@@ -33,8 +33,8 @@ impl Worths {
         Self { lower_bound_per_hour: worth.lower_bound_per_hour, by_spec }
     }
 
-    /// The estimated price of an optimal fleet for the same pods. It accounts for capacity that pods leave unused, which the
-    /// lower bound does not, and is not proved.
+    /// An estimate of the price of an optimal fleet for the same pods. Unlike the lower bound, it includes capacity
+    /// that must remain unused; it is not a proven bound.
     pub(crate) fn estimated_optimum_per_hour(&self, problem: &Problem) -> f64 {
         estimated_optimum_per_hour(problem, &specs(problem)).unwrap_or(0.0).max(self.lower_bound_per_hour)
     }

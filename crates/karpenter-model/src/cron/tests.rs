@@ -113,11 +113,10 @@ fn budget_is_active_for_its_duration_after_each_scheduled_time() {
     ] {
         assert_eq!(budget_is_active(&nine_to_five, 8 * HOUR, unix(now)), active, "{now}");
     }
-    // The windows are longer than the interval and overlap, so the budget is always active.
+    // The duration is longer than the interval between scheduled times, so the budget is always active.
     assert!(budget_is_active(&schedule("@daily"), 24 * HOUR, unix("2026-01-05T23:59:59Z")));
     assert!(budget_is_active(&schedule("@daily"), 48 * HOUR, unix("2026-01-05T12:00:00Z")));
-    // With a duration of zero, the budget is never active, not even at the scheduled time, which is not strictly after
-    // the start of the window.
+    // With a duration of zero the budget is never active, not even at the scheduled time: the window contains no time.
     assert!(!budget_is_active(&schedule("@daily"), 0, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("@daily"), 1, unix("2026-01-05T00:00:00Z")));
     assert!(budget_is_active(&schedule("0 0 30 2 *"), HOUR, unix("2026-01-05T00:00:00Z")));

@@ -107,8 +107,8 @@ fn interpret_suffix(suffix: &str) -> Option<(Scale, QuantityFormat)> {
 
 /// `whole.fraction × 10^exponent` in nanounits, rounded up; `None` if it does not fit.
 ///
-/// Moving the decimal point needs no arithmetic: the digits left of its new position are the nanounits, and a non-zero digit
-/// right of it rounds up.
+/// Only the decimal point is moved, without arithmetic: the digits left of its new position are the nanounits, and a
+/// non-zero digit right of it rounds up.
 fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<u128> {
     let point = i128::from(exponent) + 9 + whole.len() as i128;
     let mut nanos: u128 = 0;
@@ -137,8 +137,8 @@ fn binary_nanos(whole: &str, fraction: &str, exponent: u32) -> Option<u128> {
     for digit in whole.bytes().map(|byte| u128::from(byte - b'0')) {
         units = units.checked_mul(10)?.checked_add(digit)?;
     }
-    // Horner's rule from the last digit: nested floors equal the floor of the total, and a remainder in any step means that
-    // the exact product is not an integer.
+    // Horner's rule from the last digit. Rounding down in every step gives the total rounded down; a remainder in any
+    // step means that the exact product is not an integer.
     let mut part: u128 = 0;
     let mut round_up = false;
     for digit in fraction.bytes().rev().map(|byte| u128::from(byte - b'0')) {

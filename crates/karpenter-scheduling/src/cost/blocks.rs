@@ -1,8 +1,8 @@
 //! Splits a packing problem into independent blocks: pods that can never share a node, for example of
 //! different teams with their own NodePools, architectures or zones.
 //!
-//! Each block is relaxed and packed separately. Solved as one linear program, the blocks together have more
-//! rows than a relaxation has work for, and the gap of one block would lower the bound of all.
+//! Each block is relaxed and packed separately. As one linear program they would have more rows than the work units
+//! allow, and an inexact solution for one block would lower the bound of all.
 
 use super::knapsack::{PodCounts, Scratch};
 use super::pack::ColumnUse;
@@ -10,7 +10,7 @@ use super::relaxation::{Effort, Hint, Relaxation, relax_from};
 use super::resources::resource_prices;
 use super::shapes::{NodeKind, Row};
 
-/// Indexes of rows and node kinds that share nothing with the other blocks.
+/// Rows and node kinds, by index, that are independent of all other blocks.
 pub(crate) struct Block {
     pub(crate) rows: Vec<usize>,
     pub(crate) kinds: Vec<usize>,

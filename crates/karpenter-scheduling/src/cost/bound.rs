@@ -1,8 +1,8 @@
 //! A lower bound: a price that no valid fleet for the placed pods can go below.
 //!
-//! All choices are open: zones, NodePools, frozen nodes, and which pods are placed on existing nodes. The only
+//! The bound also holds for fleets with other zones, other NodePools, and other pods on existing nodes. The only
 //! constraints are resources, labels, taints, required anti-affinity between equal pods, the limits of hard hostname
-//! spreads (`limits`), and how even these spreads are (`hosts`). So the bound holds for plans of both modes.
+//! spreads (`limits`), and how even these spreads are (`hosts`). So it holds for plans of both modes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,8 @@ fn with_existing_nodes(
     relaxed: &Relaxation,
     scratch: &mut Scratch,
 ) -> f64 {
-    // Existing nodes cost nothing, so the most that their pods can be worth at feasible dual prices is subtracted.
+    // Pods on existing nodes cost nothing. So the highest value, at the dual prices, of pods that fit on existing nodes
+    // is subtracted from the bound.
     let resource_values: Vec<f64> =
         rows.iter().map(|row| knapsack::weigh(&relaxed.resource_prices, &row.requests)).collect();
     [&relaxed.duals, &resource_values]
@@ -157,7 +158,7 @@ fn waiting(ledger: &mut Ledger, fleet: &Problem) -> Waiting {
 /// Dual prices of the rows, and the lower bound.
 fn relaxed(rows: &[Row], kinds: &[NodeKind], effort: Effort, scratch: &mut Scratch) -> Option<Relaxation> {
     let with_limits = blocks::relax_blocks(rows, kinds, effort, scratch)?;
-    // The merged rows are fewer, so the program may be solved closer to its optimum than that of the rows with limits.
+    // There are fewer merged rows, so their program is often solved closer to its optimum than the program with limits.
     let without = merged(rows, kinds, effort, scratch).map(|merged| merged.for_original_rows());
     let is_better = |without: &Relaxation| without.lower_bound > with_limits.lower_bound;
     Some(without.filter(is_better).unwrap_or(with_limits))
@@ -194,7 +195,7 @@ fn merged(
     let (merge_equal_rows, of_fewer) = merge_equal_rows(&fewer);
     let first = blocks::relax_blocks(&merge_equal_rows, kinds, effort, scratch)?;
     let hint = hint(&first, &fewer, &of_fewer);
-    // Proofs ignore limits per node, so another proof without the limits would add nothing.
+    // Proofs ignore the limits per node, so a second proof, for the rows without limits, would give the same result.
     let effort = Effort { proofs: 0, ..effort };
     let mut relaxed = blocks::relax_blocks_from(&fewer, kinds, effort, Some(hint), scratch)?;
     relaxed.lower_bound = relaxed.lower_bound.max(first.lower_bound);
@@ -207,7 +208,8 @@ fn merged(
 fn merge_limited_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     let mut index: BTreeMap<(Vector, usize, bool), usize> = BTreeMap::new();
     let mut fewer: Vec<Row> = Vec::new();
-    // An exclusion group adds to the limit of a merged row once, however many rows share it.
+    // The limit of a merged row includes the limit of an exclusion group once, however many rows of the group are
+    // merged.
     let mut excluded: BTreeMap<(usize, u16), u32> = BTreeMap::new();
     let of_row: Vec<usize> = rows
         .iter()
@@ -254,8 +256,8 @@ fn merge_equal_rows(rows: &[Row]) -> (Vec<Row>, Vec<usize>) {
     (fewer, of_row)
 }
 
-/// A hint for `rows` from a relaxation of rows that [`merge_equal_rows`] merged: the same dual prices, and
-/// each column with as many limited pods as possible, with none, and with their share.
+/// A hint for `rows` from a relaxation of rows that [`merge_equal_rows`] merged: the same dual prices, and three
+/// versions of each column: with as many limited pods as possible, with none, and in proportion to the numbers of pods.
 fn hint(relaxed: &Relaxation, rows: &[Row], of_row: &[usize]) -> Hint {
     let mut behind: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (row, merge_equal_rows) in of_row.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! The box relaxation: nodes may be fractional and pods divisible, but a node holds at most as many pods of a
-//! row as whole pods of this row alone would fit.
+//! The box relaxation: nodes may be fractional and pods divisible, but a node holds no more pods of a row than would
+//! fit on it as whole pods without pods of other rows.
 //!
-//! It accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs of
-//! which a node has few. It ignores only the waste of combinations of pods. So its bound is far above that
-//! of the resource relaxation where node kinds differ in more than size, and its dual prices are near those
-//! of the program with whole pods. It is solved by column generation; its pricing problem is solved exactly
-//! (`fractional`), so that every round proves a bound.
+//! It accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs of which a node
+//! has few units. It ignores only capacity that remains unused because whole pods of several rows do not fill a node
+//! exactly. If node kinds differ in more than size, its bound is far above that of the resource relaxation, and its
+//! dual prices are near those of the program with whole pods. It is solved by column generation; its pricing problem is
+//! solved exactly (`fractional`), so that every round proves a bound.
 
 use std::ops::Range;
 
@@ -19,7 +19,8 @@ use super::smoothing::Smoothing;
 const CONVERGED_RATIO: f64 = 1.0005;
 /// A column improves the objective if its value is above its price by this factor.
 const PAYS_RATIO: f64 = 1.0 + 1e-6;
-/// The dual prices of the resource relaxation, from which the rounds start, are far from those of the boxes.
+/// The weight of the best dual prices. It is high, because the rounds start from dual prices of the resource
+/// relaxation, which are far from those of the box relaxation.
 const SMOOTHING: Range<f64> = 0.8..0.95;
 
 pub(crate) struct BoxRelaxation {

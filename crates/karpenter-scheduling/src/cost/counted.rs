@@ -1,10 +1,10 @@
 //! The pricing problem with whole pods, for nodes that are full with few pods: a depth-first search with bounds
 //! from tables that count one resource exactly.
 //!
-//! An entry of the table belongs to a position in the rows and an amount of the counted resource (in steps). It
-//! is the highest value of whole pods of the rows from that position on, at the prices of the other resources.
-//! If few pods fill a node, most of the waste is of one resource, and the bound of a fractional node does not
-//! account for it. One table counts cpu and another memory; the lower of the two bounds is used.
+//! The table has an entry for every position in the rows and every amount of the counted resource (in steps): the
+//! highest value of whole pods of the rows from that position on, with the other resources charged at their prices. If
+//! few pods fill a node, most unused capacity is of one resource, which the bound of a fractional node does not account
+//! for. One table counts cpu and another memory; the lower of the two bounds is used.
 
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
 use super::pricing::{Priced, Pricing};
@@ -12,7 +12,7 @@ use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
 /// The maximum number of steps of the counted resource.
 const STEPS_MAX: i64 = 512;
-/// A resource of which a node has at most this many units (GPUs) is counted too.
+/// Resources of which a node has at most this many units (such as GPUs) are counted in the tables too.
 const UNITS_MAX: i64 = 16;
 /// Resources from this dimension on may have few units; cpu, memory and pods come first.
 const FIRST_UNIT_DIMENSION: usize = 3;
@@ -39,8 +39,7 @@ impl Pricing<'_> {
         let prices = self.node.resource_prices(self.scaled);
         let candidate = |(row, most, _): (u32, f64, f64)| {
             let (requests, value) = (self.rows[row as usize].requests, self.values[row as usize]);
-            // If the node holds a pod with a lower reduced value, its bound is below the target, so such pods are left
-            // out.
+            // A node with a pod whose reduced value is lower has a bound below the target, so such pods are left out.
             let reduced = value - weigh(&prices, &requests);
             let is_wanted = value > 0.0 && reduced >= self.target - bound;
             is_wanted.then_some(Candidate { row, value, requests, most: most as u32 })

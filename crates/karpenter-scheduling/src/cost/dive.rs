@@ -14,9 +14,8 @@ const STEP: Effort =
     Effort { rounds: 30, search_nodes: 100, rows_max: usize::MAX, work_max: 200_000, box_work: 0, proofs: 0 };
 
 impl Packer<'_> {
-    /// Packs all rows, starting from the columns of the relaxation. Columns with at least the fraction
-    /// `nearly_whole` are rounded up: that wastes less than another solution would save. `None` if no packing
-    /// is found.
+    /// Packs all rows, starting from the columns of the relaxation. A column is rounded up if its fraction is at least
+    /// `nearly_whole`, because solving again would save less than rounding wastes. `None` if no packing is found.
     pub(super) fn dive(
         &mut self,
         columns: &[ColumnUse],

@@ -1,9 +1,9 @@
 //! Selects the fleet with the fewest nodes among fleets of almost the same price.
 //!
-//! Each planning run adds a charge to the price of every node; the larger the charge, the fewer the nodes. A fleet is
-//! kept if its price without the charge is within the tolerance. With the charge `tolerance × price / nodes`, the
-//! cheapest charged fleet always is: the charges it can avoid add up to the tolerance at most. Larger charges are tried
-//! as long as the fleets found are within the tolerance.
+//! Each planning run adds a charge to the price of every node; the larger the charge, the fewer nodes the cheapest
+//! fleet has. A fleet is kept if its price without the charge is within the tolerance. With the charge `tolerance ×
+//! price / nodes` that always holds, because a fleet can avoid at most the charges of all nodes, which add up to the
+//! tolerance. Larger charges are tried as long as the resulting fleets are within the tolerance.
 
 use karpenter_model::problem::EFFORT_DEFAULT;
 
@@ -77,7 +77,8 @@ pub(super) fn find(
         }
         match (is_within, is_shrinking) {
             (true, false) => charge *= CHARGE_STEP,
-            // The next larger charge was too large; a charge in between would rarely find fewer nodes.
+            // The next larger charge gave a fleet outside the tolerance; a charge in between would rarely give fewer
+            // nodes.
             (true, true) => break,
             (false, _) if best.is_some() => break,
             (false, _) => {

@@ -1,9 +1,9 @@
 //! Column generation for the relaxation with whole pods.
 //!
 //! Every round solves the pricing problem of all node kinds, at dual prices between those of the master problem and the
-//! best ones so far. A kind whose best fractional node has less value than its price has no column that improves the
-//! objective (`fractional`). The other kinds are searched (`pricing`), and the columns that are found enter the master
-//! problem.
+//! best ones so far. If the best fractional node of a kind has less value than its price, the kind has no column that
+//! improves the objective (`fractional`). The other kinds are searched (`pricing`), and the columns that are found
+//! enter the master problem.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -72,7 +72,7 @@ pub(crate) struct Generation<'a> {
 }
 
 impl<'a> Generation<'a> {
-    /// Starts from columns with one row each, whose tags are their kinds.
+    /// Starts from columns with one row each; the tag of a column is its kind.
     pub(crate) fn new(
         rows: &'a [Row],
         kinds: &'a [NodeKind],
@@ -242,8 +242,8 @@ impl<'a> Generation<'a> {
                 break;
             }
             let duals = self.duals();
-            // Every second attempt uses the middle between the dual prices and the best prices so far,
-            // because dual prices oscillate.
+            // Dual prices oscillate, so every second attempt uses the mean of the current dual prices and the best ones
+            // so far.
             let (values, is_exact) = match center.take() {
                 Some(center) => {
                     (duals.iter().zip(&center).map(|(dual, center)| 0.5 * (dual + center)).collect(), false)

@@ -63,7 +63,7 @@ impl Groups {
         Self { rows: members.iter().map(mean).collect(), of_row }
     }
 
-    /// Dual prices of the rows from those of the groups, by the share of their requests at these resource
+    /// The dual price of each row: that of its group, in proportion to the cost of its requests at these resource
     /// prices.
     pub(crate) fn duals_of_rows(
         &self,

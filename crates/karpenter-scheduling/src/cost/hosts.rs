@@ -1,4 +1,4 @@
-//! The part of the lower bound that hostname topology spreads add.
+//! The additional part of the lower bound that is due to hostname topology spreads.
 //!
 //! A node accepts a pod of such a spread only while it then holds at most `maxSkew` more of these pods than
 //! the eligible node with the fewest. So in the end every eligible new node holds between m and m + `maxSkew`
@@ -25,7 +25,7 @@ use crate::bits::Bits;
 use crate::ledger::Ledger;
 use crate::topology::{GroupId, Kind as GroupKind, NodeFilter, keeps_away};
 
-/// The number of spreads, those that need most nodes first, for which every m is tried.
+/// The maximum number of spreads for which every m is tried; those that need the most nodes come first.
 const LEADERS_MAX: usize = 3;
 /// A bound below this multiple of the known bound is no improvement.
 const MIN_IMPROVEMENT_RATIO: f64 = 1.0005;
@@ -46,8 +46,8 @@ pub(crate) struct KnownBound<'a> {
     pub(crate) weights: &'a [f64; DIMENSIONS_MAX],
 }
 
-/// The lower bound for items on new nodes, at least `known.bound`. `present` returns existing nodes with free
-/// capacity, for a number of demands.
+/// The lower bound for items on new nodes; it is at least `known.bound`. `present` returns the existing nodes with free
+/// capacity as kinds that accept the given number of demands.
 #[expect(clippy::too_many_arguments, reason = "two call sites; the pods, the nodes and the bound so far")]
 pub(crate) fn lower_bound(
     ledger: &mut Ledger,
@@ -111,7 +111,7 @@ pub(crate) fn lower_bound(
     best
 }
 
-/// Kinds whose nodes have the same limits.
+/// Kinds whose nodes have the same limits for every spread.
 struct CountedKinds {
     kinds: Vec<NodeKind>,
     /// By spread: the maximum number of its pods on a node.
@@ -324,7 +324,8 @@ impl SpreadBound<'_> {
             .max()
             .unwrap_or(0);
         let mut least = f64::MAX;
-        // If spreads do not raise the bound, this is seen first at the m that is best without spreads.
+        // Near the best m of the relaxation without spreads, a spread that does not raise the bound is recognized
+        // first, so the search starts there.
         let usual = if nodes >= 1.0 { (f64::from(leader.count) / nodes) as u32 } else { 0 };
         let mut open: Vec<(u32, u32)> = Vec::new();
         let mut from = SINGLE_MINIMUM_MAX + 1;
@@ -382,8 +383,8 @@ impl SpreadBound<'_> {
             } else if fewest == 0 || spread.needs != leader.needs {
                 (0, u32::MAX)
             } else {
-                // The m of this spread is at most the number of its pods per node, and at least that number minus
-                // `maxSkew`.
+                // The number of pods per node is between m and m + `maxSkew`; this gives the range of m for this
+                // spread.
                 (
                     spread.count.div_ceil(most).saturating_sub(spread.max_skew),
                     spread.count / fewest + spread.max_skew,
@@ -493,7 +494,7 @@ impl SpreadBound<'_> {
         best.max(self.proven_bound(&kind_sets, &values, self.effort.search_nodes * 4, scratch))
     }
 
-    /// By row: twice the price per pod of nodes that hold only pods of this row and the pods that every node must hold.
+    /// By row: twice the price per pod of nodes that hold only pods of this row and the minimum pods of every node.
     /// `None` if some row fits nowhere.
     fn fallback_prices(&self, kind_sets: &[KindSet]) -> Option<Vec<f64>> {
         (0..self.rows.len())

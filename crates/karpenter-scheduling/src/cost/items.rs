@@ -80,8 +80,8 @@ pub(crate) fn extract(ledger: &mut Ledger, in_tier: &Bits, reserved: ReservedNod
     Repacking { items, frozen, frozen_from }
 }
 
-/// Whether the pods of a node depend on each other in ways that a cap cannot express, or the node must keep
-/// its reservation or minValues.
+/// Whether the node must not be repacked: its pods depend on each other in ways that a maximum per node cannot express,
+/// or the node must keep its reservation or minValues.
 fn cannot_be_repacked(ledger: &Ledger, claim: usize, reserved: ReservedNodes) -> bool {
     let data = &ledger.claims[claim];
     let template = &ledger.prepared.templates[ledger.states.get(data.state).template];
@@ -101,9 +101,9 @@ fn cannot_be_repacked(ledger: &Ledger, claim: usize, reserved: ReservedNodes) ->
         })
 }
 
-/// Requirements that a pod must keep because a constraint counts it: values of zone-like keys, and whether a
-/// spread that counts the pod includes its node. If the pod states the spread itself, its own demands already
-/// ensure the latter.
+/// The requirements that a pod must keep because constraints count it: values of zone-like keys, and the requirements
+/// that decide whether a spread counts its node. The latter are omitted if the pod has the spread itself, because its
+/// own demands ensure them.
 pub(crate) fn pins(ledger: &mut Ledger, variant: usize, state: StateId) -> ReqId {
     let data = &ledger.classes.variants[variant];
     let class = &ledger.classes.classes[data.class];
@@ -291,8 +291,8 @@ struct SpotType {
     demands: Bits,
 }
 
-/// A spot kind with its capacity reduced to what enough other instance types have too; `None` if too few are
-/// similar.
+/// A spot kind with its capacity reduced to the capacity that enough other instance types have too; `None` if too few
+/// instance types are similar.
 fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeKind> {
     /// Instance types with less than this share of the capacity, in any resource, are no alternatives.
     const NEAR: f64 = 0.85;
@@ -334,8 +334,8 @@ fn flexible(mut kind: NodeKind, spot: &[SpotType], least: usize) -> Option<NodeK
 
 /// The maximum number of pods of each item on one node, and the exclusion it shares with other items.
 ///
-/// For a bound only required constraints count, and of a spread only its limit: a lower maximum would depend on the
-/// rest of the fleet.
+/// For a bound only required constraints count, and a spread counts only with its limit, because a lower maximum would
+/// depend on the rest of the fleet.
 pub(crate) fn host_caps(
     ledger: &Ledger,
     items: &[Item],
@@ -422,8 +422,8 @@ pub(crate) fn rows(
             });
             (number as u16, cap)
         });
-        // Rows with a cap of their own are not merged, because each of them needs that many different nodes.
-        // Without zones the parts of one class form one row.
+        // Rows with a limit per node are not merged, because each such row needs a minimum number of nodes of its own.
+        // Without zones, the parts of one class form one row.
         let own = (*cap != u32::MAX && exclusion.is_none()).then_some(if zone_free {
             items.iter().position(|other| other.variant == item.variant).unwrap_or(position)
         } else {

@@ -188,8 +188,8 @@ pub(crate) fn balanced(
         remaining[*index as usize] > 0 && kind.takes(row) && copies(&kind.free, &row.requests, 1) == 1
     }));
     scratch.work += candidates.len() as u64 / 2;
-    // Most nodes have only cpu, memory and pods, and a row that fits such a node requests nothing else, so fewer
-    // dimensions are enough.
+    // Most node kinds have only cpu, memory and pods, and the rows that fit them request nothing else. For these the
+    // first dimensions are enough.
     let value = if kind.free[FEW_DIMENSIONS..].iter().all(|free| *free == 0) {
         fill_evenly::<FEW_DIMENSIONS>(
             rows,
@@ -240,7 +240,7 @@ fn fill_evenly<const DIMENSIONS: usize>(
         for dimension in 0..DIMENSIONS {
             if kind.free[dimension] > 0 {
                 let used = 1.0 - left[dimension] as f64 / kind.free[dimension] as f64;
-                // The fourth power makes a resource expensive when it is nearly exhausted.
+                // The fourth power of the utilization: a resource becomes expensive when it is nearly exhausted.
                 let fullness = used * used;
                 prices[dimension] = weights[dimension] * (0.2 + used + 4.0 * fullness * fullness);
             }
@@ -371,8 +371,8 @@ impl Search<'_> {
                 bound = bound.min(suffix[position + 1] * weigh(weights, &rest));
             }
             if here + bound <= best.value * (1.0 + 1e-9) {
-                // Fewer pods of this row leave more capacity, but the bound already counts that capacity at
-                // the best density.
+                // The bound values the capacity that is left by fewer pods of this row at the best density, so the loop
+                // can end once the bound is too low.
                 if count < most {
                     return;
                 }

@@ -90,8 +90,7 @@ impl Counted {
         Self { pods, widest }
     }
 
-    /// The maximum number of the counted pods on a node with this share; `u32::MAX` where that excludes
-    /// nothing.
+    /// The maximum number of the counted pods on a node with this share; `u32::MAX` if there is no effective limit.
     pub(crate) fn limit(&self, group: GroupId, max_skew: u32, share: SpreadShare) -> u32 {
         let Some(pods) = self.pods.get(&group) else { return u32::MAX };
         let limit = limit(share, max_skew, pods.all).max(pods.on_one_node);

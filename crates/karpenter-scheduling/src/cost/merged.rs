@@ -1,8 +1,8 @@
 //! Distributes the columns of merged rows to the original rows with limits.
 //!
-//! Every Deployment whose pods exclude each other is a row of its own in every zone, which gives more rows than a
-//! relaxation can solve. Merged without their limits, the rows are few. A node that holds three pods of a merged row
-//! then gets them from three Deployments with many pods left.
+//! A Deployment whose pods exclude each other is a separate row in every zone, so there are more rows than a relaxation
+//! can solve. Merging rows that differ only in their limits gives few rows. If a column has three pods of a merged row,
+//! the node gets one pod each of three Deployments with many remaining pods.
 
 use std::cmp::Reverse;
 
@@ -12,8 +12,8 @@ use super::pack::ColumnUse;
 use super::relaxation::Relaxation;
 use super::shapes::{NodeKind, Row};
 
-/// The minimum share of a column's value (at dual prices) that the pods of a node must reach. Below it the node is
-/// dropped, and the packer places its pods.
+/// The minimum share of a column's value (at dual prices) that the pods of a node must reach. Nodes below it are
+/// dropped, and the packer places their pods.
 const MIN_CONTENT_SHARE: f64 = 0.9;
 
 /// If a row needs more than this share of all nodes because of its limit per node, merged rows do not

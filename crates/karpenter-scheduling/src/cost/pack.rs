@@ -1,9 +1,9 @@
 //! Packs pods onto whole nodes from the relaxation: rounds its columns down, packs the rest greedily at the
 //! dual prices, then improves by repacking a few nodes at a time.
 //!
-//! With good dual prices, the loss of a node is its price minus the value of its pods, so the search prefers
-//! nodes with a large loss. All choices come from a seeded generator and a budget of work units, never from a
-//! clock.
+//! With good dual prices, the loss of a node is its price minus the value of its pods, so the search repacks nodes with
+//! a large loss first. All choices come from a seeded random generator and a budget of work units, so the result is
+//! deterministic.
 
 use super::knapsack::{self, Exclusions, Order, PodCounts, Scratch};
 use super::orders::{inverse_weights, shared_orders, shared_orders_of};
@@ -29,9 +29,9 @@ const DIVES: [f64; 3] = [0.95, 0.85, 0.6];
 /// The start of a packing.
 enum Start<'c> {
     Nothing,
-    /// Columns of the relaxation, rounded step by step, up from this fraction on.
+    /// Columns of the relaxation, rounded step by step; those with at least this fraction are rounded up.
     Dive(&'c [ColumnUse], f64),
-    /// Columns of the relaxation, rounded up from this fraction on.
+    /// Columns of the relaxation; those with at least this fraction are rounded up.
     Rounded(&'c [ColumnUse], f64),
     /// Whole nodes that were distributed from merged rows.
     AssignedSlots(&'c [ColumnUse]),
@@ -81,9 +81,9 @@ impl<'a> Packer<'a> {
     /// Packs all rows, starting from the columns of the relaxation and from distributed nodes.
     pub(crate) fn pack(&mut self, columns: &[ColumnUse], distributed: &[Vec<ColumnUse>]) -> Option<Vec<Bin>> {
         let mut best: Option<(f64, Vec<Bin>, Vec<f64>)> = None;
-        // The first packing at the target price is taken. Several rounding thresholds are tried. A relaxation
-        // that is not solved to optimality can mislead, so one attempt uses only its values and one uses
-        // neither columns nor values.
+        // The first packing at the target price is used. Several rounding thresholds are tried. If the relaxation is
+        // not solved to optimality, its columns and values may be poor; so one attempt uses only its values, and one
+        // uses neither.
         let resource_values: Vec<f64> =
             self.rows.iter().map(|row| knapsack::weigh(&self.weights, &row.requests).max(1e-9)).collect();
         let guided = self.values.clone();
@@ -95,7 +95,7 @@ impl<'a> Packer<'a> {
             attempts.extend([1.0, 0.7, 0.4].map(|threshold| (Start::Rounded(columns, threshold), &guided)));
         }
         attempts.extend(distributed.iter().map(|nodes| (Start::AssignedSlots(nodes), &guided)));
-        // Distributed nodes use the same values and are better where they are most of the fleet.
+        // If distributed nodes are most of the fleet, packings that start from them are better, at the same values.
         let priced =
             |nodes: &Vec<ColumnUse>| nodes.iter().map(|(kind, ..)| self.kinds[*kind].price).sum::<f64>();
         if distributed.iter().map(priced).fold(0.0, f64::max) < DISTRIBUTED_SHARE_MIN * self.target_price
@@ -134,8 +134,8 @@ impl<'a> Packer<'a> {
             }
         }
         if !distributed.is_empty() {
-            // Problems with distributed nodes have many rows, so these attempts would use up the work units for the
-            // improvement.
+            // Problems with distributed nodes have many rows, so the following attempts would use the work units that
+            // the improvement needs.
             self.work_max += self.scratch.work - work_before;
         }
         let (_, mut bins, values) = best?;
@@ -258,7 +258,8 @@ impl<'a> Packer<'a> {
             let orders = shared_orders_of(rows, values, &self.weights, present);
             orders.into_iter().map(|order| order.rows).collect()
         };
-        // The efficiency of a kind only decreases as pods are used up, so an earlier value is an upper bound.
+        // The ratio of value to price of a kind only decreases as pods are used up, so an earlier ratio is an upper
+        // bound.
         let mut best_known: Vec<(f64, u32)> = kinds.iter().map(|kind| (f64::MAX, *kind)).collect();
         let mut pod_counts = PodCounts::new();
         let mut spent = 0.0;
@@ -519,7 +520,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Kinds for small repackings: those in use, and those that can be nearly as cheap per pod.
+    /// Kinds for repacking a few nodes: those in use, and those whose price per pod may be nearly as low.
     fn useful_kinds(&mut self, bins: &[Bin]) -> Vec<u32> {
         let all: Vec<u32> = self.rows.iter().map(|row| row.count).collect();
         let mut ranked: Vec<(f64, u32)> = Vec::new();
@@ -586,7 +587,7 @@ fn replace(bins: &mut Vec<Bin>, mut chosen: Vec<usize>, fresh: Vec<Bin>) {
     }
 }
 
-/// A small seeded generator: the search must give the same result on every machine.
+/// A small seeded random generator, so that the search has the same result on every machine.
 struct SplitMix(u64);
 
 impl SplitMix {

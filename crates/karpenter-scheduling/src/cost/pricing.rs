@@ -9,7 +9,7 @@ use super::fractional::{FractionalNode, Scaled};
 use super::knapsack::{Exclusions, PodCounts, Scratch, copies, take, weigh};
 use super::shapes::{DIMENSIONS_MAX, NodeKind, Row, Vector};
 
-/// Rounding inside a search may hide improvements of one part in 10^9.
+/// A search may miss improvements of this relative size because of rounding.
 const EXHAUSTED: f64 = 1.0 + 1e-8;
 
 /// The result of a search.
@@ -30,7 +30,7 @@ struct Candidate {
     /// The price of the pod's requests.
     weight: f64,
     most: u32,
-    /// The whole pods of the fractional solution, if they are neither none nor all.
+    /// The pods of the fractional solution, rounded down; `None` if the row has no pods or the maximum there.
     whole: Option<u32>,
     /// The largest ratio of value to weight among this and later candidates.
     density: f64,

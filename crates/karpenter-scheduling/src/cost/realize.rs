@@ -81,7 +81,8 @@ fn filled(
     Some((nodes, left))
 }
 
-/// Like [`claims`], for bins with capacity set aside: every node first gets an even share of the spread pods.
+/// Like [`claims`], for bins in which capacity was set aside for spread pods: first every node gets an even share of
+/// these pods.
 pub(crate) fn with_shares(
     ledger: &mut Ledger,
     items: &[Item],
@@ -217,8 +218,8 @@ struct Node {
     owners: FxHashMap<GroupId, u32>,
     /// Spreads for which more than `maxSkew` pods were planned on every node.
     spread_caps: Vec<(GroupId, u32)>,
-    /// By spread of a pod on this node: the maximum number of selected pods in the end. With more selected pods, this
-    /// pod could be bound only before the others, and the order of binding cannot be controlled.
+    /// By spread of a pod on this node: the maximum number of selected pods on the node at the end. With more of them,
+    /// this pod would have to be bound before the others, and the plan cannot control that order.
     spread_limits: FxHashMap<GroupId, u32>,
     planned_type: usize,
 }

@@ -25,7 +25,8 @@ pub(crate) struct Relaxation {
     /// The objective of the restricted master problem. No fleet of the known columns costs less; other
     /// columns may exist.
     pub(crate) objective: f64,
-    /// The objective if the program was solved to optimality, else the lower bound. It is not a proven bound.
+    /// The objective if the program was solved to optimality, else the lower bound. It is an estimate of the optimum,
+    /// not a bound.
     pub(crate) estimate: f64,
     /// The columns of the solution: (kind, pods, number of nodes).
     pub(crate) columns: Vec<(usize, PodCounts, f64)>,
@@ -49,8 +50,8 @@ pub(crate) struct Effort {
     pub(crate) proofs: usize,
 }
 
-/// The box relaxation stops after this much work in any case: catalogs with linear prices have many nearly
-/// equal kinds, and its bound is hardly above that of the resource relaxation.
+/// The maximum work units of the box relaxation. In catalogs with linear prices many kinds are nearly equal, and its
+/// bound is hardly above that of the resource relaxation.
 const BOX_WORK_MAX: u64 = 6_000_000;
 /// A bound within this factor of the objective is not proved again.
 const PROVED_RATIO: f64 = 1.0002;
@@ -172,8 +173,8 @@ fn of_groups(
     groups.duals_of_rows(rows, &boxed.duals, weights)
 }
 
-/// Rows that exclude each other share a limit per node. Here the limit becomes a resource of which every node
-/// has as many units and every pod takes one, so that the relaxations account for it. `None` without such rows.
+/// Adds an artificial resource for each group of rows that exclude each other: every node has as many units as the
+/// shared limit, and every pod takes one. So the relaxations account for the limit. `None` if there are no such rows.
 fn with_exclusions(rows: &[Row], kinds: &[NodeKind]) -> Option<(Vec<Row>, Vec<NodeKind>)> {
     let unused = (0..DIMENSIONS_MAX).filter(|dimension| rows.iter().all(|row| row.requests[*dimension] == 0));
     let mut pods: BTreeMap<(u16, u32), u32> = BTreeMap::new();
@@ -226,8 +227,8 @@ mod tests {
     use super::*;
     use crate::bits::Bits;
 
-    /// Pods of sizes 7, 5 and 3 never fill a node of size 16: one sixteenth remains unused. The resource relaxation
-    /// does not account for that.
+    /// Pods of sizes 7, 5 and 3 can fill at most 15 units of a node of size 16. The resource relaxation does not
+    /// account for the unused unit.
     fn awkward() -> (Vec<Row>, Vec<NodeKind>) {
         let rows = [(7, 300), (5, 200), (3, 100)].map(|(cpu, count)| {
             let mut requests = [0; DIMENSIONS_MAX];

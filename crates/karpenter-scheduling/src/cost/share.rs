@@ -25,7 +25,7 @@ struct Spread {
     /// Positions in the items.
     members: Vec<usize>,
     count: u32,
-    /// By dimension: the largest request of one of the pods.
+    /// By dimension: the largest request of any of the pods.
     requests: super::shapes::Vector,
     max_skew: u32,
     /// Whether some of the pods require the spread. A preferred spread has no limit.
@@ -33,7 +33,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// The maximum number of the pods on a node of a template, if the spread counts `counted` pods.
+    /// The maximum number of the pods on a node of a template if the spread counts `counted` pods in total.
     fn limit(&self, ledger: &Ledger, template: usize, counted: u64) -> u32 {
         if self.is_required {
             limits::limit(limits::share(ledger, template), self.max_skew, counted)
@@ -56,7 +56,7 @@ pub(crate) fn repack(
     let spreading: Vec<usize> = spreads.iter().flat_map(|spread| spread.members.iter().copied()).collect();
     let others: Vec<Item> =
         (0..items.len()).filter(|item| !spreading.contains(item)).map(|item| items[item].clone()).collect();
-    // Demands are numbered over all items, so that one list of kinds serves every attempt.
+    // Demands are numbered once for all items, so that all attempts use the same list of kinds.
     let mut demands = Demands::default();
     items::rows(ledger, items, &mut demands, tier, items::Purpose::Packing);
     let rows = items::rows(ledger, &others, &mut demands, tier, items::Purpose::Packing);
@@ -83,7 +83,7 @@ pub(crate) fn repack(
     let mut best: Option<(f64, Vec<Claim>)> = None;
     let per_node = [2u32, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256];
     let some = per_node.into_iter().take_while(|per_node| per_node <= &largest);
-    // The smallest number of nodes that the limits allow is tried last.
+    // The last attempt has the smallest number of nodes that the limits allow.
     for nodes_wanted in some.map(|per_node| largest.div_ceil(per_node)).chain([1]) {
         let nodes_wanted = nodes_wanted.max(nodes_least);
         if nodes_wanted >= largest || !tried.insert(nodes_wanted) {

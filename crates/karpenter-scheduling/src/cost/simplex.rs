@@ -99,8 +99,8 @@ impl Master {
         PIVOTS_MAX
     }
 
-    /// Enters surplus variables while some dual is negative, so that the duals stay feasible for
-    /// over-covering.
+    /// Enters surplus variables while some dual price is negative, so that the dual prices stay feasible if a row is
+    /// covered more than required.
     pub(crate) fn drop_negative_duals(&mut self) {
         for _ in 0..self.rows {
             let Some(row) = (0..self.rows)

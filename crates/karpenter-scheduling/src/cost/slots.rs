@@ -1,8 +1,8 @@
-//! Capacity reservations in a repacking. Reserved capacity is already paid for, so its slots are filled
+//! Fills slots of capacity reservations in a repacking. Reserved capacity is paid for already, so its slots are filled
 //! first, with the pods that would cost most elsewhere.
 //!
-//! There are two attempts: to fill slots in addition to the reserved nodes of compat mode, and to fill slots instead of
-//! using these nodes. Each is a whole repacking; the caller uses the cheaper one.
+//! There are two attempts: one fills slots in addition to the reserved nodes of compat mode, the other replaces these
+//! nodes. Each is a complete repacking; the caller uses the cheaper one.
 
 use std::collections::BTreeMap;
 

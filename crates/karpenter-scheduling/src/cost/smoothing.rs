@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Added to, or subtracted from, the weight of the best prices after a round.
+/// The change of the weight of the best prices after a round.
 const STEP: f64 = 0.1;
 /// A smaller weight is set to zero.
 const LEAST: f64 = 0.3;
@@ -21,8 +21,8 @@ impl Smoothing {
         Self { weight: range.end, shrink: range.start, range }
     }
 
-    /// Whether the prices are those of the master problem: if such a round finds no column that improves the objective,
-    /// it is the last one.
+    /// Whether the prices are exactly those of the master problem. If such a round finds no column that improves the
+    /// objective, column generation ends.
     pub(crate) fn is_off(&self) -> bool {
         self.weight == 0.0
     }

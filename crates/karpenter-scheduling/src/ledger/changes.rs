@@ -1,7 +1,7 @@
 //! Changes of a ledger: nodes that a simulation removes temporarily, and results that are committed
 //! permanently.
 //!
-//! A simulation is undone completely, except for cached facts about labels and instance types.
+//! At the end of a simulation all its changes are undone, except for cached facts about labels and instance types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,8 +104,8 @@ impl Ledger {
         });
     }
 
-    /// Closes all nodes to moved pods except those in `open` that were open before. Returns the nodes that
-    /// were closed before.
+    /// Closes nodes to moved pods, except those in `open` that were open before. Returns the nodes that were closed
+    /// before.
     pub(crate) fn close_to_movers_except(&mut self, open: impl Iterator<Item = usize>) -> Bits {
         let mut closed = Bits::empty(self.nodes.len());
         (0..self.nodes.len()).for_each(|node| closed.insert(node));

@@ -1,9 +1,8 @@
 //! Whether a spread counts the pods of a planned node.
 //!
-//! A spread that honours node affinity counts only nodes that match the affinity of its owner. A planned node
-//! may still have instance types and offerings of which some match and some do not. Then its eligibility is
-//! undecided, and [`pin`] decides it. Upstream counts such a node as soon as its claim does not exclude the
-//! owner.
+//! A spread with `nodeAffinityPolicy: Honor` counts only nodes that match the node affinity of the pod that has the
+//! spread. A planned node may still have some instance types and offerings that match and some that do not. Then it is
+//! undecided whether it counts, and [`pin`] decides it. Upstream counts such a node unless its claim excludes the pod.
 //!
 //! [`pin`]: crate::pin
 
@@ -28,7 +27,8 @@ pub(crate) enum Eligibility {
 #[derive(Debug, Clone)]
 pub(crate) struct FilterResult {
     pub(crate) eligibility: Eligibility,
-    /// If the node gets further requirements, but still meets these, its eligibility does not change.
+    /// Requirements that keep the result: if a node gets further requirements but still meets these, the result is the
+    /// same.
     pub(crate) keeps: Requirements,
 }
 
@@ -70,7 +70,7 @@ impl Ledger {
         let filter = &self.topology.group(group).id.filter;
         let mut keeps = Requirements::new();
         if let Some(tolerations) = &filter.tolerations {
-            // Taints depend on the NodePool, so the NodePool must remain the same.
+            // The NodePool determines the taints, so the requirements fix the NodePool.
             self.keep_pool(state, &mut keeps);
             let data = self.states.get(state);
             let taints = &self.problem.pools[self.prepared.templates[data.template].pool].taints;

@@ -169,8 +169,7 @@ impl Ledger {
         allowed
     }
 
-    /// The domains that the term of the variant allows, and those of its other terms in which a node is
-    /// planned.
+    /// The domains that the term of the variant allows, and those allowed by other terms in which a node is planned.
     fn allowed_domains_with_nodes(&self, variant: usize, owned: &Owned) -> Bits {
         let mut allows = owned.pod_allows.clone();
         let (name, domains) = (&self.topology.keys[owned.key], &self.topology.domains[owned.key]);
@@ -318,7 +317,7 @@ impl Ledger {
         Witness::None
     }
 
-    /// Whether a node without reservations would hold some with one more pod.
+    /// Whether a planned node without reservations would hold reservations once it has one more pod.
     fn takes_slots(&self, variant: usize, claim: Option<usize>, state: StateId) -> bool {
         let held = claim.map_or(&[][..], |claim| &self.claims[claim].reservations);
         if !held.is_empty() || self.cannot_use_reservations(held) {
@@ -466,11 +465,10 @@ impl Ledger {
                 return most;
             }
         } else if self.takes_slots(variant, claim, fit.state) {
-            // Once a node holds a slot of a reservation, it must not lose the slot, so the other pods are placed one by
-            // one.
+            // A node that holds a slot must not lose it, so further pods are placed one by one.
             return 1;
         }
-        // More copies leave fewer instance types: if a number of copies fits, every smaller number fits.
+        // More copies leave fewer instance types: if some number of copies fits, so does every smaller number.
         let (mut low, mut high) = (1, most);
         while low < high {
             let middle = low + (high - low).div_ceil(2);

@@ -1,7 +1,7 @@
 //! Whether the remaining instance types have as many distinct values as the minValues of a NodePool require.
 //!
-//! Only values that the instance types state themselves count, as far as the requirement of the node allows
-//! them; values that only offerings state do not.
+//! Only label values that instance types define, and that the node's requirement allows, are counted; values that only
+//! offerings define are not.
 //!
 //! Upstream: pkg/cloudprovider/types.go.
 
@@ -54,7 +54,7 @@ impl Ledger {
     ) -> bool {
         let short: Vec<(Arc<str>, u32, u32)> = self.min_values_short(claim.state, types, &[]).collect();
         for (key, _, found) in &short {
-            // A minimum of 0 values is not stated.
+            // A minimum of 0 is left out of the requirement.
             let least = Some(*found).filter(|found| *found > 0);
             if let Some(requirement) = requirements.remove(key) {
                 requirements.replace(requirement.with_min_values(least));

@@ -40,8 +40,8 @@ pub(crate) struct NodeFacts {
     pub(crate) matched: BTreeMap<GroupId, u32>,
     /// The number of bound pods that have a required anti-affinity, per group.
     pub(super) owners: BTreeMap<GroupId, u32>,
-    /// As `owners`, including terminating pods. A terminating pod does not exclude other pods, but its constraint
-    /// exists.
+    /// Like `owners`, including terminating pods. A terminating pod no longer excludes other pods, but its constraint
+    /// is still stated.
     pub(super) stated: BTreeMap<GroupId, u32>,
 }
 
@@ -54,7 +54,7 @@ struct Allowed {
 
 impl Ledger {
     /// Recounts anti-affinity over zone-like keys from the domains in which the planned nodes may still launch.
-    /// Placements only add counts, so domains in which a node can no longer launch would otherwise remain excluded.
+    /// Placements only add counts, so a domain would remain excluded even after no node can launch there any more.
     pub(crate) fn recount_anti_affinity(&mut self) {
         let wanted: Vec<GroupId> = (0..self.topology.groups.len() as u32)
             .map(GroupId)
@@ -216,7 +216,7 @@ impl Ledger {
                 Allowed {
                     key,
                     domains: self.allowed_domains(variant, key, &all),
-                    // A node without the label is in no domain: only anti-affinity holds there.
+                    // A node without the label is in no domain, so only anti-affinity allows it.
                     without: !data
                         .owned
                         .iter()

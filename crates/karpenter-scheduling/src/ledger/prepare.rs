@@ -133,8 +133,8 @@ impl Ledger {
         classes::activate(&mut self.classes, &self.topology, &[], all, |_| true);
     }
 
-    /// Every value of every topology key that a NodePool could launch or that a node has. The values that
-    /// movers require are included: a mover may be placed on a new node with a value that no node has yet.
+    /// Collects the values of every topology key that a NodePool could launch, that a node has, or that movers require:
+    /// a mover may be placed on a new node with a value that no node has yet.
     fn collect_domains(&mut self, problem: &Problem, movers: &[Arc<PodSpec>]) {
         let mut all = Vec::new();
         for key in 0..self.topology.keys.len() {
@@ -290,7 +290,7 @@ impl Ledger {
         }
     }
 
-    /// The domain in which a node counts for a zonal spread.
+    /// The domain of a node for a zonal spread; `None` if the spread does not count the node.
     pub(super) fn spread_domain(&self, id: GroupId, node: usize) -> Option<usize> {
         let group = self.topology.group(id);
         let is_zonal_spread = !group.is_hostname && matches!(group.id.kind, Kind::Spread { .. });

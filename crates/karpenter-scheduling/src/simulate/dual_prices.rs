@@ -1,8 +1,8 @@
 //! Dual prices of pods: prices per pod at which the pods of no column have more value than the price of its node.
 //!
-//! The sum over the pods of a node is a lower bound for what any other fleet pays for them. If it is far
-//! below the price of the node, the node is inefficient. The sum over all pods of a cluster is the lower
-//! bound of the whole fleet.
+//! The sum over the pods of a node is a lower bound for the cost of these pods in any fleet. If it is far below the
+//! price of the node, the node is inefficient. The sum over all pods of a cluster is the lower bound of the whole
+//! fleet.
 
 use std::sync::Arc;
 

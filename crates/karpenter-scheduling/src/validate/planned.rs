@@ -80,7 +80,7 @@ struct Checker<'a, 'c> {
     claim_groups: &'c ClaimGroups<'a>,
     resources: Vec<Arc<str>>,
     class_amounts: Vec<Amounts>,
-    /// Allocatable resources by (catalog, instance type); `None` if they depend on the offering.
+    /// Allocatable resources by (catalog, instance type); `None` if they differ between offerings.
     allocatable: FxHashMap<(usize, usize), Option<Amounts>>,
     /// By (pool, type).
     daemon_loads: FxHashMap<(usize, usize), DaemonLoad<'a>>,
@@ -168,8 +168,8 @@ impl<'a, 'c> Checker<'a, 'c> {
         self.min_values(index, node, claim_group, &options, violations);
     }
 
-    /// Checks the status of the options, their order by price, and that no cheaper launch than the chosen one
-    /// exists. Called after [`Self::sizes`], which computes the sums of the node.
+    /// Checks the status of the options, their order by price, and that the chosen launch is the cheapest one. Called
+    /// after [`Self::sizes`], which computes the sums of the node.
     fn prices(
         &self,
         index: usize,

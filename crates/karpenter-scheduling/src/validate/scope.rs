@@ -1,4 +1,4 @@
-//! The scope of a violation: which part of a plan has to be left out because of it, and whether any has to.
+//! The scope of a violation: the part of a plan that has to be left out because of it, if any.
 
 use std::sync::Arc;
 
@@ -30,9 +30,8 @@ impl From<&Place> for ViolationScope {
 }
 
 impl Violation {
-    /// Whether executing the plan could leave pods unschedulable or launch useless nodes. Other violations
-    /// are wrong statements (a price, a bound, a sum of requests, the order of options) about nodes that can
-    /// run their pods.
+    /// Whether executing the plan could leave pods unschedulable or launch useless nodes. Other violations are wrong
+    /// values (a price, a bound, a sum of requests, the order of options) of nodes that can run their pods.
     pub fn is_unsafe(&self) -> bool {
         !matches!(
             self,

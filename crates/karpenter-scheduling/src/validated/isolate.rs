@@ -3,12 +3,12 @@
 /// The result of the largest successful attempt, and the items that it left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolated<T, R> {
-    /// The best result; `None` if the attempt fails even without any item, so that no item is the cause.
+    /// The best result; `None` if the attempt fails even without any item, so that the items are not the cause.
     pub best: Option<R>,
     pub left_out: Vec<T>,
 }
 
-/// Tries halves of the items together with items that are known to be good. One bad item of `n` needs about
+/// Tries halves of the items together with items for which attempts succeeded. One faulty item of `n` needs about
 /// `2·log2(n)` attempts. After `attempts_max` attempts, all untried items are left out.
 pub fn isolate<T: Clone, R>(
     items: &[T],

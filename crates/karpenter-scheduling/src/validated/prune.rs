@@ -32,7 +32,7 @@ pub(super) fn take_out(problem: &Problem, plan: &mut Plan, violations: &[Violati
             ViolationScope::Reservations => {
                 let reserved: Vec<usize> =
                     (0..plan.new_nodes.len()).filter(|index| is_reserved(problem, plan, *index)).collect();
-                // If no node is planned into the reservation, the nodes that may launch into it are concerned.
+                // If no node is planned into the reservation itself, all nodes that may launch into it are concerned.
                 let concerned =
                     if reserved.is_empty() { (0..plan.new_nodes.len()).collect() } else { reserved };
                 planned.extend(last_half(concerned.into_iter()));

@@ -1,7 +1,7 @@
 //! Whether two pods convert to the same spec, without converting them.
 //!
-//! Replicas of one workload nearly always do: they share their metadata and spec, so comparing two addresses is enough.
-//! If the result is `false`, the pods are converted and compared, which only takes longer.
+//! For replicas of one workload this is nearly always the case: they share metadata and spec, so comparing two
+//! addresses is enough. If the result is `false`, the pods are converted and compared, which only takes longer.
 
 use std::sync::Arc;
 

@@ -174,7 +174,7 @@ type AgedName = (i64, Arc<str>);
 /// Pods by spec, in order of first appearance.
 #[derive(Default)]
 struct Pending {
-    /// Equal specs are the same allocation, so its address identifies a group.
+    /// Equal specs are stored once, so the address of a spec identifies its group.
     by_spec: FxHashMap<usize, usize>,
     groups: Vec<(Arc<PodSpec>, Vec<AgedName>)>,
 }
@@ -295,7 +295,8 @@ pub(crate) fn daemons<'a>(
             }),
         };
         if uses_claims {
-            // This refusal decides whether nodes reserve capacity for the pod, so it replaces any other one.
+            // The refusal DynamicResources replaces any other one, because it decides whether nodes reserve capacity
+            // for the pod.
             Arc::make_mut(&mut spec).refusal = Some(Reason::DynamicResources);
         }
         daemons.push(Daemon { name: name.into(), spec });
@@ -303,8 +304,7 @@ pub(crate) fn daemons<'a>(
     daemons
 }
 
-/// The DaemonSet controller pins each pod to its node by affinity; a pod for another node does not have that
-/// affinity.
+/// The DaemonSet controller adds a node affinity that pins each pod to its node; pods for other nodes must not have it.
 fn with_node_affinity_of(living: &RawPodSpec, template: &RawPodSpec) -> RawPodSpec {
     let required = |spec: &RawPodSpec| {
         let node_affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;

@@ -41,7 +41,7 @@ impl<'a> NodePodReader<'a> {
             if index < pods_on_node.bound {
                 on_node.mobility = self.mobility(pod, &node_pod);
             } else {
-                // The pod is not bound yet, so it is not moved: if the node is removed, it remains pending.
+                // The pod is not bound yet. If the node is removed, it stays pending and does not have to be moved.
                 node_pod.is_reschedulable = false;
                 node_pod.is_evictable = false;
             }

@@ -59,7 +59,7 @@ impl<'a> StateNodes<'a> {
         let label = |key: &str| node.labels.get(key).filter(|value| !value.is_empty()).cloned();
         let pool = label(labels::NODEPOOL);
         let quiet_since = quiet_since(claim);
-        // By the rules of the v1alpha5 API, pods can be moved to any node.
+        // With the rules of the v1alpha5 API, a node may receive pods at any time.
         let has_legacy_rules = pool.as_deref().is_some_and(|pool| self.pools.has_legacy_rules(pool));
         let settles_for = pool.as_deref().and_then(|pool| self.pools.consolidate_after(pool));
         let is_settling = settles_for.filter(|_| !has_legacy_rules).is_some_and(|after| {

@@ -1,5 +1,5 @@
-//! Reads pods without the fields that are not used: how a container is run, mounted and probed is most of the
-//! text of a pod, and deserializing it took most of the time of reading.
+//! Reads pods without unused fields. Most of a pod's text describes how containers are run, mounted and probed, and
+//! deserializing that took most of the time.
 
 use std::collections::BTreeMap;
 

@@ -14,7 +14,7 @@ const RECENT_PER_WORKLOAD_MAX: usize = 4;
 /// After at least this many pods, and half as many as there are workloads, unused entries are removed.
 const CLEAN_UP_PODS_MIN: usize = 256;
 
-/// Remembers the latest parts of each workload, as long as some pod references them.
+/// The latest parts of each workload. They are kept while some pod references them.
 #[derive(Debug, Default)]
 pub struct PodInterner {
     by_workload: FxHashMap<u64, WorkloadParts>,
@@ -54,7 +54,7 @@ impl PodInterner {
     }
 }
 
-/// Identifies a workload; a hash collision costs only some comparisons.
+/// Identifies a workload by a hash. A collision only costs a few comparisons.
 fn workload(shared_meta: &SharedMeta) -> u64 {
     let owner = shared_meta.owners.iter().find(|owner| owner.controller == Some(true));
     let mut hasher = FxHasher::default();

@@ -88,8 +88,8 @@ fn is_known(key: &str) -> bool {
     domain.ends_with("karpenter.sh") || domain.ends_with("kubernetes.io")
 }
 
-/// Removes the affinity that pins a DaemonSet pod to its node. It has no further information, and would make the spec
-/// unique.
+/// Removes the affinity that pins a DaemonSet pod to its node. It contains no other information and would make the spec
+/// of every pod different.
 fn unpin(spec: &mut PodSpec) {
     let Some(affinity) = &mut spec.affinity else { return };
     if let Some(of_nodes) = &mut affinity.node_affinity {

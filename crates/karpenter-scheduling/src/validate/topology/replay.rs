@@ -204,8 +204,8 @@ impl<'r> Replay<'r> {
         bound.into_iter().for_each(|batch| self.enqueue(batch));
         loop {
             self.advance_ready();
-            // A blocked batch is queued again when its group changes; other changes can unblock it too, so
-            // check all of them.
+            // A blocked batch is queued again when its group changes. Other changes can unblock it too, so all blocked
+            // batches are checked.
             if self.retry_waiting() {
                 continue;
             }
@@ -269,7 +269,7 @@ impl<'r> Replay<'r> {
         self.wake_next(batch);
     }
 
-    /// If this batch leaves capacity under a skew, because it is complete or blocked elsewhere, the next
+    /// If the skew still allows pods after this batch, because it is complete or blocked by another group, the next
     /// batch is queued.
     fn wake_next(&mut self, batch: usize) {
         let (groups, site) = (self.groups, self.batches[batch].site);

@@ -23,7 +23,7 @@ fn requests_are_rounded_up_and_include_the_pod_itself() {
             "",
             &[("cpu", 101), ("memory", 2), ("nvidia.com/gpu", 1), ("pods", 1)],
         ),
-        // The limits become requests, as an API server would have defaulted them.
+        // An API server sets missing requests to the limits.
         ("resources: {limits: {cpu: 2}}", "", &[("cpu", 2000), ("pods", 1)]),
         (
             "resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 5}}",

@@ -101,7 +101,7 @@ fn bound_claims_follow_their_volume() {
     let csi = "csi: {driver: ebs.csi.aws.com, volumeHandle: v}";
     assert_eq!(alternatives(&affinity(zone, csi)), ["topology.kubernetes.io/zone In [a]"]);
     assert_eq!(alternatives(&affinity(host, csi)), ["kubernetes.io/hostname In [n1]"]);
-    // A local volume does not follow its pod to another node, so its hostname is ignored.
+    // A local volume is not moved with its pod to another node, so the hostname in its node affinity is ignored.
     assert_eq!(alternatives(&affinity(host, "local: {path: /x}")), [""]);
     assert_eq!(alternatives(&(claim("data", "volumeName: pv", BOUND) + &volume("pv", csi))), [""; 0]);
 }
