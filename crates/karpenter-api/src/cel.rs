@@ -15,8 +15,8 @@ use crate::error::{FieldError, Rule};
 #[derive(Debug)]
 pub struct CelRules {
     compiled: kube_cel::CompiledSchema,
-    /// The message of each rule by its expression. kube-cel reports failed evaluations without it; equal expressions in several
-    /// places have equal messages.
+    /// The message of each rule, by its expression. kube-cel reports a failed evaluation without the message. Rules
+    /// with equal expressions have equal messages.
     messages: BTreeMap<String, String>,
 }
 

@@ -134,8 +134,8 @@ proptest! {
         let _ = validate(&object, Some(&object));
     }
 
-    /// One value of a valid object is replaced. An accepted result must be a fixed point: admitting the stored object changes
-    /// nothing and has no violations, also as an update of itself.
+    /// One value of a valid object is replaced. If the object is accepted, admitting its stored form again, also as an
+    /// update of itself, must change nothing and report no violations.
     #[test]
     fn admitted_mutated_objects_are_fixed_points(
         kind in 0usize..6,

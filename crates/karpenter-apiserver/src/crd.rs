@@ -2,8 +2,8 @@
 //!
 //! A [`CustomKind`] is one served version of a definition, compiled once. It prunes, defaults and validates objects,
 //! and has their shape, columns and subresources. [`validate_definition`] validates definitions. Storage and the
-//! metadata rules of all kinds are elsewhere. Conversion webhooks are not supported: versions differ in their schema
-//! only, as with the conversion strategy `None`.
+//! metadata rules of all kinds are implemented elsewhere. Conversion webhooks are not supported: all versions of an
+//! object have the same content, as with the conversion strategy `None`.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/apiserver, k8s.io/apiextensions-apiserver/pkg/registry/customresource
 

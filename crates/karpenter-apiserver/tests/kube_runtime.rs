@@ -123,7 +123,7 @@ async fn finalizer_runs_apply_before_cleanup() {
             }
             Ok::<_, kube::Error>(Action::await_change())
         });
-        // A reconciliation of an object that is already deleted fails and has nothing to do.
+        // Reconciling an object that is already deleted fails, which needs no handling.
         let _ = pass.await;
         if config_maps.get_opt("kept").await.unwrap().is_none() {
             break;

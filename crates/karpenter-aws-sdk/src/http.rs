@@ -1,8 +1,8 @@
 //! The HTTP client of all AWS calls: TLS, trusted CA certificates and proxy.
 //!
-//! The process has one TLS stack, rustls with ring, which the Kubernetes client uses too; the SDK's default would add
-//! a second crypto library in C. Trusted are the CA certificates of the system (or of SSL_CERT_FILE), or only those
-//! of AWS_CA_BUNDLE, as in the SDK for Go.
+//! The process has one TLS stack, rustls with ring, which the Kubernetes client uses too; the SDK's default would add a
+//! second crypto library in C. As in the SDK for Go, it trusts the CA certificates of the system (or of SSL_CERT_FILE),
+//! or, if AWS_CA_BUNDLE is set, only those of AWS_CA_BUNDLE.
 
 use std::net::IpAddr;
 use std::sync::Arc;

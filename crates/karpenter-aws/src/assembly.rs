@@ -1,9 +1,9 @@
 //! Builds the AWS provider and its controllers from AWS clients, options and the Kubernetes client. No decisions are
 //! made here.
 //!
-//! [`Assembly::build`] makes the AWS calls without whose results nothing can start; its error has a hint how to fix
-//! it. The operator's stores need the provider and the provider needs the stores, so [`Assembly::attach`] connects
-//! them afterwards. [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
+//! [`Assembly::build`] makes the AWS calls that are required at start; its errors contain a fix. The operator's stores
+//! need the provider and the provider needs the stores, so [`Assembly::attach`] connects them afterwards.
+//! [`Assembly::start`] starts the controllers of the AWS provider; the operator starts all others.
 //!
 //! Upstream: `pkg/operator/operator.go`, `pkg/controllers/controllers.go`
 

@@ -1,9 +1,9 @@
 //! Batches requests: requests with equal keys in one batching window become one call.
 //!
-//! As in upstream, there is one window for all keys. It closes when no request was added for the idle time, after the
-//! maximum time, or when it is full; then one call per key is made. With one window per key, the windows of many
-//! NodePools whose requests alternate would each close early with few requests. The `execute` function given to
-//! [`Batcher::new`] makes the call and assigns responses to requests.
+//! As in upstream, all keys share one window. It closes when no request was added for the idle time, after the maximum
+//! time, or when it is full; then one call per key is made. With a separate window per key, requests of many NodePools
+//! that alternate would be sent in many small batches. The `execute` function given to [`Batcher::new`] makes the call
+//! and assigns responses to requests.
 //!
 //! Upstream: `pkg/batcher/batcher.go`
 
@@ -119,7 +119,7 @@ where
         window.items += 1;
         let changed = Arc::clone(&window.changed);
         if window.items >= self.shared.windows.items_max {
-            // The task that waits for the window finds it closed, so the calls are made here.
+            // The task that waits for the window will find it closed, so the calls are made here.
             if let Some(window) = open.take() {
                 tokio::spawn(async move { shared.make_calls(window).await });
             }

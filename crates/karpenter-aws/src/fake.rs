@@ -1,10 +1,10 @@
 //! A fake of AWS in memory that implements the traits of [`crate::api`], for tests and demonstrations.
 //!
-//! The fake has no logic of Karpenter. Instance types, zones and prices come from the embedded catalog. Ids are
-//! counted, time comes from the injected clock, and nothing is random: equal calls in equal order have equal results.
-//! State changes follow the clock: an instance becomes visible some time after its launch, then runs, and is terminated
-//! some time after the request to terminate it. A test can change everything in the [`World`] between calls, and can
-//! make any call fail.
+//! The fake contains no logic of Karpenter. Instance types, zones and prices come from the embedded catalog. Ids are
+//! numbered, time comes from the injected clock, and nothing is random, so the same calls in the same order give the
+//! same results. An instance becomes visible some time after its launch, then runs, and is terminated some time after
+//! the request to terminate it. Between calls a test can change everything in the [`World`], and it can make any call
+//! fail.
 
 mod ec2;
 mod fleets;

@@ -1,8 +1,8 @@
 //! Instance profiles, which give instances the role of their class: created for classes with `spec.role`, kept up to
 //! date, and deleted with the class.
 //!
-//! The name is derived from class and role, so that creation is idempotent: a lost response, a conflict or a crash
-//! leaves no orphan. Another role gets another profile, because running instances keep theirs.
+//! The name is derived from class and role, so creation can be repeated after a lost response, a conflict or a crash
+//! without creating a second profile. Another role gets another profile, because running instances keep theirs.
 //! [`crate::garbage_collection`] deletes unused profiles; this module returns those that are too new to be deleted.
 //!
 //! Upstream: `pkg/providers/instanceprofile/instanceprofile.go`

@@ -2,8 +2,8 @@
 //!
 //! [`Discovered`] holds EC2's instance types and zones, [`ClassView`] the class's settings, and [`LiveMarket`] prices
 //! and availability. `karpenter-catalog` computes instance types from them, as for `karpenter plan`. Results are kept
-//! per class and updated only where an input changed: they are never outdated, and an insufficient capacity error of
-//! one instance type causes the resolution of one instance type.
+//! per class. If an input changes, only the affected instance types are computed again: for an insufficient capacity
+//! error of one instance type, only this type.
 //!
 //! Upstream: `pkg/providers/instancetype`
 

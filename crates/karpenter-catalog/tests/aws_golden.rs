@@ -11,8 +11,8 @@ use karpenter_model::resources::ResourceList;
 const CLOCK: &str = "karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz";
 
 /// Columns: prefix of type names, column of the page, value of the page, our value. EC2 changed the clock speed of some
-/// families, and now reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards: with
-/// fewer interfaces on the default card there are fewer pods, and less memory is reserved for them.
+/// families. It now reports the 15 interfaces of the largest i7ie, and the 24 of the i8ge, as two network cards; so the
+/// default card has fewer interfaces, there are fewer pods, and less memory is reserved for them.
 const CHANGED_FACTS: [(&str, &str, &str, &str); 14] = [
     ("c9g.", CLOCK, "2800", "3300"),
     ("c9gd.", CLOCK, "2800", "3300"),

@@ -267,7 +267,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         resource: &ApiResource,
         mut keep: impl FnMut(R) -> K + Send + 'static,
     ) -> (Self, JoinHandle<()>) {
-        // A streamed list is many times faster than a paged one, and neither side holds a whole page.
+        // A streamed list is many times faster than a paged one, and neither client nor server holds a whole page.
         let streamed = raw_object::streamed(&consistent_list::without_version(client), resource);
         let paged = raw_object::paged(client, resource);
         let store = self.clone();

@@ -72,7 +72,7 @@ impl ObjectEvent {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Self {
-        // Only the metadata of the pod is needed.
+        // Only the metadata of the pod is used.
         let metadata = ObjectMeta {
             name: Some(pod.name.to_string()),
             namespace: Some(pod.namespace().to_owned()),

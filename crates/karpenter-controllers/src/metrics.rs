@@ -1,9 +1,9 @@
 //! All metrics of the controllers, declared in one place with upstream's names and labels.
 //!
-//! Most metrics follow from objects: they are counted when the stores change ([`follow`]) or computed for each scrape
-//! ([`page`]). Controllers only count what cannot be derived from objects. No decision depends on a metric. The
-//! provider publishes price and availability of single offerings, and only with `--offering-metrics`, because they are
-//! tens of thousands of series.
+//! Most metrics are derived from objects: they are counted when the stores change ([`follow`]) or computed for each
+//! scrape ([`page`]). Controllers only count what objects do not show. No decision depends on a metric. The provider
+//! publishes price and availability of single offerings only with `--offering-metrics`, because there are tens of
+//! thousands of series.
 
 pub mod client;
 pub mod cloud;

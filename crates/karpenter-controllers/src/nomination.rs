@@ -1,10 +1,10 @@
 //! Pod nomination: writes the planned node to `status.nominatedNodeName` of pending pods right before the node can
 //! receive pods.
 //!
-//! A tight plan fails if the kube-scheduler binds pods to the nodes in another order. From Kubernetes 1.35 on the
-//! kube-scheduler tries the nominated node first and reserves its capacity for the pod. A nomination that is written too
-//! early is dropped at the next failed scheduling attempt. Therefore it is written just before the last obstacle on the
-//! node is removed. Nominations that the kube-scheduler wrote are never changed.
+//! A plan that fills nodes completely fails if the kube-scheduler binds pods to the nodes in another order. From
+//! Kubernetes 1.35 on the kube-scheduler tries the nominated node first and reserves its capacity for the pod. A
+//! nomination that is written too early is dropped at the next failed scheduling attempt. Therefore it is written just
+//! before the last obstacle on the node is removed. Nominations that the kube-scheduler wrote are never changed.
 //!
 //! To make our own taint the last obstacle, [`RegistrationGate`] keeps `karpenter.sh/unregistered` a little longer on
 //! a node that is about to become ready. Where that is not possible, [`NominationController`] nominates again once the
@@ -177,7 +177,8 @@ impl RegistrationGate {
         }
     }
 
-    /// Whether the node, which is ready except for our taint, stays closed for pods that a command moves there.
+    /// Whether the node is ready except for our taint, and keeps the taint until the pods that a command moves there
+    /// are pending.
     fn waits_for_moved_pods(
         &self,
         context: &Context,

@@ -1,7 +1,7 @@
 //! The provisioner: collects unschedulable pods into a batch, plans nodes for them, creates NodeClaims, and reserves the
 //! planned capacity for the pods.
 //!
-//! Only one pass runs at a time. A pass reads stores only, plans on a separate thread, has every plan checked by the
+//! Only one pass runs at a time. A pass only reads stores, plans on a separate thread, checks every plan with the
 //! validator, and writes only NodeClaims, events, pod nominations and the status of CapacityBuffers. Unlike upstream it
 //! does not stop while a claim waits for its launch: the planner counts such a claim as the smallest node that it may
 //! become, and its pods keep their reservations.

@@ -1,5 +1,5 @@
-//! The objects of an installation, from the files in `deploy/` and the CRDs of this build, in the order in which they
-//! are applied. It writes nothing.
+//! The objects of an installation, in the order in which they are applied: from the files in `deploy/` and the CRDs of
+//! this build. This module writes nothing.
 
 use std::collections::BTreeMap;
 

@@ -26,9 +26,8 @@ pub const PRICE_LABEL: &str = "eks-node-viewer/instance-price";
 
 /// The Node of an instance that was launched for the NodeClaim.
 ///
-/// The NodeClaim owns it, so the Node of a deleted NodeClaim is garbage collected even if the launch was never
-/// recorded. Capacity is that of the instance type; requested resources that the type does not have (devices) are
-/// added.
+/// The NodeClaim owns the Node, so the Node of a deleted NodeClaim is garbage collected even if the launch was never
+/// recorded. Its capacity is that of the instance type, plus requested resources that the type does not have (devices).
 pub(crate) fn build(claim: &NodeClaim, choice: Choice<'_>) -> Node {
     let metadata = &claim.metadata;
     let claim_name = metadata.name.clone().unwrap_or_default();

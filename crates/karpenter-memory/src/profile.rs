@@ -1,5 +1,6 @@
 //! Profiles in pprof's format, compressed: samples with their stacks, the mapped files, and function names if the
-//! program has a symbol table. Without it, pprof finds the names by build id in a copy of the program with symbols.
+//! program has a symbol table. Otherwise pprof reads the names from a copy of the program with symbols, which it finds
+//! by build id.
 
 use std::collections::BTreeMap;
 use std::io::Write;

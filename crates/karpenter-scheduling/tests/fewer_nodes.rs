@@ -1,4 +1,4 @@
-//! Tests that of fleets that cost almost the same, the one with the fewest nodes is chosen.
+//! Tests that among fleets of almost the same price the one with the fewest nodes is selected.
 
 #[path = "support/builders.rs"]
 mod builders;

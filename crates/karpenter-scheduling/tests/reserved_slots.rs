@@ -151,7 +151,7 @@ fn node_with_choice_leaves_slot_to_node_without() {
     }
 }
 
-/// A node that exists for other pods does not keep pods from a slot that is already paid for.
+/// Pods use slots that are already paid for even if a node that exists for other pods has capacity.
 #[test]
 fn cost_mode_fills_reserved_slots_first() {
     let types = vec![

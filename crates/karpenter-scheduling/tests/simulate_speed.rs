@@ -80,8 +80,8 @@ fn pods(count: u32, pools: usize, constrained: bool) -> Vec<PodGroup> {
         .collect()
 }
 
-/// A fleet packed by compat mode, of which two fifths of the pods then end, more on some nodes than on
-/// others. A full fleet keeps its pods, so that nearly every simulation needs new nodes.
+/// A fleet packed by compat mode, from which two fifths of the pods are then deleted, unevenly distributed over the
+/// nodes. A full fleet keeps its pods, so that nearly every simulation needs new nodes.
 fn fleet(pod_count: u32, pools: usize, constrained: bool, is_full: bool) -> Problem {
     let types = Arc::new(aws::catalog().resolve(&AwsNodeClass::default()));
     let empty = Problem {

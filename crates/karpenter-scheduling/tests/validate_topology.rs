@@ -260,8 +260,8 @@ fn unconstrained_pods_may_come_first() {
     assert_valid(&problem, &builders::plan(plan.new_nodes));
 }
 
-/// Two groups that spread over the pods of each other, and one that is counted but states nothing. In zone-b
-/// `left` has more pods than `right` may join, in zone-a it is the other way round, so neither group can be
+/// Two groups whose spreads select the pods of each other, and one group that is counted but has no spread. In zone-b
+/// there are too many pods of `left` for `right`, in zone-a too many of `right` for `left`, so neither group can be
 /// bound first.
 fn crossed_spreads() -> (Problem, Plan, Vec<(PodRun, Place)>) {
     let spreading = |own: &str, over: &str| {

@@ -1,8 +1,8 @@
 //! Multipart MIME archives as cloud-init and nodeadm read them: one level of parts between boundary lines.
 //!
-//! Parts are copied; character sets and nested archives are not interpreted. Only quoted-printable is decoded, because its
-//! line rules would not survive the copy. Parsing is stricter than that of mail libraries: a truncated part must fail the
-//! launch, not boot an instance with half of its configuration. Carriage returns are removed.
+//! Parts are copied; character sets and nested archives are not interpreted. Only quoted-printable is decoded, because
+//! a copy would not preserve its line breaks. Parsing is stricter than in mail libraries: a truncated part must fail
+//! the launch, not boot an instance with half of its configuration. Carriage returns are removed.
 //!
 //! Upstream: karpenter-provider-aws `pkg/providers/amifamily/bootstrap/mime/mime.go`.
 

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Outcome> {
     let mut timings = Timings::default();
     let started = Instant::now();
     let Input { mut reading, error_count, lost_pools } = read_objects(arguments)?;
-    // Warnings count as errors here, because an unknown field may have been important.
+    // With `--strict`, warnings count as errors, because an unknown field may have been important.
     if arguments.strict && (error_count > 0 || !reading.errors.is_empty()) {
         return Ok(Outcome::InputRefused);
     }

@@ -66,7 +66,7 @@ const UNIX_EPOCH_SECONDS: i64 = 62_135_596_800;
 /// A time is hashed as the 15 bytes of Go's binary encoding, in UTC.
 fn hash_time(time: &Time) -> u64 {
     let nanos = time.0.subsec_nanosecond();
-    // Before 1970 the fraction is negative here; Go's encoding has a positive one.
+    // Before 1970 the fraction of a second is negative here; Go's encoding has a positive one.
     let (seconds, nanos) = match nanos {
         ..0 => (time.0.as_second() - 1, nanos + 1_000_000_000),
         _ => (time.0.as_second(), nanos),

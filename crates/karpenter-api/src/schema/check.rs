@@ -315,8 +315,8 @@ fn is_whole(value: &Value) -> bool {
     value.as_number().is_some_and(|number| whole_number(number).is_some())
 }
 
-/// The number as an integer, if it is one. JSON does not distinguish 5.0 and 5, and neither does the API server; a number
-/// written as a float is accepted only in the range in which floats are exact.
+/// The number as an integer, if it has no fraction. JSON and the API server do not distinguish 5.0 from 5. A number
+/// that was written as a float is accepted only in the range in which floats are exact.
 pub(super) fn whole_number(number: &Number) -> Option<i64> {
     const EXACT_FLOAT_MAX: f64 = ((1_u64 << 53) - 1) as f64;
     number.as_i64().or_else(|| {

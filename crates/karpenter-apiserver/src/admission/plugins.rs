@@ -2,9 +2,9 @@
 //! LimitRanger, Priority, DefaultTolerationSeconds, PodTopologyLabels, DefaultStorageClass,
 //! StorageObjectInUseProtection, RuntimeClass, and the validating plugins.
 //!
-//! Differences: the ServiceAccount `default` need not exist, because a controller creates it and there may be none;
-//! pods then get no token. Validating plugins (limits, expansion of claims) run before the validation of the kind, not
-//! after it. ResourceQuota is not enforced.
+//! Differences from kube-apiserver: the ServiceAccount `default` need not exist, because the controller that creates it
+//! may not run; pods then get no token. Validating plugins (limits, expansion of claims) run before the validation of
+//! the kind, not after it. ResourceQuota is not enforced.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/kubeapiserver/options/plugins.go, k8s.io/kubernetes/plugin/pkg/admission
 

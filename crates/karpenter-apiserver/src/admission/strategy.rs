@@ -1,6 +1,6 @@
-//! Strategies of built-in kinds: resets the fields that a request cannot set. These are the status on create and on
-//! writes to the object, everything else on writes to a subresource, and the generation, which counts changes of the
-//! spec.
+//! Strategies of built-in kinds: reset the fields that a request must not set. On create and on writes to the object
+//! these are the status fields; on writes to a subresource, all other fields. Also sets the generation, which counts
+//! changes of the spec.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/strategy.go, and `strategy.go` of each other kind
 

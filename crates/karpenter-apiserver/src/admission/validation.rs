@@ -59,8 +59,8 @@ pub(crate) fn validate_update(
     let (rule, namespaced) = name_rule(group, kind);
     metadata::check(new, NameRule::PathSegment, namespaced, &mut errors);
     metadata::check_update(new, old, &mut errors);
-    // The validation of most kinds checks the metadata of updates again, and that of some kinds all metadata. Each
-    // check reports its errors, so causes are repeated.
+    // For most kinds the metadata of an update is validated twice, for some kinds all metadata, as in kube-apiserver.
+    // Each check reports its errors, so causes are repeated.
     if !skips_metadata_of_updates(group, kind) {
         metadata::check_update(new, old, &mut errors);
     }

@@ -48,8 +48,8 @@ pub fn copy_owners_to_object(object: &mut Value, scale: &Value, paths: &[Replica
         let Some(path) = path_in(paths, &owned.api_version) else { continue };
         let mut set = owned.set.clone();
         if let Some(path) = path.filter(|path| owned.set.has(path)) {
-            // Entries with operation `Update` include the version in their identity. In `scale` it is that of the
-            // `Scale`, so such an entry is never found there and loses the replicas.
+            // An entry with operation `Update` is identified also by its version, and in `scale` that is the version of
+            // `Scale`. So the entry is never found there and loses the replicas.
             if scale_owners.owners.remove(id).is_none() {
                 let mut taken = FieldSet::default();
                 taken.insert(&path);

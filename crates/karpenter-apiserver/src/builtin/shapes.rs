@@ -1,7 +1,7 @@
 //! The shapes of built-in kinds, derived from their types as kube-apiserver derives its merge schema from OpenAPI.
 //!
-//! A recursive type (the JSON schema in a CustomResourceDefinition) is deduced below its first level: its lists are
-//! atomic there, and its objects merge field by field.
+//! Only the first level of a recursive type (the JSON schema in a CustomResourceDefinition) is described; below it,
+//! lists are atomic and objects are merged field by field.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};

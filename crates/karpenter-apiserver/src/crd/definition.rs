@@ -64,8 +64,8 @@ impl<'a> Definition<'a> {
             .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or_default())
     }
 
-    /// Whether a part (schema, subresources or columns) is equal in all versions, so that the internal representation
-    /// has it at the top.
+    /// Whether a part (schema, subresources or columns) is equal in all versions. The internal representation then has
+    /// it in the spec instead of in each version.
     fn is_shared(&self, part: &str) -> bool {
         let first = self.versions.first().and_then(|version| version.get(part));
         self.versions.iter().all(|version| version.get(part) == first)

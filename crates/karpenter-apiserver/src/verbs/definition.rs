@@ -71,8 +71,8 @@ impl Call<'_> {
         apply::record_update(Some(old), new, self.shape(), "kube-apiserver", &version, "status", self.now);
     }
 
-    /// Does what the removal of an object entails. The kind of a removed definition is no longer served. A terminating
-    /// definition is removed after the last object of its kind.
+    /// Handles the consequences of removing an object: the kind of a removed definition is no longer served, and a
+    /// terminating definition is removed after the last object of its kind.
     pub(crate) fn after_removal(&self, object: &Value) {
         if self.resource.is_definition() {
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();

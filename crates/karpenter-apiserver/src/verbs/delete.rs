@@ -1,5 +1,5 @@
-//! `delete`: preconditions, grace periods, finalizers and the propagation policy. Dependents are not deleted here; that
-//! is the garbage collector's task.
+//! `delete`: preconditions, grace periods, finalizers and the propagation policy. The garbage collector deletes
+//! dependents.
 //!
 //! Upstream: k8s.io/apiserver/pkg/registry/rest/delete.go, k8s.io/apiserver/pkg/registry/generic/registry/store.go
 

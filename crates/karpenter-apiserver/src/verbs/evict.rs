@@ -1,7 +1,7 @@
 //! The `eviction` subresource: checks the PodDisruptionBudget of a pod, charges it, then deletes the pod.
 //!
-//! Two objects change, one after the other. If the pod changes concurrently after the budget was charged, only the pod
-//! is retried, so that the budget is charged once.
+//! The budget is changed first, then the pod. If the pod changes concurrently after the budget was charged, only the
+//! write of the pod is retried, so that the budget is charged once.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go
 

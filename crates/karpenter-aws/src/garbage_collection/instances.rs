@@ -1,7 +1,7 @@
 //! Selects instances without a NodeClaim: those of launches whose response was lost.
 //!
 //! The garbage collection of the `karpenter-controllers` crate terminates them too, but runs less often and needs two
-//! runs. This one has launch times, so that one run is enough, and runs more often after a start, when instances of
+//! runs. This controller knows launch times, so one run is enough. It runs more often after a start, when instances of
 //! the previous process are likely.
 
 use std::collections::BTreeSet;

@@ -1,8 +1,7 @@
-//! Selects the instance types and offerings of a `CreateFleet` request: those compatible with the NodeClaim, without
-//! combinations that one fleet cannot have, and without types (bare metal, accelerators) that are launched only if
-//! nothing else is left.
+//! Selects the instance types and offerings of a `CreateFleet` request: those that are compatible with the NodeClaim
+//! and that one fleet may combine. Bare metal types and types with accelerators are used only if no other type is left.
 //!
-//! The order of the filters is upstream's, because each works on the result of the one before. This module makes no AWS
+//! The order of the filters is upstream's; each filter works on the result of the one before. This module makes no AWS
 //! calls and changes no type or offering: candidates borrow from the resolved types.
 //!
 //! Upstream: `pkg/providers/instance/filter`
@@ -22,7 +21,7 @@ use super::constraints::LaunchConstraints;
 /// Maximum number of instance types in one `CreateFleet` request.
 pub const INSTANCE_TYPES_MAX: usize = 60;
 
-/// An instance type with one of these resources is launched only if nothing else is left.
+/// An instance type with one of these resources is used only if no other type is left.
 const EXOTIC_RESOURCES: [&str; 5] = [AWS_NEURON, AWS_NEURON_CORE, AMD_GPU, NVIDIA_GPU, HABANA_GAUDI];
 
 /// An instance type with the offerings that the launch may use.

@@ -52,7 +52,7 @@ pub fn template_data(input: &TemplateInput<'_>) -> LaunchTemplateData {
         image_id: input.image_id.to_owned(),
         user_data: input.user_data.clone(),
         instance_profile_name: status.and_then(|status| status.instance_profile.clone()),
-        // There is at least one network interface, and each interface lists the security groups itself.
+        // The request has at least one network interface, and each interface lists the security groups itself.
         security_group_ids: Vec::new(),
         network_interfaces: network_interfaces(input),
         block_device_mappings: block_device_mappings(spec, input.family),

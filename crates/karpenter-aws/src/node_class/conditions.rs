@@ -1,8 +1,8 @@
 //! The status conditions of an EC2NodeClass, and how the result of a check changes a condition.
 //!
-//! Types, reasons and messages are upstream's where upstream has them; there are additional reasons for failures that
-//! upstream only logs. A condition that is true for the current generation stays true while it cannot be checked, with
-//! the error as its message: a call that fails for a minute does not block launches.
+//! Types, reasons and messages are upstream's, with additional reasons for failures that upstream only logs. While a
+//! condition that is true for the current generation cannot be checked, it stays true with the error as its message, so
+//! that a call that fails for a minute does not block launches.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! The condition `ValidationSucceeded`: everything about a class that can be checked before an instance is launched.
 //!
-//! The order is upstream's, because the first failure is reported: checks of the spec, then of other conditions, then
-//! a dry run of a launch. Checks of block devices are ours, because the API server admits invalid ones. The outcome
-//! of a dry run is cached until the class changes. The controller makes the calls; this module builds requests and
-//! interprets responses.
+//! Checks run in upstream's order, because the first failure is reported: checks of the spec, then of other conditions,
+//! then a dry run of a launch. Upstream does not check block devices; they are checked here because the API server
+//! admits invalid ones. The outcome of a dry run is cached until the class changes. The controller makes the calls;
+//! this module builds requests and interprets responses.
 
 pub mod block_devices;
 pub(crate) mod cache;

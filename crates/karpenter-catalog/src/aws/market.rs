@@ -1,7 +1,7 @@
 //! Current prices and availability of instance types, and other data of an account.
 //!
 //! An implementation is a snapshot; this module neither fetches nor expires data. `karpenter plan` uses the embedded
-//! catalog, our AWS provider what it has discovered.
+//! catalog; our AWS provider uses the data that it has discovered.
 
 use super::AwsCatalog;
 use super::ebs::EbsPrices;

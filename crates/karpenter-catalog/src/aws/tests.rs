@@ -403,8 +403,8 @@ fn every_type_is_complete() {
     }
 }
 
-/// The families without a us-east-1 price in the sources are offered in other regions only, or newer than the price
-/// table. A new entry here means that the sources are inconsistent.
+/// The families without a us-east-1 price are offered only in other regions, or are newer than the price table. If the
+/// test finds another family, the sources are inconsistent.
 #[test]
 fn types_without_price_are_listed() {
     let unpriced: BTreeSet<&str> = catalog()

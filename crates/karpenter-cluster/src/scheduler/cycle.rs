@@ -1,4 +1,5 @@
-//! One scheduling cycle of one pod: finds the feasible nodes and the best of them, or the reason why there is none.
+//! One scheduling cycle of one pod: finds the feasible nodes and selects the best one, or returns the reason why there
+//! is none.
 //!
 //! Among nodes with equal scores kube-scheduler chooses at random; this scheduler takes the first by name, so that the
 //! result is deterministic. kube-scheduler evaluates a share of the nodes of a large cluster; this scheduler evaluates

@@ -1,8 +1,8 @@
 //! Tables over all nodes that pods of one workload share: results per placement, topology domains per label, matching
 //! pods per node and selector.
 //!
-//! A table is built when a pod first needs it, updated as nodes and pods change, and dropped when many others were used
-//! since. Tables are caches: every value could be computed again.
+//! A table is built when a pod first needs it, updated as nodes and pods change, and dropped after many other tables
+//! were used. Tables are caches and can be rebuilt at any time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;

@@ -1,9 +1,8 @@
 //! Creates each NodeClaim exactly once, even if the response to the request is lost.
 //!
-//! The name is generated here and not by the API server, so that a GET can find out whether a request without
-//! response succeeded. Until that is known, no plan is made, because the plan would launch the same instance again.
-//! If the role lacks the verb `get`, the watch decides: a NodeClaim that does not appear within a limit was not
-//! created.
+//! The name is generated here and not by the API server, so that a GET shows whether a request without a response
+//! succeeded. Until that is known, no plan is made, because the plan could launch the same instance again. If the role
+//! lacks the verb `get`, the watch decides: a NodeClaim that does not appear within a time limit was not created.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -35,8 +35,8 @@ pub struct ClaimId {
 /// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandState {
-    /// Nothing is written yet; the command is validated at `until`. If it has a deadline, it exceeds the budgets and
-    /// awaits a free one.
+    /// The command is validated at `until`; nothing is written before. If it has a deadline, it exceeds the budgets and
+    /// waits until they allow it.
     Proposed { until: Timestamp, budget_deadline: Option<Timestamp> },
     /// Candidates are being tainted and replacements created.
     Starting,

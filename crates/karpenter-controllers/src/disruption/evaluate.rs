@@ -124,7 +124,7 @@ impl EvaluationInput {
         };
         let mut explained_through = None;
         let outcome = match (outcome, &self.request) {
-            // If there are no commands, there is time to explain verdicts.
+            // Verdicts are explained only if there are no commands, because that takes long.
             (PassOutcome::Evaluated(mut evaluation), Some(request)) if evaluation.has_no_commands() => {
                 explained_through = Some(explain_nodes(&mut evaluation, &assembled.cluster, rules, request));
                 PassOutcome::Evaluated(evaluation)

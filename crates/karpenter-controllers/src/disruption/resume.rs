@@ -1,7 +1,8 @@
 //! The annotation of a replacement with its command, and how a restarted process resumes such a command.
 //!
-//! A command is resumed only if it is complete: every replacement exists, and every remaining candidate has the taint and
-//! the condition. Otherwise the taints are removed as stray ones, and the replacements remain as ordinary nodes.
+//! A command is resumed only if all its objects exist: every replacement exists, and every remaining candidate has the
+//! taint and the condition. Otherwise the taints are removed as stray ones, and the replacements remain as ordinary
+//! nodes.
 
 #[cfg(test)]
 mod tests;

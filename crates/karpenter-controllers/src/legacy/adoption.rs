@@ -1,8 +1,8 @@
 //! Adoption: creates a NodeClaim for each node that a Karpenter with the v1alpha5 API launched, so that it is disrupted,
 //! drained and counted like other nodes.
 //!
-//! The instance is looked up, not launched. The node keeps its labels, annotations and taints. The claim has no NodePool
-//! hash, so the node is not drifted.
+//! The instance is looked up, not launched. The node keeps its labels, annotations and taints. The claim has no
+//! NodePool hash, so that the node does not count as drifted.
 
 use k8s_openapi::api::core::v1::Node;
 use karpenter_api::labels;

@@ -1,5 +1,5 @@
-//! Fields that other field managers added to the spec of a derived object. Server-side apply reverts the fields that we
-//! set, but keeps fields that only others set; those are removed with a patch.
+//! Reverts fields that other field managers added to the spec of a derived object. Server-side apply reverts the fields
+//! that we set, but keeps fields that only others set; a patch removes those.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};

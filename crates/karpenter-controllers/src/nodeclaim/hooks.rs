@@ -48,7 +48,7 @@ pub enum LifecycleOutcome {
     InstanceTerminated,
     /// The finalizer was removed.
     Terminated,
-    /// An instance without a claim was terminated. The reported claim has a provider id and nothing else.
+    /// An instance without a claim was terminated. The claim that is reported has only a provider id.
     LeakedInstanceTerminated,
 }
 

@@ -1,6 +1,7 @@
 //! Determines what still keeps planned pods from being bound to a new node. Pure functions.
 //!
-//! Decides nothing about pods. Taints of the NodePool are no obstacle: the pods that are planned there tolerate them.
+//! Taints of the NodePool are ignored, because the pods that are planned there tolerate them. This module decides
+//! nothing about pods.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ const NONE_SEEN_MAX: Duration = Duration::from_secs(5);
 /// The pods that a command moves to a replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MovedPods {
-    /// All of them are pending or bound, or one of them has waited long enough.
+    /// All moved pods are pending or bound, or one of them has waited long enough.
     NoneToWaitFor,
     /// Some pods are not evicted yet, or have a successor without a reservation.
     Expected,

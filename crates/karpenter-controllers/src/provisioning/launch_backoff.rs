@@ -1,9 +1,9 @@
 //! Back-off of launches per NodePool, after claims failed before they were launched.
 //!
-//! The first failure causes no back-off: it marks the offering as unavailable, and the next plan uses another one. If
-//! the next launches fail too, that was not the cause, and without a back-off claims would be created and deleted
-//! continuously. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and for
-//! replacements.
+//! After the first failure there is no back-off: the offering is marked as unavailable, and the next plan uses another
+//! one. If the next launches fail too, the offering was not the cause, and without a back-off claims would be created
+//! and deleted continuously. The back-off applies to all launches of the NodePool: for pods, for static NodePools, and
+//! for replacements.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -198,8 +198,8 @@ fn drifted_nodes_of_one_pdb_are_replaced_one_by_one() {
     let evaluation = evaluate(&cluster, &cost());
     assert_eq!(claims(&evaluation.commands), [["a"]]);
     assert!(matches!(verdict(&evaluation, "b"), Verdict::PodBudgetJoint { .. }));
-    // With a termination grace period, a drain does not wait for PodDisruptionBudgets, but other drains that share one
-    // wait for it.
+    // With a termination grace period, a drain does not wait for PodDisruptionBudgets. Other drains affected by the
+    // same PodDisruptionBudget wait for it.
     cluster.state_nodes[0].termination_grace_period_secs = Some(60);
     cluster.state_nodes[1].termination_grace_period_secs = Some(60);
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"], ["b"]]);

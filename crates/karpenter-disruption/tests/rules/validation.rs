@@ -150,7 +150,7 @@ fn other_instance_types_are_new_results() {
 #[test]
 fn validation_respects_limit_of_one_replacement() {
     let mut cluster = cluster();
-    // The cheapest plan are two small nodes, but one node of type medium is cheaper than one of type large, too.
+    // The cheapest plan has two small nodes, but one node of type medium is also cheaper than one of type large.
     for small in
         Arc::make_mut(&mut cluster.problem.catalogs[0]).iter_mut().filter(|one| &*one.name == "small")
     {

@@ -76,9 +76,9 @@ fn deletion_defers_to_higher_saving_per_disruption() {
     assert_eq!(claims(&evaluate(&cluster, &cost()).commands), [["a"]]);
 }
 
-/// One spread pod per zone, each on its own node. Only c, in the second zone, has capacity for the pod of a, which may
-/// move there only after the pod of b has moved to the first zone, where d has capacity; the pod of b could also move
-/// to c.
+/// Three nodes with one spread pod each, in three zones. Only c, in the second zone, has capacity for the pod of a, and
+/// that pod may move there only after the pod of b has moved to the first zone, where d has capacity. The pod of b
+/// could also move to c.
 fn mutually_dependent_nodes() -> Cluster {
     let mut cluster = cluster();
     let spread = |cpu_millis| PodSpec {

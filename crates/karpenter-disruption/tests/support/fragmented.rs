@@ -1,5 +1,5 @@
-//! Fragmented clusters: forty kinds of pods, packed in upstream's order on AWS instance types of 4 to 32 vCPU,
-//! on-demand, of which about 40 % were deleted afterwards: nearly all pods of some nodes, few of others.
+//! Fragmented clusters: pods of forty sizes are packed in upstream's order on AWS on-demand instance types of 4 to 32
+//! vCPU; then about 40 % of the pods are deleted, nearly all pods of some nodes and few of others.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};

@@ -28,7 +28,7 @@ pub(super) async fn terminate_instances(
         for claim in claims.iter().filter(|claim| !is_being_deleted(claim)) {
             delete(client, claim, progress).await?;
         }
-        // A Node without a NodeClaim is deleted here; its finalizer is removed after the drain.
+        // A Node without a NodeClaim is deleted here. Its finalizer is removed after the drain.
         if claims.is_empty() {
             for node in nodes.iter().filter(|node| !is_being_deleted(node)) {
                 delete(client, node, progress).await?;

@@ -8,7 +8,7 @@ use crate::finding::{Code, Report};
 use crate::pool::Pool;
 use crate::{Context, list, text};
 
-/// An arbitrary Monday as the start of the search; a schedule that is always active is active from any time on.
+/// The search starts on an arbitrary Monday. If a schedule is always active, it is active from any time on.
 const SEARCH_START: i64 = 1_704_067_200;
 /// The maximum number of times of a schedule that are compared: more than the hours of a year or the minutes of a
 /// month.

@@ -31,8 +31,8 @@ pub(crate) fn check(context: &Context<'_>, report: &mut Report) {
     }
 }
 
-/// Reports missing requests: pods without requests fit on every node, so that the nodes are too small for what the pods
-/// use.
+/// Reports missing requests: pods without requests fit on every node, so that nodes become too small for the actual
+/// usage.
 fn check_requests(workload: &Workload<'_>, report: &mut Report) {
     for (index, container) in list(workload.pod, "/containers").iter().enumerate() {
         let has = |resource: &str| {

@@ -317,10 +317,9 @@ impl Recipe {
         }
     }
 
-    /// The recipe without combinations in which upstream accepts what kube-scheduler rejects: its spread
-    /// reads only the first required node affinity term and treats `PreferNoSchedule` like a hard taint, and
-    /// it lets a self-affinity start in another domain if the pod cannot use the domains of the matching
-    /// pods.
+    /// The recipe without combinations for which upstream plans pods that kube-scheduler rejects: upstream's spread
+    /// reads only the first required node affinity term and treats `PreferNoSchedule` like a hard taint, and it lets a
+    /// self-affinity start in another domain if the pod cannot use the domains of the matching pods.
     pub(crate) fn without_upstream_deviations(mut self) -> Self {
         let apps = self.deployments.len();
         let bound: Vec<usize> =

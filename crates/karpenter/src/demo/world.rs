@@ -101,7 +101,7 @@ impl World {
         self.nodes_launched
     }
 
-    /// How long pods were pending that were bound since the last call; shortest first.
+    /// The time that pods were pending, for pods that were bound since the last call; shortest first.
     pub(super) fn take_waited(&mut self) -> Vec<Duration> {
         let mut waited = std::mem::take(&mut self.waited);
         waited.sort_unstable();

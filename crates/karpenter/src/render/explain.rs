@@ -132,7 +132,7 @@ fn possible_elsewhere(problem: &Problem, index: usize, placed: &Placed) -> Strin
     }
 }
 
-/// The first reason why no node of the NodePool can take such a pod, even an empty one.
+/// The first reason why no node of the NodePool, not even an empty one, can run such a pod.
 fn refusal(problem: &Problem, pool: &NodePool, spec: &PodSpec) -> Option<Reason> {
     if let Some(taint) = first_untolerated(&pool.taints, &spec.tolerations) {
         return Some(Reason::Taint(taint.clone()));

@@ -94,7 +94,7 @@ pub(super) const KINDS: &[Kind] = &[
         group: "networking.k8s.io",
         kind: "IPAddress",
         columns: &[NAME, ("ParentRef", "string", 0)],
-        // There is one cell more than columns, as in kube-apiserver.
+        // kube-apiserver returns one cell more than there are columns, so this does too.
         cells: |object, now| vec![name(object), parent(object).into(), created(object, now)],
     },
     Kind {

@@ -34,8 +34,8 @@ impl NodeClassHash {
         Self { context, classes, writes, ca_bundle, had_typed_hash: Mutex::default() }
     }
 
-    /// If another process left the class with a version that does not cover it, claims are migrated as upstream does,
-    /// unless the class has changed since that process reconciled it.
+    /// If another process left the class with a hash version that does not cover its settings, claims are migrated as
+    /// upstream does, unless the class has changed since that process reconciled it.
     fn claim_migration(&self, class: &EC2NodeClass, stamp: &Stamp) -> ClaimMigration {
         let mut had_typed_hash = self.had_typed_hash.lock().unwrap_or_else(PoisonError::into_inner);
         if stamp.version == TYPED || has_unobserved_generation(class) {

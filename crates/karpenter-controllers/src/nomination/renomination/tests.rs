@@ -39,7 +39,7 @@ fn pods_without_nomination_are_nominated_while_they_fit() {
     // A nominated pod keeps its capacity, independent of the order of names.
     let nominated = vec![pending("a", "2", None), pending("z", "3", Some("n"))];
     assert_eq!(decided(&[], nominated), (names(&[]), names(&["a"])));
-    // The nomination is useless beside another pod that stays; a terminating one frees capacity.
+    // If the capacity is used by another pod, the nomination has no effect, unless that pod is terminating.
     let nominated = || vec![pending("a", "3", Some("n"))];
     let mut other_pod = (*pod("x", "2", None)).clone();
     assert_eq!(decided(&[Arc::new(other_pod.clone())], nominated()), (names(&[]), names(&["a"])));

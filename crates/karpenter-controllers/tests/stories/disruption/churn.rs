@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use crate::disruption::support::{anti_affinity, is_settled};
 use crate::disruption::world::{World, has_disrupted_taint, is_of, is_running, label, node_names, status_of};
 
-/// Maximum ratio of the fleet's price to the lower bound. A fleet of a handful of nodes cannot get closer: the budget
-/// allows three disruptions at a time, spot nodes are not replaced one for one because there are too few instance
-/// types, and pods that fill no node leave a gap that a full repack has as well.
+/// Maximum ratio of the fleet's price to the lower bound. A fleet of a few nodes cannot get closer to the bound: the
+/// budget allows three disruptions at a time, spot nodes are not replaced one for one because there are too few
+/// instance types, and some pods do not fill a node, which a full repack could not avoid either.
 const PRICE_RATIO_MAX: f64 = 1.22;
 /// Disruption budget: nodes that may be disrupted at once.
 const BUDGET: usize = 3;
@@ -267,8 +267,7 @@ impl SettledFleet {
         Some(Self { price, decision: entries.last().map_or(0, |entry| entry.number) })
     }
 
-    /// Whether consolidation commands, and nothing else, were executed since `before`. `None` if other commands were
-    /// among them.
+    /// Whether only consolidation commands were executed since `before`. `None` if there were other commands.
     fn is_saved_since(self, world: &World, before: Self) -> Option<bool> {
         let entries = world.operator.context().journal.entries_after(before.decision);
         let is_saving = |entry: &JournalEntry| {
@@ -287,8 +286,8 @@ impl SettledFleet {
     }
 }
 
-/// Observes the cluster for so many seconds without making changes. Whenever the fleet is settled, its price equals
-/// the one before, or is lower if a consolidation happened in between. Returns how often it was lower.
+/// Observes the cluster for this many seconds without making changes. Whenever the fleet is settled, its price must
+/// equal the previous one, or be lower if consolidation happened in between. Returns how often it was lower.
 async fn savings(world: &World, checker: &InvariantChecker, seconds: i64) -> usize {
     let until = world.seconds() + seconds;
     // The controllers need some seconds to observe the preceding changes.

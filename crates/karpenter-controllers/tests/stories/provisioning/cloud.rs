@@ -1,4 +1,4 @@
-//! A cloud provider with kwok's generic instance types that launches nothing by itself.
+//! A cloud provider with kwok's generic instance types that cannot launch instances.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

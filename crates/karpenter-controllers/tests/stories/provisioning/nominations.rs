@@ -11,7 +11,8 @@ use serde_json::json;
 
 use crate::provisioning::world::World;
 
-/// Creates six small pods, then six large ones. One of each fills a node of four CPUs, and so do three small ones.
+/// Creates six small pods, then six large ones. A node of four CPUs is full with one large pod, or with three small
+/// ones.
 async fn tight_pods(world: &World) {
     for number in 0..12 {
         let cpu = if number < 6 { "1300m" } else { "2600m" };
