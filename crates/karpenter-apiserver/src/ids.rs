@@ -1,6 +1,7 @@
 //! Identifiers that the server generates: uids, and the random suffix for `metadata.generateName`.
 //!
-//! They are computed from a seed and a counter, so that the same requests in the same order get the same identifiers.
+//! Identifiers are computed from a seed and a counter, so that the same requests in the same order get the same
+//! identifiers.
 //!
 //! Upstream: k8s.io/apiserver/pkg/storage/names/generate.go
 

@@ -1,8 +1,8 @@
 //! The store: one revision counter, one ordered map per kind, and a bounded history of changes per kind.
 //!
-//! It decides the order of commits. It does not apply defaults, validate or authorize. Watches pull from the history,
-//! so a slow watch needs no memory. If the history after the revision of a watch was dropped, the store returns
-//! [`HistoryLost`].
+//! The store decides the order of commits. It does not apply defaults, validate or authorize. Watches pull from the
+//! history, so a slow watch needs no memory. If the history after the revision of a watch was dropped, the store
+//! returns [`HistoryLost`].
 
 mod entry;
 mod history;
@@ -44,9 +44,9 @@ pub struct Snapshot {
 pub struct Range {
     /// Empty for all namespaces.
     pub namespace: String,
-    /// If set, this key only.
+    /// If set, only the object with this key is returned.
     pub key: Option<String>,
-    /// If set, only keys after this one, for the next page of a list.
+    /// If set, only objects with later keys are returned. Used for the next page of a list.
     pub after: Option<String>,
 }
 

@@ -1,7 +1,8 @@
 //! A cache with expiry, on the injected clock.
 //!
-//! It fetches nothing; on a miss the caller fetches the value (see [`crate::single_flight`]) and inserts it. Expired
-//! values are never returned by `get`, but can be kept until [`Cache::take_expired`], for values that need cleanup.
+//! The cache fetches nothing; on a miss the caller fetches the value (see [`crate::single_flight`]) and inserts it.
+//! Expired values are never returned by `get`, but can be kept until [`Cache::take_expired`], for values that need
+//! cleanup.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

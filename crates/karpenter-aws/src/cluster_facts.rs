@@ -1,8 +1,8 @@
 //! Properties of the cluster that the user data of nodes needs, read once at start: API server endpoint, CA bundle
 //! and DNS address.
 //!
-//! They do not change during the life of a cluster, so they are not watched. The service CIDR is read on first use,
-//! because only AL2023 needs it.
+//! These facts do not change during the life of a cluster, so they are not watched. The service CIDR is read on first
+//! use, because only AL2023 needs it.
 //!
 //! Upstream: `pkg/operator/operator.go`
 

@@ -26,9 +26,9 @@ pub const UNAVAILABLE_FOR: Duration = Duration::from_secs(3 * 60);
 pub enum Scope {
     /// All launches, regardless of placement.
     AnyLaunch,
-    /// Launches into this placement group.
+    /// All launches into this placement group.
     Group(String),
-    /// Launches into one partition of this placement group.
+    /// All launches into one partition of this placement group.
     Partition(String, u32),
 }
 

@@ -1,7 +1,7 @@
 //! The Kubernetes version of the cluster, which determines AMIs and user data.
 //!
-//! It is read at start and then every five minutes; if that fails, the last version is used. A version that is not
-//! tested is logged and used.
+//! The version is read at start and then every five minutes; if reading fails, the last version is used. A version that
+//! is not tested is logged and used.
 //!
 //! Upstream: `pkg/providers/version`, `pkg/controllers/providers/version`
 

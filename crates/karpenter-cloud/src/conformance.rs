@@ -1,6 +1,6 @@
 //! Tests that every provider must pass.
 //!
-//! They use the provider's trait only: a provider's tests prepare a world with a ready node class and call
+//! The checks use only the trait `CloudProvider`. The tests of a provider create a ready node class and call
 //! [`check_all`]. A failed check is a [`Violation`] with a description. No check depends on time.
 
 use std::collections::BTreeSet;

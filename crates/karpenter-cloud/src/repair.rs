@@ -1,7 +1,7 @@
 //! Repair policies: which node conditions mean an unhealthy node and what the provider wants done, and the validation
 //! of a set of policies.
 //!
-//! It does not match policies with nodes and makes no decision about a node.
+//! This module does not match policies with nodes and makes no decision about a node.
 //!
 //! Upstream: pkg/cloudprovider/types.go, pkg/controllers/node/health/policy.go
 
@@ -81,7 +81,7 @@ impl CompiledPolicy {
         Ok(Self { policy, reason, rank: 0 })
     }
 
-    /// Whether its expression matches; the fallback always does.
+    /// Whether the policy's expression matches the reason; the fallback always does.
     pub fn fits_reason(&self, reason: &str) -> bool {
         self.reason.as_ref().is_none_or(|expression| expression.is_match(reason))
     }

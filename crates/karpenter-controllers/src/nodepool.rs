@@ -1,7 +1,7 @@
 //! The controllers of NodePools: conditions, the sum of the resources of its nodes, and the hash of its template.
 //!
-//! They write NodePools and annotations of NodeClaims; they create and delete nothing. A NodePool whose node class is of
-//! another provider is never written.
+//! The controllers write NodePools and annotations of NodeClaims; they create and delete nothing. A NodePool whose node
+//! class is of another provider is never written.
 //!
 //! Upstream: pkg/controllers/nodepool.
 

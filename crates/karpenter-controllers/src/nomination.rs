@@ -64,8 +64,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Nominates the claim's node for the pods that have a reservation on it.
 ///
-/// Call it right before the last obstacle on the node is removed. Calling it more often is harmless: while another
-/// obstacle remains, it does nothing. Pods whose patch fails are left to the kube-scheduler.
+/// To be called right before the last obstacle on the node is removed. While another obstacle remains, the call does
+/// nothing. Pods whose patch fails are left to the kube-scheduler.
 pub async fn write_nominations(context: &Context, claim_name: &str) {
     if !context.nominates_pods {
         return;
@@ -85,8 +85,8 @@ async fn nominate_all(context: &Context, reservations: Vec<PodReservation>, node
 
 /// Decides when the taint `karpenter.sh/unregistered` is removed from a new node.
 ///
-/// It waits until other obstacles are gone, until moved pods are pending, and until nodes that become ready at about the
-/// same time can be opened together. Clones share the state.
+/// The gate waits until other obstacles are gone, until moved pods are pending, and until nodes that become ready at
+/// about the same time can be opened together. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct RegistrationGate {
     /// When the gate first saw a node, by uid of the claim.

@@ -1,6 +1,6 @@
 //! Settings of all controllers, apart from the feature gates.
 //!
-//! They are read once at start; [`crate::operator::options`] reads them from flags and environment variables.
+//! Settings are read once at start; [`crate::operator::options`] reads them from flags and environment variables.
 
 use std::sync::Arc;
 use std::time::Duration;

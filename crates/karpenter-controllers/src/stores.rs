@@ -62,7 +62,7 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     pub attachments: Store<VolumeAttachment>,
     pub namespaces: Store<Namespace>,
-    // These stores exist only if `OptionalKinds` asks for them.
+    // These stores exist only if `OptionalKinds` requests them.
     pub node_overlays: Option<Store<NodeOverlay>>,
     pub capacity_buffers: Option<Store<CapacityBuffer>>,
     pub pod_templates: Option<Store<PodTemplate>>,

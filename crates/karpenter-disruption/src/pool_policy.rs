@@ -1,6 +1,6 @@
 //! Settings of NodePools beyond upstream's API: minimum saving, cool-down after moves, maximum moves per hour.
 //!
-//! They apply to consolidation only, not to repair, drift and expiration.
+//! These settings apply to consolidation only, not to repair, drift and expiration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Recognizes Deployments that run Karpenter, this one or another implementation, and reads their settings. It changes
-//! nothing.
+//! Recognizes Deployments that run this or another implementation of Karpenter, and reads their settings. This module
+//! changes nothing.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use crate::leases::Lease;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
-    /// This command installed it, under this name.
+    /// This command installed the object, under this name.
     Us(String),
     Helm {
         release: String,

@@ -1,4 +1,4 @@
-//! The settings of an installation and their validation. It does not read the cluster.
+//! The settings of an installation and their validation. This module does not read the cluster.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Uninstalls Karpenter. The caller chooses what happens to its nodes: no node is left unmanaged unless the caller
 //! requests it, and no object is left that cannot be deleted.
 //!
-//! It observes the cluster, [`plan`] decides on the steps, and the steps run in order. A second run continues where the
-//! first stopped.
+//! The command observes the cluster, [`plan`] decides on the steps, and the steps run in order. A second run continues
+//! where the first stopped.
 
 mod definitions;
 mod drain;

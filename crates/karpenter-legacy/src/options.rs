@@ -20,7 +20,7 @@ pub enum MixedSelectors {
     /// Such a selector is an error, because v1 cannot express it.
     #[default]
     Refused,
-    /// It becomes terms for the tags and an annotation with the ids, which our AWS provider reads.
+    /// The selector becomes terms for the tags and an annotation with the ids, which our AWS provider reads.
     Annotated,
 }
 

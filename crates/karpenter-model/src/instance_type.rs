@@ -19,7 +19,8 @@ pub struct Offering {
     pub price_per_hour: f64,
     /// The price of the instance alone, if the node costs more than that.
     pub instance_price_per_hour: Option<f64>,
-    /// Whether the provider offers it now. A full reservation stays available; see [`Offering::is_launchable`].
+    /// Whether the provider offers the instance type there now. A full reservation counts as available; see
+    /// [`Offering::is_launchable`].
     pub available: bool,
     /// For reserved offerings: how many more instances fit into the reservation.
     pub reservation_capacity: Option<u32>,
@@ -77,7 +78,7 @@ impl Offering {
         Some((label, self.single(label)?))
     }
 
-    /// Whether it is available and, if reserved, the reservation is not full.
+    /// Whether the offering is available and, if reserved, the reservation is not full.
     pub fn is_launchable(&self) -> bool {
         self.available && (!self.is_reserved() || self.reservation_capacity.unwrap_or(0) > 0)
     }

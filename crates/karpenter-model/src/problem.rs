@@ -83,19 +83,20 @@ pub struct BoundPod {
     pub is_daemon: bool,
     /// Terminating pods use resources, but topology constraints do not count them.
     pub is_terminating: bool,
-    /// Whether it must be rescheduled if its node is disrupted.
+    /// Whether the pod must be rescheduled if its node is disrupted.
     pub mobility: Mobility,
 }
 
 /// Whether a bound pod must be rescheduled when its node is disrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub enum Mobility {
-    /// It is not rescheduled, but deleted with its node: DaemonSet pods, mirror pods, terminating and finished pods.
+    /// The pod is not rescheduled, but deleted with its node: DaemonSet pods, mirror pods, terminating and finished
+    /// pods.
     #[default]
     Stays,
-    /// It must be rescheduled, but may not be evicted at present.
+    /// The pod must be rescheduled, but may not be evicted at present.
     Blocked,
-    /// It must be rescheduled and may be evicted.
+    /// The pod must be rescheduled and may be evicted.
     Moves,
 }
 

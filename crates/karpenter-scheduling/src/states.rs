@@ -39,7 +39,7 @@ pub(crate) struct Checkpoint {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// A number of the state that does not change when [`States::drop_since`] reassigns ids.
+    /// A permanent number of the state; unlike its id, it stays the same after [`States::drop_since`].
     serial: u32,
     pub(crate) template: usize,
     pub(crate) requirements: Requirements,

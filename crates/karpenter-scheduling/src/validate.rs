@@ -1,10 +1,10 @@
 //! The validator: checks a [`Plan`] against its [`Problem`] independently of the planner and reports every
 //! violated rule.
 //!
-//! It is written from the rules of Kubernetes and Karpenter. It shares the requirement algebra of the model
-//! and nothing else with the planner, so that an error in the planner's feasibility checks is found here. It
-//! checks whether a plan is valid, not how good it is, with three exceptions: the price must be what the plan
-//! states, not below the plan's own lower bound, and not above the price of compat mode.
+//! The validator is written from the rules of Kubernetes and Karpenter. It shares only the requirement algebra of the
+//! model with the planner, so that an error in the planner's feasibility checks is found here. It checks whether a plan
+//! is valid, not how good it is, with three exceptions: the price must be what the plan states, not below the plan's
+//! own lower bound, and not above the price of compat mode.
 //!
 //! Preferences (preferred terms, `ScheduleAnyway`, `PreferNoSchedule`) are never a violation.
 

@@ -1,7 +1,7 @@
 //! Validation of built-in kinds, with the field paths and messages of kube-apiserver v1.35.
 //!
-//! `tests/admission.rs` compares them with recorded responses. Of kinds without rules here, only the metadata is
-//! validated. kube-apiserver appends a Go diff of the spec to some messages; the diff is omitted here.
+//! `tests/admission.rs` compares the errors with recorded responses. Kinds without rules here are validated only by
+//! their metadata. kube-apiserver appends a Go diff of the spec to some messages; the diff is omitted here.
 //!
 //! Upstream: k8s.io/kubernetes/pkg/apis/core/validation/validation.go,
 //! k8s.io/kubernetes/pkg/apis/apps/validation/validation.go, k8s.io/kubernetes/pkg/apis/batch/validation/validation.go

@@ -97,7 +97,7 @@ impl ManagedFields {
         self.owners.insert(id.clone(), OwnedFields { set, api_version: api_version.to_string() });
     }
 
-    /// Adds fields to those of the manager.
+    /// Adds fields to the set that the manager owns.
     pub(super) fn add(&mut self, id: &ManagerId, set: FieldSet, api_version: &str) {
         let set = match self.owners.get(id) {
             Some(previous) => set.union(&previous.set),

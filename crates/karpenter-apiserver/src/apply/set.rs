@@ -58,7 +58,7 @@ impl FieldSet {
         self.members.contains(element)
     }
 
-    /// All elements of this level, members or not.
+    /// All elements at the top level of the set: members, and elements that only have members below them.
     pub(super) fn elements(&self) -> BTreeSet<&Element> {
         self.members.iter().chain(self.children.keys()).collect()
     }

@@ -1,7 +1,7 @@
 //! The lifecycle of CustomResourceDefinitions. The kind of a stored definition is served. A definition that is deleted
 //! is removed after all objects of its kind.
 //!
-//! kube-apiserver runs controllers for this; here it happens within the request.
+//! kube-apiserver runs controllers for this lifecycle; this server performs it within the request.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver/pkg/controller/establish/establishing_controller.go,
 //! k8s.io/apiextensions-apiserver/pkg/controller/finalizer/crd_finalizer.go

@@ -15,7 +15,7 @@ pub struct Cluster {
     pub endpoint: Option<String>,
     /// Kubernetes minor version, such as `1.35`.
     pub version: Option<String>,
-    /// Base64, as EKS returns it.
+    /// The CA certificate of the API server in base64, as EKS returns it.
     pub certificate_authority: Option<String>,
     pub service_ipv4_cidr: Option<String>,
     pub service_ipv6_cidr: Option<String>,

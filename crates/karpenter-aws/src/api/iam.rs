@@ -42,7 +42,7 @@ pub struct InstanceProfile {
     pub arn: String,
     pub path: String,
     pub created_at: Option<Timestamp>,
-    /// Names of its roles; at most one.
+    /// Names of the profile's roles; at most one.
     pub roles: Vec<String>,
     pub tags: Tags,
 }

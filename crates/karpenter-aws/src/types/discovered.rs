@@ -12,7 +12,7 @@ use crate::api::ec2::TypeOffering;
 pub struct KnownType {
     pub info: TypeInfo,
     pub labels: TypeLabels,
-    /// The zones that offer it, sorted.
+    /// The zones that offer the instance type, sorted.
     pub zones: Vec<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Prices and availability for one class, as input of the catalog.
+//! Prices and availability of instance types for one EC2NodeClass, from which `karpenter-catalog` computes offerings.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -31,7 +31,7 @@ pub(super) struct Inputs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     Nothing,
-    /// Only the offerings of these instance types.
+    /// Only the offerings of these instance types; everything else is kept.
     OfferingsOf(BTreeSet<String>),
     /// The offerings of all instance types; labels, capacity and overhead are kept.
     AllOfferings,

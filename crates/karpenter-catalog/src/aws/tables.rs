@@ -1,6 +1,6 @@
 //! Data about instance types that EC2's API does not return: network bandwidth, VPC limits and price tables.
 //!
-//! The embedded file has it for the types of its listing, and as supplements for other types that EC2 may return.
+//! The embedded file has this data for the types in its listing, and separately for other types that EC2 may return.
 
 use super::AwsCatalog;
 use super::info::{TypeInfo, VpcLimits};

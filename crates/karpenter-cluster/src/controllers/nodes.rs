@@ -1,7 +1,7 @@
 //! Node lifecycle controller and taint eviction: marks nodes whose kubelet stopped reporting, turns conditions into
 //! taints, and deletes pods that do not tolerate a NoExecute taint.
 //!
-//! Unlike upstream, it does not limit the rate of tainting in a zone where many nodes fail.
+//! Unlike upstream, this controller does not limit the rate of tainting in a zone where many nodes fail.
 //!
 //! Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go
 

@@ -1,7 +1,7 @@
 //! The state of a cluster for the scheduler, updated object by object.
 //!
-//! It holds pods on their nodes, pending pods, nominations, and assumed pods and volumes, which the API server has not
-//! confirmed yet. It decides nothing and does no I/O.
+//! The snapshot holds pods on their nodes, pending pods, nominations, and assumed pods and volumes, which the API
+//! server has not confirmed yet. It decides nothing and does no I/O.
 //!
 //! Upstream: pkg/scheduler/backend/cache/snapshot.go
 

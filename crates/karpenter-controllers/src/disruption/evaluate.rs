@@ -203,7 +203,7 @@ impl Disruption {
         self.report(&contained.faults, &contained.suspects);
         let EvaluationInput { facts, due, .. } = input;
         let Some(result) = contained.result else {
-            // Without this, the commands would be due again at once.
+            // The commands are removed, because otherwise they would be due again at once.
             due.iter().for_each(|active| self.command_queue().remove(active.number));
             return IDLE_POLL;
         };

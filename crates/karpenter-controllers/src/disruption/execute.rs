@@ -78,7 +78,7 @@ impl Disruption {
             Err(why) => {
                 tracing::error!(command = id, error = why, "failed disrupting candidates");
                 for candidate in &resolved.candidates {
-                    // If this fails, the removal of stray taints retries it.
+                    // If this fails, the taint is removed later together with stray taints.
                     let _ = self.untaint_candidate(&candidate.id.name).await;
                 }
                 self.command_queue().remove(number);
@@ -377,7 +377,7 @@ impl Disruption {
             self.release_replacements(replacements).await;
         }
         for id in left {
-            // If this fails, the removal of stray taints retries it.
+            // If this fails, the taint is removed later together with stray taints.
             let _ = self.untaint_candidate(&id.name).await;
         }
     }

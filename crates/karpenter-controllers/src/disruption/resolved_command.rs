@@ -52,7 +52,7 @@ pub(super) struct Replacement {
     /// The NodePool and the usage of its limits at planning time.
     pub(super) pool: Arc<NodePool>,
     pub(super) usage: ResourceList,
-    /// Whether it is for a static NodePool, whose limits are checked at launch.
+    /// Whether the replacement is for a static NodePool, whose limits are checked at launch.
     pub(super) is_static: bool,
 }
 

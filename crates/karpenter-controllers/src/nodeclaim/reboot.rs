@@ -42,7 +42,7 @@ const EVENT_REPEAT: Duration = Duration::from_secs(30 * 60);
 pub struct RebootController {
     pub context: Context,
     pub evictions: EvictionQueue,
-    /// When this process first called the provider, by the claim's uid.
+    /// When this process first requested the reboot from the provider, by the claim's uid.
     issuing_since: Mutex<BTreeMap<String, Timestamp>>,
 }
 

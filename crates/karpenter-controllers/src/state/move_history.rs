@@ -60,7 +60,7 @@ impl MoveHistory {
         minutes.into_values().collect()
     }
 
-    /// Keeps moves at least this long.
+    /// Sets the minimum time for which moves are kept.
     pub fn keep_for(&mut self, cool_down_secs: i64) {
         self.cool_down = SignedDuration::from_secs(cool_down_secs);
     }

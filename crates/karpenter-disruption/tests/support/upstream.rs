@@ -1,7 +1,8 @@
 //! An independent implementation of upstream's rules for one evaluation, with the planner in place of the simulator: the
 //! candidates, their order, the binary search, and the resulting command.
 //!
-//! It applies to clusters without repair, static drift and settings that upstream does not have.
+//! This implementation applies to clusters without repair, without static drift and without settings that upstream does
+//! not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

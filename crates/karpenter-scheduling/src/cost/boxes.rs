@@ -1,11 +1,11 @@
 //! The box relaxation: nodes may be fractional and pods divisible, but a node holds no more pods of a row than would
 //! fit on it as whole pods without pods of other rows.
 //!
-//! It accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs of which a node
-//! has few units. It ignores only capacity that remains unused because whole pods of several rows do not fill a node
-//! exactly. If node kinds differ in more than size, its bound is far above that of the resource relaxation, and its
-//! dual prices are near those of the program with whole pods. It is solved by column generation; its pricing problem is
-//! solved exactly (`fractional`), so that every round proves a bound.
+//! The box relaxation accounts for pods that do not fit on a kind, for limits per node, and for resources such as GPUs
+//! of which a node has few units. It ignores only capacity that remains unused because whole pods of several rows do
+//! not fill a node exactly. If node kinds differ in more than size, its bound is far above that of the resource
+//! relaxation, and its dual prices are near those of the program with whole pods. It is solved by column generation;
+//! its pricing problem is solved exactly (`fractional`), so that every round proves a bound.
 
 use std::ops::Range;
 

@@ -36,7 +36,7 @@ pub(super) struct Incumbent {
 }
 
 impl Incumbent {
-    /// The price up to which a fleet with fewer nodes is better.
+    /// The highest price at which a fleet with fewer nodes is preferred.
     pub(super) fn limit(&self, tolerance: f64) -> f64 {
         let limit = (self.price * (1.0 + tolerance)).min(self.price_max);
         let near = self.lower_bound * NEAR_BOUND;

@@ -1,8 +1,8 @@
 //! Solves the pricing problem for all node kinds at once by dynamic programming: for every amount of cpu and
 //! memory in steps, the most valuable pods that fit.
 //!
-//! This is about a thousand times slower than a bounded search, but exact up to the step size. It proves
-//! lower bounds at high effort. Limits per node and resources beyond cpu and memory are ignored.
+//! This method is about a thousand times slower than a bounded search, but exact up to the step size. It proves lower
+//! bounds at high effort. Limits per node and resources beyond cpu and memory are ignored.
 
 use super::knapsack::{PodCounts, take};
 use super::shapes::{NodeKind, Row};

@@ -43,9 +43,9 @@ pub(crate) struct Packer<'a> {
     pub(crate) values: Vec<f64>,
     pub(crate) weights: [f64; DIMENSIONS_MAX],
     pub(crate) scratch: &'a mut Scratch,
-    /// Improvement stops when `scratch.work` reaches this.
+    /// The search for improvements stops when `scratch.work` reaches this number.
     pub(crate) work_max: u64,
-    /// Improvement stops at this total price.
+    /// The search for improvements stops when the packing reaches this total price.
     pub(crate) target_price: f64,
     /// Whether the packer also dives.
     pub(crate) is_diving: bool,

@@ -1,7 +1,7 @@
 //! Random problems for property tests, as short recipes: a recipe prints in a few lines, shrinks well, and
 //! always builds the same problem.
 //!
-//! They cover one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound pods,
+//! Recipes cover one to three NodePools, small catalogs over one to three zones, a few existing nodes with bound pods,
 //! DaemonSets, and Deployments with any mix of constraints, also on pods of each other. The pods of a recipe need not
 //! be schedulable.
 

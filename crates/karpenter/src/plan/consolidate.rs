@@ -64,7 +64,7 @@ pub(crate) fn run(
     }
 
     if !has_pods {
-        // Even an idle cluster has pods of its own, so the dump is probably incomplete.
+        // Every cluster has system pods, so a dump without pods is probably incomplete.
         diagnostics::print_warning(
             "the input has no pods, so every node counts as empty; valid: a dump with all pods, as `kubectl get pods -A -o yaml` prints them",
         );

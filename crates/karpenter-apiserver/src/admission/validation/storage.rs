@@ -147,7 +147,7 @@ pub(super) fn check_claim(claim: &Value, old: Option<&Value>, errors: &mut Error
         if string(&old["spec"]["volumeName"]).is_empty() {
             set_or_remove(before, "volumeName", after.get("volumeName").cloned());
         }
-        // The class of a claim without one may be set later.
+        // A claim without a storage class may get one later.
         if !is_set(&old["spec"]["storageClassName"]) {
             set_or_remove(after, "storageClassName", None);
         }

@@ -26,7 +26,7 @@ pub struct NodeCondition<'a> {
 pub struct HealthFacts<'a> {
     pub conditions: Vec<NodeCondition<'a>>,
     pub created_at: Timestamp,
-    /// When a repair last rebooted it. Older conditions count from then, because they may not be updated yet.
+    /// When a repair last rebooted the node. Older conditions count from then, because they may not be updated yet.
     pub rebooted_at: Option<Timestamp>,
 }
 

@@ -32,7 +32,7 @@ pub struct Attachment {
 pub struct Facts {
     pub node: Arc<Node>,
     pub claim: Option<Arc<NodeClaim>>,
-    /// All pods that are bound to it.
+    /// All pods that are bound to the node.
     pub pods: Vec<Arc<Pod>>,
     pub attachments: Vec<Attachment>,
     /// The termination deadline.
@@ -46,7 +46,7 @@ pub enum Step {
     Drain(Drain),
     /// No pod is left, but the minimum drain time has not passed.
     AwaitMinDrainTime,
-    /// These attachments still exist.
+    /// Wait until these VolumeAttachments are deleted.
     AwaitVolumes(Vec<String>),
     /// The drain is complete or its deadline has passed.
     TerminateInstance { volumes_detached: bool },

@@ -54,7 +54,7 @@ pub struct Facts {
     pub node: Option<Arc<Node>>,
     /// All pods that are bound to the node.
     pub pods: Vec<Arc<Pod>>,
-    /// When this process first called the provider.
+    /// When this process first requested the reboot from the provider.
     pub issuing_since: Option<Timestamp>,
 }
 

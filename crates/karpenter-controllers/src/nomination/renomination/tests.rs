@@ -45,7 +45,7 @@ fn pods_without_nomination_are_nominated_while_they_fit() {
     assert_eq!(decided(&[Arc::new(other_pod.clone())], nominated()), (names(&[]), names(&["a"])));
     other_pod.deleted_at = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(decided(&[Arc::new(other_pod)], nominated()), (names(&[]), names(&[])));
-    // A pod for which the kube-scheduler nominated another node is left to it.
+    // A pod for which the kube-scheduler nominated another node is not nominated again.
     assert_eq!(decided(&[], vec![pending("a", "1", Some("other"))]), (names(&[]), names(&[])));
 }
 
