@@ -12,19 +12,25 @@ const LINES_MAX: usize = 900;
 
 /// Text that must not appear in a pure crate outside of its tests, and why.
 const NOT_PURE: [(&str, &str); 12] = [
-    ("HashMap", "its order changes from run to run; use BTreeMap, or FxHashMap where order cannot matter"),
-    ("HashSet", "its order changes from run to run; use BTreeSet, or FxHashSet where order cannot matter"),
-    ("SystemTime::now", "pure crates get the time as a value"),
-    ("Instant::now", "pure crates get the time as a value"),
-    ("Timestamp::now", "pure crates get the time as a value"),
-    ("println!", "pure crates return values, the binary prints"),
-    ("eprintln!", "pure crates return values, the binary prints"),
-    ("dbg!", "pure crates return values, the binary prints"),
-    ("std::fs", "pure crates get contents, the binary reads files"),
-    ("std::env", "pure crates get options, the binary reads the environment"),
-    ("std::net", "pure crates do no I/O"),
-    ("thread::spawn", "results must not depend on the timing of threads"),
+    ("HashMap", "iteration order varies between runs; use BTreeMap, or FxHashMap where order cannot matter"),
+    ("HashSet", "iteration order varies between runs; use BTreeSet, or FxHashSet where order cannot matter"),
+    ("SystemTime::now", NO_CLOCK),
+    ("Instant::now", NO_CLOCK),
+    ("Timestamp::now", NO_CLOCK),
+    ("println!", NO_PRINTING),
+    ("eprintln!", NO_PRINTING),
+    ("dbg!", NO_PRINTING),
+    ("std::fs", "a pure crate must not read or write files; pass the content of the file as an argument"),
+    ("std::env", "a pure crate must not read the environment; pass the setting as an argument"),
+    ("std::net", "a pure crate must not use the network; pass the data as an argument"),
+    (
+        "thread::spawn",
+        "a pure crate must not spawn threads, because results could depend on their timing; use rayon",
+    ),
 ];
+
+const NO_CLOCK: &str = "a pure crate must not read the clock; pass the time as an argument";
+const NO_PRINTING: &str = "a pure crate must not print; return the value and let the caller print it";
 
 pub(crate) fn check(root: &Path, files: &[PathBuf], findings: &mut Findings) -> Result<()> {
     check_clippy_files(root, findings);

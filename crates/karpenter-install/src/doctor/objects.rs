@@ -201,8 +201,8 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
                 "nodes",
                 format!("{} is not ready", title(node)),
                 format!(
-                    "kubectl describe node {}; if its instance lost its role or its access entry of the cluster, restore \
-                     them; else delete the node, and the controller terminates the instance",
+                    "`kubectl describe node {}` shows why; if the IAM role or the EKS access entry of the node was deleted, \
+                     create it again; otherwise delete the node, and the controller terminates its instance",
                     name(node)
                 ),
             ));
@@ -212,22 +212,24 @@ fn judge_nodes(nodes: &[Value], claims: &[Value], facts: &Facts) -> Vec<Finding>
             findings.push(Finding::fail(
                 "nodes",
                 format!("{} still has the taint {TAINT_UNREGISTERED} after {} min", title(node), age / 60),
-                "no NodeClaim matches it: read the controller's log; if no controller is active, karpenter uninstall \
-                 --nodes keep removes the taint",
+                "the controller found no NodeClaim for the node, and its log says why; if no controller is active, `karpenter \
+                 uninstall --nodes keep` uninstalls Karpenter, keeps the nodes and removes this taint",
             ));
         }
         if has_taint(node, TAINT_DISRUPTED) && !is_being_deleted(node) && !facts.has_active_controller() {
             findings.push(Finding::fail(
                 "nodes",
                 format!("{} has the taint {TAINT_DISRUPTED}, and no controller is active", title(node)),
-                "start the controller, or karpenter uninstall --nodes keep, which removes the taint",
+                "start the controller, which deletes the node or removes the taint; or run `karpenter uninstall --nodes keep`, \
+                 which uninstalls Karpenter, keeps the nodes and removes the taint",
             ));
         }
         if is_pools && facts.claims.is_ok() && !claimed.contains(name(node)) && !unregistered {
             findings.push(Finding::warn(
                 "nodes",
                 format!("{} has the label {NODEPOOL} and no NodeClaim", title(node)),
-                "Karpenter does not manage it: remove the label if another program set it, else delete the node and its instance",
+                "Karpenter does not manage nodes without a NodeClaim: if another program set the label, remove the label; \
+                 otherwise delete the node and terminate its instance",
             ));
         }
     }
@@ -259,8 +261,8 @@ fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
                         age / 60,
                         finalizers(object).join(", ")
                     ),
-                    "pods that cannot be evicted block it: kubectl get pdb --all-namespaces, and pods with \
-                     karpenter.sh/do-not-disrupt; terminationGracePeriod of the NodePool limits the drain",
+                    "the drain waits for pods that cannot be evicted: see `kubectl get pdb --all-namespaces` and pods with the \
+                     annotation karpenter.sh/do-not-disrupt; terminationGracePeriod of the NodePool limits the duration of a drain",
                 )
             })
             .collect();
@@ -274,8 +276,9 @@ fn leftovers(groups: &[&Vec<Value>], facts: &Facts) -> Vec<Finding> {
     }
     let titles: Vec<String> = held.iter().map(|object| title(object)).collect();
     let names: Vec<&str> = titles.iter().map(String::as_str).collect();
-    let fix = "start the controller, which completes the deletions; or, if none will run again, karpenter uninstall --nodes \
-               keep, which removes the finalizers (terminate the instances of deleted NodeClaims yourself)";
+    let fix = "start the controller, which completes the deletions and removes the finalizers; if no controller will run again, \
+               run `karpenter uninstall --nodes keep`, which uninstalls Karpenter, keeps the nodes and removes the finalizers, \
+               and terminate the instances of deleted NodeClaims yourself";
     vec![if deleted.is_empty() {
         Finding::warn(
             "finalizers",
