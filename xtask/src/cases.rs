@@ -18,10 +18,13 @@ const DOCUMENT: &str = "docs/aws-cases.md";
 const HAND_WRITTEN: &str = "\n## On the wire\n";
 const CASES_MIN: usize = 300;
 const CRATES: [(&str, &str); 4] = [
-    ("crates/karpenter-aws", "the provider, on an in-process AWS and an embedded API server"),
-    ("crates/karpenter-aws-sdk", "requests and responses of the AWS SDK"),
-    ("crates/karpenter-catalog/src/aws", "instance types: labels, capacity, overhead, offerings"),
-    ("crates/karpenter-userdata", "user data"),
+    (
+        "crates/karpenter-aws",
+        "Tests of the provider, with an in-process fake of AWS and an embedded API server:",
+    ),
+    ("crates/karpenter-aws-sdk", "Tests of requests and responses of the AWS SDK:"),
+    ("crates/karpenter-catalog/src/aws", "Tests of instance types: labels, capacity, overhead, offerings:"),
+    ("crates/karpenter-userdata", "Tests of user data:"),
 ];
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,9 +35,11 @@ struct Count {
 
 pub(crate) fn write(root: &Path) -> Result<()> {
     let mut text = String::from(
-        "# Test cases of the AWS provider\n\nThe counts are written by `cargo run -p xtask -- cases`. A case is a row of a \
-         table in a test; a test without a table, a golden file, a property or a loop over the whole catalog is one \
-         each. The rules for objects (CEL) and the comparison with upstream's hashes are counted elsewhere.\n",
+        "# Test cases of the AWS provider\n\nFor contributors. This page states how many cases the tests of the AWS provider have, \
+         and what no test covers. The counts are\nwritten by `cargo run -p xtask -- cases`. Each row of a test's table of \
+         inputs and expected results is one case. A test without\nsuch a table, a golden file, a property test, and a loop \
+         over the whole catalog count as one case each. Tests of the CRDs' CEL\nrules and comparisons with upstream's \
+         hashes are not counted.\n",
     );
     let mut total = Count::default();
     for (folder, what) in CRATES {
