@@ -30,9 +30,10 @@ fn documented() -> BTreeMap<String, Series> {
     let text = std::fs::read_to_string(root().join("docs/metrics.md")).expect("the page");
     let row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
-        let [name, kind, labels, ""] = cells[..] else { return None };
+        let [name, kind, labels, _meaning, ""] = cells[..] else { return None };
         let has_more = labels.ends_with('…');
-        let labels = labels.split_whitespace().filter(|label| *label != "…").map(str::to_owned).collect();
+        let is_label = |word: &&str| !["…", "–"].contains(word);
+        let labels = labels.split_whitespace().filter(is_label).map(str::to_owned).collect();
         Some((name.trim_end_matches('`').to_owned(), Series { kind: kind.to_owned(), labels, has_more }))
     };
     text.lines().filter_map(row).collect()

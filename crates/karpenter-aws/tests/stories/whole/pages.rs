@@ -49,8 +49,9 @@ fn documented() -> BTreeMap<String, (Series, bool)> {
     let text = std::fs::read_to_string(path).expect("the page");
     let row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix("| `")?.split('|').map(str::trim).collect();
-        let [name, kind, labels, ""] = cells[..] else { return None };
-        let own = labels.split_whitespace().filter(|label| *label != "…").map(str::to_owned).collect();
+        let [name, kind, labels, _meaning, ""] = cells[..] else { return None };
+        let is_label = |word: &&str| !["…", "–"].contains(word);
+        let own = labels.split_whitespace().filter(is_label).map(str::to_owned).collect();
         let series = Series { kind: kind.to_owned(), labels: own };
         Some((name.trim_end_matches('`').to_owned(), (series, labels.ends_with('…'))))
     };
